@@ -1,0 +1,24 @@
+# Two commands matter: `make demo` shows the monitor, `make test` runs every check. Both work on a fresh clone with
+# Python 3.11 (venv and pip) and nothing else: uv is put into .uv/, the locked packages into .venv/ and .venvs/.
+PYTHON ?= python3
+UV := .uv/bin/uv
+export UV_PYTHON_DOWNLOADS := never
+export UV_PYTHON := $(PYTHON)
+
+.PHONY: demo test bench proto lint
+
+demo: $(UV)  ## the monitor on an embedded, simulated TPU; Ctrl-C ends it
+	@$(UV) run --quiet --locked --no-default-groups tpumon --level 2 --simulate v5e-8
+
+test:  ## everything that CI checks
+	@scripts/test
+
+bench:  ## speed and memory, printed
+	@scripts/test bench
+
+proto: $(UV)  ## tpumon/wire/*_pb2.py from the .proto files
+	@$(UV) run --quiet --locked python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpumon/wire/*.proto
+
+$(UV):
+	@echo "putting uv into .uv/ ..." >&2
+	@$(PYTHON) -m venv .uv && .uv/bin/pip install --quiet --disable-pip-version-check uv==0.13.8

@@ -1,0 +1,97 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class MetricRequest(_message.Message):
+    __slots__ = ("metric_name", "skip_node_aggregation")
+    METRIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    SKIP_NODE_AGGREGATION_FIELD_NUMBER: _ClassVar[int]
+    metric_name: str
+    skip_node_aggregation: bool
+    def __init__(self, metric_name: _Optional[str] = ..., skip_node_aggregation: bool = ...) -> None: ...
+
+class MetricResponse(_message.Message):
+    __slots__ = ("metric",)
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    metric: TpuMetric
+    def __init__(self, metric: _Optional[_Union[TpuMetric, _Mapping]] = ...) -> None: ...
+
+class TpuMetric(_message.Message):
+    __slots__ = ("name", "description", "metrics")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    metrics: _containers.RepeatedCompositeFieldContainer[Metric]
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
+
+class Metric(_message.Message):
+    __slots__ = ("attribute", "gauge")
+    ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
+    GAUGE_FIELD_NUMBER: _ClassVar[int]
+    attribute: Attribute
+    gauge: Gauge
+    def __init__(self, attribute: _Optional[_Union[Attribute, _Mapping]] = ..., gauge: _Optional[_Union[Gauge, _Mapping]] = ...) -> None: ...
+
+class Attribute(_message.Message):
+    __slots__ = ("key", "value")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    value: AttrValue
+    def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[AttrValue, _Mapping]] = ...) -> None: ...
+
+class AttrValue(_message.Message):
+    __slots__ = ("string_attr", "bool_attr", "int_attr", "double_attr", "kvlist_attr")
+    STRING_ATTR_FIELD_NUMBER: _ClassVar[int]
+    BOOL_ATTR_FIELD_NUMBER: _ClassVar[int]
+    INT_ATTR_FIELD_NUMBER: _ClassVar[int]
+    DOUBLE_ATTR_FIELD_NUMBER: _ClassVar[int]
+    KVLIST_ATTR_FIELD_NUMBER: _ClassVar[int]
+    string_attr: str
+    bool_attr: bool
+    int_attr: int
+    double_attr: float
+    kvlist_attr: KeyValueList
+    def __init__(self, string_attr: _Optional[str] = ..., bool_attr: bool = ..., int_attr: _Optional[int] = ..., double_attr: _Optional[float] = ..., kvlist_attr: _Optional[_Union[KeyValueList, _Mapping]] = ...) -> None: ...
+
+class KeyValueList(_message.Message):
+    __slots__ = ("attributes",)
+    ATTRIBUTES_FIELD_NUMBER: _ClassVar[int]
+    attributes: _containers.RepeatedCompositeFieldContainer[Attribute]
+    def __init__(self, attributes: _Optional[_Iterable[_Union[Attribute, _Mapping]]] = ...) -> None: ...
+
+class Gauge(_message.Message):
+    __slots__ = ("as_double", "as_int", "as_string", "as_bool")
+    AS_DOUBLE_FIELD_NUMBER: _ClassVar[int]
+    AS_INT_FIELD_NUMBER: _ClassVar[int]
+    AS_STRING_FIELD_NUMBER: _ClassVar[int]
+    AS_BOOL_FIELD_NUMBER: _ClassVar[int]
+    as_double: float
+    as_int: int
+    as_string: str
+    as_bool: bool
+    def __init__(self, as_double: _Optional[float] = ..., as_int: _Optional[int] = ..., as_string: _Optional[str] = ..., as_bool: bool = ...) -> None: ...
+
+class ListSupportedMetricsRequest(_message.Message):
+    __slots__ = ("filter",)
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    filter: str
+    def __init__(self, filter: _Optional[str] = ...) -> None: ...
+
+class ListSupportedMetricsResponse(_message.Message):
+    __slots__ = ("supported_metric",)
+    SUPPORTED_METRIC_FIELD_NUMBER: _ClassVar[int]
+    supported_metric: _containers.RepeatedCompositeFieldContainer[SupportedMetric]
+    def __init__(self, supported_metric: _Optional[_Iterable[_Union[SupportedMetric, _Mapping]]] = ...) -> None: ...
+
+class SupportedMetric(_message.Message):
+    __slots__ = ("metric_name",)
+    METRIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    metric_name: str
+    def __init__(self, metric_name: _Optional[str] = ...) -> None: ...
