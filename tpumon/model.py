@@ -6,19 +6,19 @@ Times are in seconds, ratios 0-1, sizes in bytes, as the names say. Absent is No
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from tpumon.errors import Reason
 
 SCHEMA_VERSION = 1
 
+SIMULATED_MARK = "Simulated by tpumon"
+"""Starts the line that every text, trace and metric of the simulator carries, so that its figures are told apart."""
+
 SourceName = Literal["monitor", "trace", "file", "runtime"]
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
-
-_NOTHING_ABSENT: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +41,12 @@ class Query:
     Attributes:
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
         window_s: how long the server watches.
+        interval_s: effective interval, from one query's start to the next.
     """
 
     level: int
     window_s: float
+    interval_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +118,7 @@ class Sample:
     hbm_total_bytes: int | None = None
     devices: tuple[Mapping[str, float | int | str | None], ...] = ()
     errors: tuple[Failure, ...] = ()
-    absent: Mapping[str, str] = field(default=_NOTHING_ABSENT)
+    absent: Mapping[str, str] = field(default_factory=dict)
     server_text: str | None = None
 
     @property
@@ -126,16 +128,17 @@ class Sample:
 
     def to_json(self) -> dict[str, Any]:
         """The Sample object of `--output jsonl`: every field, absent figures as None."""
-        return {"schema": SCHEMA_VERSION} | {
-            f.name: _plain(getattr(self, f.name)) for f in fields(self) if f.name != "server_text"
-        }
+        return {"schema": SCHEMA_VERSION} | {name: _plain(getattr(self, name)) for name in _JSON_FIELDS}
+
+
+_JSON_FIELDS = tuple(field.name for field in fields(Sample) if field.name != "server_text")
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, (str, float, int)):
+        return value
+    if isinstance(value, (Spread, StepTimes, Failure)):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value
+    return dict(value)

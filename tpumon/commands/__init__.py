@@ -1,0 +1,1 @@
+"""One file a command, each with `run(settings) -> exit status`."""

@@ -1,0 +1,182 @@
+"""Levels 1 and 2: figures of every worker, query after query."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import AsyncExitStack, ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tpumon.background import Background
+from tpumon.commands.console import say
+from tpumon.errors import NoTargetError
+from tpumon.model import Query, Sample
+from tpumon.outputs import Output, open_output
+from tpumon.sampler import Pace, Sampler
+from tpumon.sources import Client
+from tpumon.targets.addresses import name_targets
+from tpumon.targets.local import LINE_FOR_A_JOB, USUAL_PORTS, find_local
+from tpumon.view.notices import Notices
+from tpumon.view.text import TextOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tpumon.model import Target
+    from tpumon.simulator.settings import SimulatorSettings
+
+_LOOK_AGAIN_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorSettings:
+    """Attributes:
+    level: 1 or 2.
+    addresses: workers to follow; none: this host's.
+    simulate: a simulated TPU to follow instead.
+    window_s: what each query asks for.
+    interval_s: from one query's start to the next.
+    num_queries: per worker; 0: until stopped.
+    attempts: tries of one query.
+    output: "text" or the name of an exporter that writes to stdout.
+    number_samples: capture_tpu_profile's header before each block.
+    use_proxy: obey http_proxy.
+    """
+
+    level: int
+    addresses: Sequence[str] = ()
+    simulate: SimulatorSettings | None = None
+    window_s: float = 1.0
+    interval_s: float = 0.0
+    num_queries: int = 0
+    attempts: int = 3
+    output: str = "text"
+    number_samples: bool = False
+    use_proxy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """Sent once it is known which workers are followed."""
+
+    targets: Sequence[Target]
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Sent once when there is no worker to follow yet."""
+
+
+_Event = Sample | _Following | _Waiting
+
+
+def run(settings: MonitorSettings) -> int:
+    """Shows samples until `num_queries` are done or a signal comes.
+
+    Raises:
+        NoTargetError: with `num_queries`, when nobody ever answered.
+        BrokenPipeError: the reader of stdout went away.
+    """
+    notices = Notices()
+    targets: Sequence[Target] = ()
+    with ExitStack() as stack:
+        background = stack.enter_context(Background[_Event](partial(_sample, settings)))
+        writer: _Writer | None = None
+        for event in background.events():
+            match event:
+                case _Waiting():
+                    say(f"WAITING for a job: {_nobody_here()}; looking again every {_LOOK_AGAIN_S:.0f} s")
+                case _Following():
+                    targets = event.targets
+                    output = _open_output(settings, name_workers=len(targets) > 1)
+                    writer = _Writer(stack.enter_context(closing(output)))
+                case Sample():
+                    if line := notices.update(event):
+                        say(line)
+                    if writer is not None:
+                        writer.write(event)
+        if background.dropped:
+            say(f"{background.dropped} samples were not written: the reader of stdout was too slow")
+    if not notices.answered:
+        raise NoTargetError(_no_answer(targets))
+    return 0
+
+
+class _Writer:
+    """Writes to an output, and goes on when it cannot."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._failing = False
+
+    def write(self, sample: Sample) -> None:
+        try:
+            self._output.write(sample)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if not self._failing:
+                say(f"cannot write samples: {error.strerror or error}; going on without, and trying with each sample")
+            self._failing = True
+        else:
+            self._failing = False
+
+
+def _open_output(settings: MonitorSettings, *, name_workers: bool) -> Output:
+    if settings.output == "text":
+        return TextOutput(
+            sys.stdout, level=settings.level, name_workers=name_workers, number_samples=settings.number_samples
+        )
+    return open_output(settings.output, "-")
+
+
+async def _sample(settings: MonitorSettings, send: Callable[[_Event], None]) -> None:
+    async with AsyncExitStack() as stack:
+        if settings.simulate is not None:
+            from tpumon.simulator.server import SimulatedFleet
+
+            targets = (await stack.enter_async_context(SimulatedFleet(settings.simulate))).targets
+        else:
+            targets = name_targets(settings.addresses or await _wait_for_local(settings, send))
+        send(_Following(targets))
+        sampler = Sampler(
+            targets,
+            # A server may answer sooner than the window that it was asked for; it is not asked more often for that.
+            Query(
+                level=settings.level,
+                window_s=settings.window_s,
+                interval_s=max(settings.interval_s, settings.window_s),
+            ),
+            Pace(attempts=settings.attempts, num_queries=settings.num_queries),
+            on_sample=send,
+            open_client=partial(Client, use_proxy=settings.use_proxy),
+        )
+        await sampler.run()
+
+
+async def _wait_for_local(settings: MonitorSettings, send: Callable[[_Event], None]) -> Sequence[str]:
+    told = False
+    while not (addresses := await find_local()):
+        if settings.num_queries:
+            raise NoTargetError(_nobody_here())
+        if not told:
+            send(_Waiting())
+        told = True
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    return addresses
+
+
+def _nobody_here() -> str:
+    ports = ", ".join(str(port) for port in USUAL_PORTS)
+    return (
+        f"no profiler server on this host's usual ports ({ports}); add `{LINE_FOR_A_JOB}` to the job, "
+        "or give --service-addr HOST:PORT; to look around: tpumon --simulate v5e-8"
+    )
+
+
+def _no_answer(targets: Sequence[Target]) -> str:
+    if len(targets) == 1:
+        return f"{targets[0].address} never answered"
+    return f"none of {len(targets)} targets ever answered"

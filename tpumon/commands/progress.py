@@ -1,0 +1,72 @@
+"""A progress bar while a window passes; only on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from rich.progress import Progress, TaskID
+
+_REFRESH_S = 0.1
+
+
+class Bar:
+    """A context manager; outside a terminal it draws nothing and asks for no refresh.
+
+    Args:
+        stream: where to draw.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    @property
+    def refresh_s(self) -> float | None:
+        """How often `refresh` is to be called; None: never."""
+        return _REFRESH_S if self._stream.isatty() else None
+
+    def start(self, duration_s: float) -> None:
+        """Something begins that takes about so long."""
+        if not self._stream.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.stop()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=self._stream),
+            transient=True,
+            auto_refresh=False,
+        )
+        self._task = self._progress.add_task("tracing", total=duration_s)
+        self._progress.start()
+
+    def refresh(self) -> None:
+        """Redraws."""
+        if self._progress is None or self._task is None:
+            return
+        task = self._progress.tasks[0]
+        overdue = task.total is not None and (task.elapsed or 0) > task.total
+        words = "collecting" if overdue else "tracing"
+        self._progress.update(self._task, completed=task.elapsed or 0, description=words, refresh=True)
+
+    def stop(self) -> None:
+        """Removes the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+        self._progress = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,194 @@
+"""Where a profile goes: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, as TensorBoard and XProf look for it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tpumon.errors import TpumonError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_SUFFIX = ".xplane.pb"
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+class LogDir(Protocol):
+    """A log directory, here or in a bucket."""
+
+    @property
+    def root(self) -> str:
+        """LOGDIR/plugins/profile, absolute: a server has another working directory than we."""
+
+    def new_session(self) -> str:
+        """A name for a session that has no directory yet: the local time, as TensorBoard sorts them."""
+
+    def prepare(self) -> None:
+        """Makes `root` and proves that it can be written, before any worker is troubled.
+
+        Raises:
+            TpumonError: it cannot; says why.
+        """
+
+    def save(self, session: str, file_name: str, content: bytes) -> str:
+        """Writes a file whole or not at all; returns its path.
+
+        Raises:
+            TpumonError: it cannot; says why.
+        """
+
+    def load(self, session: str, file_name: str) -> bytes | None:
+        """A file's content; None where there is none."""
+
+    def discard(self, session: str, file_name: str) -> None:
+        """Removes a file that turned out to hold nothing, and its session when that leaves it empty."""
+
+
+def open_logdir(where: str) -> LogDir:
+    """A log directory from `--logdir`.
+
+    Raises:
+        UsageError: it is a bucket, and TensorFlow, which reaches those, is not installed.
+    """
+    if not _REMOTE.match(where):
+        return LocalLogDir(where)
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        raise UsageError(
+            f"--logdir {where}: this needs TensorFlow; install it with: pip install 'tpumon[tensorflow]'"
+        ) from error
+    return RemoteLogDir(where, tf.io.gfile)
+
+
+def trace_file_name(address: str) -> str:
+    """The file that a worker's trace goes to: `10.0.0.1:8466` -> `10.0.0.1_8466.xplane.pb`."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", address) + _SUFFIX
+
+
+def _session_name(exists: Callable[[str], bool]) -> str:
+    name = time.strftime("%Y_%m_%d_%H_%M_%S")
+    again = 1
+    while exists(name if again == 1 else f"{name}_{again}"):
+        again += 1
+    return name if again == 1 else f"{name}_{again}"
+
+
+class LocalLogDir:
+    """A directory of this host's file systems."""
+
+    def __init__(self, where: str) -> None:
+        self._root = Path(where).expanduser().absolute() / "plugins" / "profile"
+
+    @property
+    def root(self) -> str:
+        return str(self._root)
+
+    def new_session(self) -> str:
+        return _session_name(lambda name: (self._root / name).exists())
+
+    def prepare(self) -> None:
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._root):
+                pass
+        except OSError as error:
+            raise _cannot_write(self.root, error) from error
+
+    def save(self, session: str, file_name: str, content: bytes) -> str:
+        path = self._root / session / file_name
+        partial = path.with_name(f".{file_name}.{os.getpid()}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except OSError as error:
+            raise _cannot_write(str(path), error) from error
+        finally:
+            with contextlib.suppress(OSError):
+                partial.unlink()
+        return str(path)
+
+    def load(self, session: str, file_name: str) -> bytes | None:
+        path = self._root / session / file_name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise TpumonError(f"cannot read {path}: {error.strerror}") from error
+
+    def discard(self, session: str, file_name: str) -> None:
+        path = self._root / session / file_name
+        try:
+            path.unlink(missing_ok=True)
+            path.parent.rmdir()
+        except OSError:
+            return  # other workers' files are in it, or it is another user's
+
+
+class RemoteLogDir:
+    """A directory that TensorFlow's file systems reach, such as gs://BUCKET/DIR.
+
+    Args:
+        where: its URL.
+        gfile: `tf.io.gfile`.
+    """
+
+    def __init__(self, where: str, gfile: Any) -> None:
+        self._root = f"{where.rstrip('/')}/plugins/profile"
+        self._gfile = gfile
+
+    @property
+    def root(self) -> str:
+        return self._root
+
+    def new_session(self) -> str:
+        return _session_name(lambda name: bool(self._gfile.exists(f"{self._root}/{name}")))
+
+    def prepare(self) -> None:
+        try:
+            self._gfile.makedirs(self._root)
+        except Exception as error:
+            raise _cannot_write(self._root, error) from error
+
+    def save(self, session: str, file_name: str, content: bytes) -> str:
+        # An object appears in a bucket when it is closed, whole: no renaming is needed there.
+        path = f"{self._root}/{session}/{file_name}"
+        try:
+            self._gfile.makedirs(f"{self._root}/{session}")
+            with self._gfile.GFile(path, "wb") as file:
+                file.write(content)
+        except Exception as error:
+            raise _cannot_write(path, error) from error
+        return path
+
+    def load(self, session: str, file_name: str) -> bytes | None:
+        path = f"{self._root}/{session}/{file_name}"
+        try:
+            if not self._gfile.exists(path):
+                return None
+            with self._gfile.GFile(path, "rb") as file:
+                return bytes(file.read())
+        except Exception as error:
+            raise TpumonError(f"cannot read {path}: {error}") from error
+
+    def discard(self, session: str, file_name: str) -> None:
+        try:
+            self._gfile.remove(f"{self._root}/{session}/{file_name}")
+        except Exception:  # noqa: BLE001 - TensorFlow's errors share no base class; nothing is lost
+            return
+
+
+def _cannot_write(path: str, error: Exception) -> TpumonError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return TpumonError(f"cannot write {path}: {reason}; give a --logdir that can be written")

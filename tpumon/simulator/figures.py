@@ -1,0 +1,170 @@
+"""What XProf computes of a window of the simulated job: the same definitions, over the same events.
+
+`window_events` says which events a profiler that watches the window records: markers of steps that lie in it whole,
+ops that do. The trace is written from them and the Monitor RPC's figures are computed from them, so the two agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tpumon.simulator.scenario import FUSIONS, OPS, Category, Job, Parts, Slot, Step, layout, op_bytes, op_flops
+
+
+class CoreStep(NamedTuple):
+    """One step of one core as far as it lies in the window.
+
+    Attributes:
+        partial: the ops that lie in the window; None where the whole step does, marker and all.
+    """
+
+    step: Step
+    parts: Parts
+    partial: tuple[Slot, ...] | None
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The ops that lie in the window whole."""
+        return layout(self.parts) if self.partial is None else self.partial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """Average, least and greatest."""
+
+    avg: float
+    min: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """The figures of one worker's window; None where the window holds nothing to compute them from.
+
+    Attributes:
+        mxu_ratio: FLOPs done / (time from first to last event x peak); what the hardware counter says.
+        idle_ratio: 1 - op time / time from first to last event, summed over cores.
+        flops_ratio: FLOPs done / (op time x peak), as op_profile has it: idle time left out.
+        hbm_ratio: bytes moved / (time from first to last event x bandwidth).
+        step_s: duration of steps, each the longest over cores.
+        infeed_ratio: per step the greatest infeed share over cores.
+        steps: whole steps in the window.
+        busy: share of the time in ops per device; 0 where a device had none.
+    """
+
+    mxu_ratio: float
+    idle_ratio: float | None
+    flops_ratio: float | None
+    hbm_ratio: float | None
+    step_s: Range | None
+    infeed_ratio: Range | None
+    steps: int
+    busy: tuple[float, ...]
+
+
+def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
+    """What a profiler records of a worker in a window: per device, per step."""
+    steps = list(job.steps(start_ns, stop_ns))
+    return [
+        [
+            seen
+            for step in steps
+            if (seen := _seen(step, job.parts(step, worker, device), start_ns, stop_ns)) is not None
+        ]
+        for device in range(job.topology.devices_per_host)
+    ]
+
+
+def _seen(step: Step, parts: Parts, start_ns: int, stop_ns: int) -> CoreStep | None:
+    if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns:
+        return CoreStep(step, parts, None)
+    seen = tuple(
+        slot
+        for slot in layout(parts)
+        if step.start_ns + slot.offset_ns >= start_ns and step.start_ns + slot.offset_ns + slot.duration_ns <= stop_ns
+    )
+    return CoreStep(step, parts, seen) if seen else None
+
+
+def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> Figures:
+    """The figures of one worker over a window."""
+    return measure(job, window_events(job, worker, start_ns, stop_ns))
+
+
+def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
+    """The figures of what was recorded."""
+    spans_ns = [_span_ns(core) for core in events]
+    busy_ns = fusions = 0
+    busy_shares: list[float] = []
+    for core, span_ns in zip(events, spans_ns, strict=True):
+        durations = _durations(core)
+        core_busy_ns = sum(durations[: len(Category)])
+        busy_ns += core_busy_ns
+        fusions += durations[-1]
+        busy_shares.append(core_busy_ns / span_ns if span_ns else 0.0)
+    total_ns = sum(spans_ns)
+    peak = job.topology.device_peak_flops
+    flops = fusions * op_flops(job.scenario, peak)
+    bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
+    # There are as many loop fusions as convolution fusions, up to the edges of the window.
+    moved = sum(op_bytes(job.scenario, category, bandwidth) for category in (Category.CONVOLUTION, Category.LOOP))
+    lengths, infeeds = _per_step(events)
+    return Figures(
+        mxu_ratio=flops / (total_ns / 1e9 * peak) if total_ns else 0.0,
+        idle_ratio=1 - busy_ns / total_ns if total_ns else None,
+        flops_ratio=flops / (busy_ns / 1e9 * peak) if busy_ns else None,
+        hbm_ratio=fusions * moved / (total_ns / 1e9 * bandwidth) if total_ns else None,
+        step_s=_range(lengths),
+        infeed_ratio=_range(infeeds),
+        steps=len(lengths),
+        busy=tuple(busy_shares),
+    )
+
+
+def _span_ns(core: Sequence[CoreStep]) -> int:
+    """From a core's first event to its last; ops begin and end every step, so they are its first and last events."""
+    if not core:
+        return 0
+    first, last = core[0].slots[0], core[-1].slots[-1]
+    return core[-1].step.start_ns + last.offset_ns + last.duration_ns - core[0].step.start_ns - first.offset_ns
+
+
+def _durations(core: Sequence[CoreStep]) -> list[int]:
+    """Time per category, and last the number of convolution fusions."""
+    totals = [0] * (len(Category) + 1)
+    for _, parts, partial in core:
+        if partial is None:
+            for category in range(len(Category)):
+                totals[category] += parts[category]
+            totals[-1] += FUSIONS
+            continue
+        for slot in partial:
+            category = OPS[slot.op][1]
+            totals[category] += slot.duration_ns
+            totals[-1] += category is Category.CONVOLUTION
+    return totals
+
+
+def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[float]]:
+    """Length in seconds and infeed share of every step that all cores have whole."""
+    whole: dict[int, list[Parts]] = {}
+    for core in events:
+        for seen in core:
+            if seen.partial is None:
+                whole.setdefault(seen.step.number, []).append(seen.parts)
+    lengths: list[float] = []
+    infeeds: list[float] = []
+    for cores in whole.values():
+        if len(cores) == len(events):
+            longest = max(parts.marker for parts in cores)
+            lengths.append(longest / 1e9)
+            infeeds.append(max(parts.infeed for parts in cores) / longest)
+    return lengths, infeeds
+
+
+def _range(values: Sequence[float]) -> Range | None:
+    if not values:
+        return None
+    return Range(avg=sum(values) / len(values), min=min(values), max=max(values))

@@ -1,0 +1,58 @@
+"""The text that a TPU node's Monitor RPC answers with, line for line, and a line that says it is simulated."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tpumon.simulator import MARK
+from tpumon.simulator.figures import Figures, Range
+from tpumon.simulator.scenario import Job
+
+
+def monitor_text(job: Job, figures: Figures, *, level: int, unix_s: float | None) -> str:
+    """Lays the figures out as a TPU node does.
+
+    A node whose TPU runs no step prints the lines of level 1 at level 2 too.
+
+    Args:
+        job: what runs there.
+        figures: of the window.
+        level: 1, or 2 for idle time, steps and infeed as well.
+        unix_s: what the timestamp line shows, in local time; None leaves the line out.
+    """
+    topology = job.topology
+    lines = [] if unix_s is None else [f"Timestamp: {time.strftime('%H:%M:%S', time.localtime(unix_s))}"]
+    lines.append(f"TPU type: {topology.generation.device_type}")
+    detailed = level >= 2 and figures.idle_ratio is not None
+    if detailed and figures.idle_ratio is not None:
+        cores = topology.cores_per_host
+        lines.append(f"Number of TPU cores: {cores} (Replica count = {cores}, num cores per replica = 1)")
+        lines.append(f"TPU idle time (lower is better): {_percent(figures.idle_ratio)}")
+    lines.append(f"Utilization of TPU Matrix Units (higher is better): {_percent(figures.mxu_ratio)}")
+    if detailed and figures.step_s is not None and figures.infeed_ratio is not None:
+        lines.append(f"Step time: {_spread(figures.step_s, _milliseconds)}")
+        lines.append(f"Infeed percentage: {_spread(figures.infeed_ratio, _percent)}")
+    lines.append(f"{MARK}: scenario {job.scenario}")
+    return "\n".join(lines) + "\n"
+
+
+def _spread(value: Range, shown: Callable[[float], str]) -> str:
+    return f"{shown(value.avg)} (avg), {shown(value.min)} (min), {shown(value.max)} (max)"
+
+
+def _percent(ratio: float) -> str:
+    return f"{_three_digits(100 * ratio)}%"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{_three_digits(1000 * seconds)}ms"
+
+
+def _three_digits(value: float) -> str:
+    """Three significant digits, never an exponent; 0 is 0.000."""
+    for decimals in (3, 2, 1):
+        shown = f"{value:.{decimals}f}"
+        if abs(float(shown)) < 10 ** (3 - decimals):
+            return shown
+    return f"{value:.0f}"

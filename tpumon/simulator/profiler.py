@@ -1,0 +1,214 @@
+"""The profiler service of one simulated worker, with the habits of the real one.
+
+One session at a time; the window is ProfileOptions.duration_ms, ProfileRequest.duration_ms is not read; a Terminate
+for an id that is not running ends the next Profile of that id; without `emit_xspace` the server writes the file
+itself. Unlike the real one it never writes into its working directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from tpumon.simulator import MARK
+from tpumon.simulator.figures import Figures, figures
+from tpumon.simulator.monitor_text import monitor_text
+from tpumon.simulator.rpc import Abort, Code, Method
+from tpumon.simulator.scenario import Job, to_ns
+from tpumon.simulator.trace import Trace, TraceOptions, build_trace, empty_trace
+from tpumon.wire import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
+
+BUSY = "Another profiling session active."
+NO_SNAPSHOT = "No continuous profiling session found."
+_DEFAULT_OPTIONS = TraceOptions(host_tracer_level=2, device_tracer_level=1)  # for requests of options version 0
+
+_Request = TypeVar("_Request", bound=Message)
+
+
+class ProfilerService:
+    """What one worker's profiler answers.
+
+    Args:
+        job: what runs there.
+        worker: index of the worker.
+        generation: one of `tpumon.simulator.settings.SERVERS`.
+        monitor: whether Monitor is implemented.
+        clock: seconds since the epoch.
+        epoch_unix_ns: when the job started.
+        refused_writes: gets this worker's name whenever someone asks it to write into its working directory.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        worker: int,
+        *,
+        generation: str,
+        monitor: bool,
+        clock: Callable[[], float],
+        epoch_unix_ns: int,
+        refused_writes: list[str],
+    ) -> None:
+        self._job = job
+        self._worker = worker
+        self._generation = generation
+        self._clock = clock
+        self._epoch_unix_ns = epoch_unix_ns
+        self._refused_writes = refused_writes
+        self._session: str | None = None
+        self._wake = asyncio.Event()
+        self._stopped: set[str] = set()
+        self._calls = 0
+        self.methods: dict[str, Method] = {PROFILE: self._profile, TERMINATE: self._terminate}
+        self.methods[MONITOR] = self._monitor if monitor else _no_monitor
+        if generation == "new":
+            self.methods[GET_SNAPSHOT] = _no_snapshot
+
+    def restart(self) -> None:
+        """Forgets what a process forgets when it dies."""
+        self._stopped.clear()
+
+    async def _profile(self, data: bytes) -> bytes:
+        await self._stumble()
+        request = _parse(data, profiler_pb2.ProfileRequest)
+        if self._session is not None:
+            raise Abort(Code.INTERNAL, BUSY)
+        self._session = request.session_id
+        self._wake.clear()
+        try:
+            trace = await self._watch(request)
+        finally:
+            self._session = None
+            self._stopped.discard(request.session_id)
+        if request.emit_xspace and self._generation != "old":
+            return profiler_pb2.ProfileResponse(empty_trace=trace.empty, xspace=trace.xspace).SerializeToString()
+        if not request.repository_root:
+            self._refused_writes.append(self._job.topology.worker_name(self._worker))
+            raise Abort(Code.INTERNAL, f"{MARK}: asked to write into the working directory; a real server does")
+        await asyncio.to_thread(_write, request, trace.xspace)
+        return profiler_pb2.ProfileResponse(empty_trace=trace.empty).SerializeToString()
+
+    async def _watch(self, request: profiler_pb2.ProfileRequest) -> Trace:
+        """The session: waits for its start, then for its window, or until it is told to stop."""
+        options = request.opts
+        await self._sleep(request.session_id, options.start_timestamp_ns / 1e9 - self._clock())
+        start_ns = self._now_ns()
+        if not options.duration_ms:
+            return empty_trace(self._job, self._worker, start_unix_ns=self._epoch_unix_ns + start_ns)
+        slept_s = await self._sleep(request.session_id, options.duration_ms / 1e3)
+        asked = TraceOptions(
+            host_tracer_level=options.host_tracer_level, device_tracer_level=options.device_tracer_level
+        )
+        return build_trace(
+            self._job,
+            self._worker,
+            start_ns=start_ns,
+            stop_ns=start_ns + int(slept_s * 1e9),
+            epoch_unix_ns=self._epoch_unix_ns,
+            options=asked if options.version else _DEFAULT_OPTIONS,
+        )
+
+    async def _sleep(self, session_id: str, seconds: float) -> float:
+        """Sleeps unless the session is stopped first; returns how long it was to be, or was, if that is less."""
+        if seconds <= 0 or session_id in self._stopped:
+            return 0.0
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return seconds
+        return min(loop.time() - began_s, seconds)
+
+    async def _terminate(self, data: bytes) -> bytes:
+        session_id = _parse(data, profiler_pb2.TerminateRequest).session_id
+        self._stopped.add(session_id)
+        if session_id == self._session:
+            self._wake.set()
+        return profiler_pb2.TerminateResponse().SerializeToString()
+
+    async def _monitor(self, data: bytes) -> bytes:
+        await self._stumble()
+        request = _parse(data, profiler_pb2.MonitorRequest)
+        start_ns = self._now_ns()
+        duration_ms = request.duration_ms or 1000
+        await asyncio.sleep(duration_ms / 1e3)
+        stop_ns = start_ns + duration_ms * 1_000_000
+        found = figures(self._job, self._worker, start_ns, stop_ns)
+        text = monitor_text(
+            self._job, found, level=request.monitoring_level, unix_s=self._clock() if request.timestamp else None
+        )
+        result = monitor_result(found, level=request.monitoring_level)
+        return profiler_pb2.MonitorResponse(data=text, monitor_result=result).SerializeToString()
+
+    async def _stumble(self) -> None:
+        """A flaky worker's calls break off, or are never answered."""
+        self._calls += 1
+        failure = self._job.call_fails(self._worker, self._calls)
+        if failure == "unavailable":
+            raise Abort(Code.UNAVAILABLE, f"{MARK}: Socket closed")
+        if failure == "hang":
+            await asyncio.Event().wait()
+
+    def _now_ns(self) -> int:
+        return to_ns(self._clock()) - self._epoch_unix_ns
+
+
+def monitor_result(found: Figures, *, level: int) -> profiler_pb2.MonitorResult:
+    """The figures as numbers; `response_type` says which of them there are."""
+    result = profiler_pb2.MonitorResult(
+        response_type=profiler_pb2.MonitorResult.UTIL_ONLY, matrix_unit_utilization_percent=100 * found.mxu_ratio
+    )
+    if level < 2 or found.idle_ratio is None:
+        return result
+    result.response_type = profiler_pb2.MonitorResult.UTIL_IDLE
+    result.device_idle_time_percent = 100 * found.idle_ratio
+    if found.step_s is None or found.infeed_ratio is None:
+        return result
+    result.response_type = profiler_pb2.MonitorResult.UTIL_IDLE_STEP
+    result.step_time_ms_avg = 1e3 * found.step_s.avg
+    result.step_time_ms_min = 1e3 * found.step_s.min
+    result.step_time_ms_max = 1e3 * found.step_s.max
+    result.infeed_percent_avg = 100 * found.infeed_ratio.avg
+    result.infeed_percent_min = 100 * found.infeed_ratio.min
+    result.infeed_percent_max = 100 * found.infeed_ratio.max
+    return result
+
+
+async def _no_monitor(_data: bytes) -> bytes:
+    raise Abort(Code.UNIMPLEMENTED, "unimplemented.")
+
+
+async def _no_snapshot(_data: bytes) -> bytes:
+    raise Abort(Code.NOT_FOUND, NO_SNAPSHOT)
+
+
+def _parse(data: bytes, message: Callable[[], _Request]) -> _Request:
+    parsed = message()
+    try:
+        parsed.ParseFromString(data)
+    except DecodeError:
+        raise Abort(Code.INTERNAL, "") from None
+    return parsed
+
+
+def _write(request: profiler_pb2.ProfileRequest, xspace: bytes) -> None:
+    """Stores the trace where a server stores it: ROOT/SESSION/HOST.xplane.pb, a colon in HOST made an underscore."""
+    root = request.repository_root
+    if "://" in root:
+        raise Abort(Code.INTERNAL, f"{MARK}: no access to {root}")
+    if Path(root).exists() and not Path(root).is_dir():
+        raise Abort(Code.INTERNAL, f"{root} is not a directory")
+    # Unlike the real server, no path can be smuggled in through the two names.
+    session, host = (name.replace("/", "_").replace("..", "_") for name in (request.session_id, request.host_name))
+    folder = Path(root, session)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{host.replace(':', '_')}.xplane.pb").write_bytes(xspace)
+    except OSError as error:
+        raise Abort(Code.INTERNAL, f"{folder}; {error.strerror}") from None

@@ -1,0 +1,148 @@
+"""libtpu's runtime metric service of one simulated worker."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from tpumon.simulator import MARK
+from tpumon.simulator.figures import figures
+from tpumon.simulator.rpc import Abort, Code, Method
+from tpumon.simulator.scenario import SECOND, Job, to_ns
+from tpumon.wire import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
+
+# libtpu reports 31.25 of the 32 GiB of a v6e as the total; the same share is assumed elsewhere.
+USABLE_HBM_RATIO = 31.25 / 32
+_PERIOD_NS = SECOND  # what duty cycle and HBM utilisation are averaged over
+
+
+class _Value(NamedTuple):
+    """One row of a metric; `device` is None for the metrics of the whole host."""
+
+    device: int | None
+    value: int | float
+
+
+class RuntimeMetrics:
+    """What one worker's runtime metric service answers. Device ids count through the whole slice.
+
+    Args:
+        job: what runs there.
+        worker: index of the worker.
+        clock: seconds since the epoch.
+        epoch_unix_ns: when the job started.
+    """
+
+    def __init__(self, job: Job, worker: int, *, clock: Callable[[], float], epoch_unix_ns: int) -> None:
+        self._job = job
+        self._worker = worker
+        self._clock = clock
+        self._epoch_unix_ns = epoch_unix_ns
+        self._metrics: dict[str, tuple[str, Callable[[int], Iterator[_Value]]]] = {
+            "tpu.runtime.hbm.memory.total.bytes": ("HBM of each device, in bytes", self._hbm_total),
+            "tpu.runtime.hbm.memory.usage.bytes": ("HBM in use on each device, in bytes", self._hbm_used),
+            "tpu.runtime.tensorcore.dutycycle.percent": (
+                "time that the TensorCore was busy in the last second, in percent",
+                self._duty_cycle,
+            ),
+            "tpu.runtime.tensorcore.idle_duration.seconds": (
+                "time since the TensorCore last ran something, in seconds",
+                self._idle_duration,
+            ),
+            "tpu.runtime.uptime.seconds.gauge": ("time since the runtime started, in seconds", self._uptime),
+        }
+        if not job.topology.generation.answers_monitor:  # v4 and later
+            self._metrics["tpu.runtime.hbm.utilization.percent"] = (
+                "HBM bandwidth in use in the last second, in percent",
+                self._hbm_utilization,
+            )
+        self.methods: dict[str, Method] = {GET_RUNTIME_METRIC: self._get, LIST_SUPPORTED_METRICS: self._list}
+
+    async def _get(self, data: bytes) -> bytes:
+        request = runtime_metrics_pb2.MetricRequest()
+        try:
+            request.ParseFromString(data)
+        except DecodeError:
+            raise Abort(Code.INTERNAL, "") from None
+        name = request.metric_name
+        if name not in self._metrics:
+            raise Abort(Code.NOT_FOUND, f"Metric {name} is not found")
+        description, values = self._metrics[name]
+        response = runtime_metrics_pb2.MetricResponse()
+        response.metric.name = name
+        response.metric.description = f"{MARK}: {description}"
+        for row in values(to_ns(self._clock()) - self._epoch_unix_ns):
+            metric = response.metric.metrics.add()
+            if row.device is None:
+                metric.attribute.key = "ml_framework"
+                framework = metric.attribute.value.kvlist_attr.attributes.add(key="ml_framework_name")
+                framework.value.string_attr = "JAX"
+            else:
+                metric.attribute.key = "device-id"
+                metric.attribute.value.int_attr = row.device
+            if isinstance(row.value, int):
+                metric.gauge.as_int = row.value
+            else:
+                metric.gauge.as_double = row.value
+        return response.SerializeToString()
+
+    async def _list(self, data: bytes) -> bytes:
+        request = runtime_metrics_pb2.ListSupportedMetricsRequest()
+        response = runtime_metrics_pb2.ListSupportedMetricsResponse()
+        try:
+            request.ParseFromString(data)
+            wanted = re.compile(request.filter)
+        except DecodeError:
+            raise Abort(Code.INTERNAL, "") from None
+        except re.error as error:
+            raise Abort(Code.INVALID_ARGUMENT, f"filter {request.filter!r}: {error}") from None
+        for name in self._metrics:
+            if wanted.search(name):
+                response.supported_metric.add(metric_name=name)
+        return response.SerializeToString()
+
+    def _devices(self) -> Iterator[tuple[int, int]]:
+        """Local and global number of each device."""
+        count = self._job.topology.devices_per_host
+        for device in range(count):
+            yield device, self._worker * count + device
+
+    def _hbm_total(self, _now_ns: int) -> Iterator[_Value]:
+        for _, device in self._devices():
+            yield _Value(device, int(self._job.topology.device_hbm_bytes * USABLE_HBM_RATIO))
+
+    def _hbm_used(self, now_ns: int) -> Iterator[_Value]:
+        for local, device in self._devices():
+            yield _Value(device, self._job.hbm_used_bytes(self._worker, local, now_ns))
+
+    def _duty_cycle(self, now_ns: int) -> Iterator[_Value]:
+        busy = figures(self._job, self._worker, now_ns - _PERIOD_NS, now_ns).busy
+        topology = self._job.topology
+        if not topology.generation.answers_monitor:
+            for local, device in self._devices():
+                yield _Value(device, 100 * busy[local])
+            return
+        # v2 and v3 have one row per chip, which stands for its two devices.
+        per_chip = topology.generation.devices_per_chip
+        for chip in range(topology.chips_per_host):
+            share = max(busy[chip * per_chip : (chip + 1) * per_chip])
+            yield _Value(self._worker * topology.chips_per_host + chip, 100 * share)
+
+    def _hbm_utilization(self, now_ns: int) -> Iterator[_Value]:
+        ratio = figures(self._job, self._worker, now_ns - _PERIOD_NS, now_ns).hbm_ratio or 0.0
+        for _, device in self._devices():
+            yield _Value(device, 100 * ratio)
+
+    def _idle_duration(self, now_ns: int) -> Iterator[_Value]:
+        began_ns = self._job.up_since_ns(self._worker, now_ns) or 0
+        ends_ns = [step.start_ns + step.period_ns for step in self._job.steps(now_ns - 10 * SECOND, now_ns)]
+        idle_ns = max(0, now_ns - max(ends_ns, default=began_ns))
+        for _, device in self._devices():
+            yield _Value(device, idle_ns / 1e9)
+
+    def _uptime(self, now_ns: int) -> Iterator[_Value]:
+        began_ns = self._job.up_since_ns(self._worker, now_ns) or 0
+        yield _Value(None, (now_ns - began_ns) // SECOND)

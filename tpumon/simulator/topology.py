@@ -1,0 +1,206 @@
+"""What a TPU name such as v5e-8 stands for.
+
+The number in a name counts TensorCores on v2, v3, v4, v5p and 7x, chips on v5e and v6e, as Cloud TPU names do
+(tpu7x-128 is 64 chips of two TensorCores). Peaks are those of Google's system architecture pages and of JAX's chip
+table; where the two differ (v3, v5p) the pages win.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from tpumon.errors import UsageError
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """One TPU generation.
+
+    Attributes:
+        name: as in accelerator types, for example "v5e".
+        device_type: as the profiler calls it. "TPU v6 Lite" was read in a real trace, "TPU v7x" in XProf; v5e is
+            named in their manner.
+        cores_per_chip: TensorCores.
+        devices_per_chip: /device:TPU:N planes; 1 where two TensorCores work as one (megacore).
+        counts_cores: the number in the name counts TensorCores, not chips.
+        sizes: every size on offer, or None: any whole number of hosts.
+        largest: the largest size.
+        single_host_chips: up to so many chips are one host.
+        peak_flops: bf16 FLOP/s of a chip.
+        hbm_bytes: of a chip.
+        hbm_bandwidth_bytes_per_s: of a chip.
+        answers_monitor: its TPU nodes answer the Monitor RPC; what exists as TPU VM only does not.
+    """
+
+    name: str
+    device_type: str
+    cores_per_chip: int
+    devices_per_chip: int
+    counts_cores: bool
+    sizes: tuple[int, ...] | None
+    largest: int
+    single_host_chips: int
+    peak_flops: float
+    hbm_bytes: int
+    hbm_bandwidth_bytes_per_s: float
+    answers_monitor: bool
+
+    @property
+    def megacore(self) -> bool:
+        """Whether the chip's TensorCores appear as one device."""
+        return self.devices_per_chip < self.cores_per_chip
+
+
+CHIPS_PER_HOST = 4  # of every slice of more than one host
+
+
+def _generation(
+    name: str,
+    device_type: str,
+    *,
+    cores: int,
+    devices: int,
+    sizes: tuple[int, ...] | None,
+    largest: int,
+    peak_tflops: float,
+    hbm_gib: int,
+    hbm_gb_per_s: float,
+    counts_cores: bool = True,
+    single_host_chips: int = CHIPS_PER_HOST,
+    answers_monitor: bool = False,
+) -> Generation:
+    return Generation(
+        name=name,
+        device_type=device_type,
+        cores_per_chip=cores,
+        devices_per_chip=devices,
+        counts_cores=counts_cores,
+        sizes=sizes,
+        largest=largest,
+        single_host_chips=single_host_chips,
+        peak_flops=peak_tflops * 1e12,
+        hbm_bytes=hbm_gib * GIB,
+        hbm_bandwidth_bytes_per_s=hbm_gb_per_s * 1e9,
+        answers_monitor=answers_monitor,
+    )
+
+
+_V2_SIZES = (8, 32, 128, 256, 512)
+_V3_SIZES = (8, 32, 64, 128, 256, 512, 1024, 2048)
+_FLAT_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
+
+GENERATIONS: dict[str, Generation] = {
+    generation.name: generation
+    for generation in (
+        _generation("v2", "TPU v2", cores=2, devices=2, sizes=_V2_SIZES, largest=512, peak_tflops=46, hbm_gib=16,
+                    hbm_gb_per_s=716, answers_monitor=True),
+        _generation("v3", "TPU v3", cores=2, devices=2, sizes=_V3_SIZES, largest=2048, peak_tflops=123, hbm_gib=32,
+                    hbm_gb_per_s=900, answers_monitor=True),
+        _generation("v4", "TPU v4", cores=2, devices=1, sizes=None, largest=8192, peak_tflops=275, hbm_gib=32,
+                    hbm_gb_per_s=1228),
+        _generation("v5e", "TPU v5 Lite", cores=1, devices=1, sizes=_FLAT_SIZES, largest=256, peak_tflops=197,
+                    hbm_gib=16, hbm_gb_per_s=819, counts_cores=False, single_host_chips=8),
+        _generation("v5p", "TPU v5", cores=2, devices=1, sizes=None, largest=17920, peak_tflops=459, hbm_gib=95,
+                    hbm_gb_per_s=2765),
+        _generation("v6e", "TPU v6 Lite", cores=1, devices=1, sizes=_FLAT_SIZES, largest=256, peak_tflops=918,
+                    hbm_gib=32, hbm_gb_per_s=1638, counts_cores=False, single_host_chips=8),
+        _generation("7x", "TPU v7x", cores=2, devices=2, sizes=None, largest=18432, peak_tflops=2307, hbm_gib=192,
+                    hbm_gb_per_s=7380),
+    )
+}  # fmt: skip
+
+_ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x", "v7x": "7x"}
+_GOOD_FORM = "give GENERATION-SIZE, for example v3-8, v4-16, v5e-8, v5p-128, v6e-256 or 7x-8"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """A slice: `hosts` workers of `chips_per_host` chips each.
+
+    Attributes:
+        name: for example "v5e-8".
+    """
+
+    name: str
+    generation: Generation
+    hosts: int
+    chips_per_host: int
+
+    @property
+    def cores_per_host(self) -> int:
+        """TensorCores of one worker."""
+        return self.chips_per_host * self.generation.cores_per_chip
+
+    @property
+    def devices_per_host(self) -> int:
+        """/device:TPU:N planes of one worker."""
+        return self.chips_per_host * self.generation.devices_per_chip
+
+    @property
+    def device_peak_flops(self) -> float:
+        """bf16 FLOP/s of one device."""
+        return self.generation.peak_flops / self.generation.devices_per_chip
+
+    @property
+    def device_hbm_bytes(self) -> int:
+        """Nominal HBM of one device."""
+        return self.generation.hbm_bytes // self.generation.devices_per_chip
+
+    @property
+    def device_hbm_bandwidth_bytes_per_s(self) -> float:
+        """HBM bandwidth of one device."""
+        return self.generation.hbm_bandwidth_bytes_per_s / self.generation.devices_per_chip
+
+    def worker_name(self, worker: int) -> str:
+        """Host name of a simulated worker, for example "sim-v5e-8-w0"."""
+        return f"sim-{self.name}-w{worker}"
+
+
+def parse_topology(text: str) -> Topology:
+    """Reads a TPU name.
+
+    Args:
+        text: for example "v5e-8"; "v5litepod-8" and "tpu7x-8" are understood too.
+
+    Raises:
+        UsageError: no such generation, or no slice of that size; says what would be.
+    """
+    match = re.fullmatch(r"([a-z0-9]+)-([0-9]{1,6})", text.strip().lower())
+    if match is None:
+        raise UsageError(f"{text!r} is not a TPU name: {_GOOD_FORM}")
+    family = _ALIASES.get(match[1], match[1])
+    generation = GENERATIONS.get(family)
+    if generation is None:
+        close = difflib.get_close_matches(family, [*GENERATIONS, *_ALIASES], n=2, cutoff=0.5)
+        nearest = " or ".join(f"{name}-{match[2]}" for name in close)
+        hint = f"did you mean {nearest}?" if nearest else _GOOD_FORM
+        raise UsageError(f"no TPU generation {match[1]!r} in {text!r}; there are {', '.join(GENERATIONS)}: {hint}")
+    size = int(match[2])
+    if not _on_offer(generation, size):
+        nearest = ", ".join(f"{generation.name}-{near}" for near in _nearest_sizes(generation, size))
+        raise UsageError(f"no TPU is called {text!r}; the nearest are {nearest}")
+    chips = size // generation.cores_per_chip if generation.counts_cores else size
+    hosts = 1 if chips <= generation.single_host_chips else chips // CHIPS_PER_HOST
+    return Topology(name=f"{generation.name}-{size}", generation=generation, hosts=hosts, chips_per_host=chips // hosts)
+
+
+def _host_size(generation: Generation) -> int:
+    return CHIPS_PER_HOST * (generation.cores_per_chip if generation.counts_cores else 1)
+
+
+def _on_offer(generation: Generation, size: int) -> bool:
+    if generation.sizes is not None:
+        return size in generation.sizes
+    return 0 < size <= generation.largest and size % _host_size(generation) == 0
+
+
+def _nearest_sizes(generation: Generation, size: int) -> list[int]:
+    if generation.sizes is not None:
+        return sorted(sorted(generation.sizes, key=lambda on_offer: abs(on_offer - size))[:2])
+    unit = _host_size(generation)
+    below = min(size // unit * unit, generation.largest)
+    return [near for near in (below, below + unit) if 0 < near <= generation.largest]

@@ -1,0 +1,141 @@
+"""The Monitor RPC: figures that the server computes itself. Cloud TPU nodes answer it; TPU VMs do not."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from tpumon import wire
+from tpumon.errors import SourceError
+from tpumon.model import SIMULATED_MARK, Query, Sample, Spread, StepTimes, Target
+from tpumon.sources.rpc import ANSWER_GRACE_S, Client
+from tpumon.text import safe
+from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_TEXT_CHARS = 64 * 1024
+
+_NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
+_DEVICE_TYPE = re.compile(r"^\s*TPU type:\s*(.+?)\s*$", re.MULTILINE)
+_CORES = re.compile(r"^\s*Number of TPU cores[^:]*:\s*(\d+)", re.MULTILINE | re.IGNORECASE)
+_IDLE = re.compile(rf"TPU idle time[^:\n]*:\s*{_NUMBER}\s*%")
+_MXU = re.compile(rf"Utilization of TPU Matrix Units[^:\n]*:\s*{_NUMBER}\s*%")
+_STEP = re.compile(
+    rf"Step time[^:\n]*:\s*{_NUMBER}\s*(\w+)\s*\(avg\),\s*{_NUMBER}\s*(\w+)\s*\(min\),\s*{_NUMBER}\s*(\w+)"
+)
+_INFEED = re.compile(
+    rf"Infeed percentage[^:\n]*:\s*{_NUMBER}\s*%\s*\(avg\),\s*{_NUMBER}\s*%\s*\(min\),\s*{_NUMBER}\s*%"
+)
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "kms": 1.0}  # "1.95 kms" is how 1950 ms was once printed
+
+
+class MonitorSource:
+    """Asks a worker for the figures of one window.
+
+    Source: /tensorflow.ProfilerService/Monitor; figures from `monitor_result`, present as its `response_type` says;
+    device type and number of cores from the text. A server that sends text only is read from its text.
+    """
+
+    name = "monitor"
+
+    async def fetch(self, client: Client, target: Target, query: Query) -> Sample:
+        """One query. The server watches for `query.window_s`, then answers.
+
+        Raises:
+            SourceError: the call failed, or the answer holds neither text nor a figure.
+        """
+        request = MonitorRequest(duration_ms=round(query.window_s * 1000), monitoring_level=query.level, timestamp=True)
+        time_unix_s, start_s = time.time(), time.monotonic()
+        timeout_s = query.window_s + ANSWER_GRACE_S
+        reply = await client.call(wire.MONITOR, request, MonitorResponse, timeout_s=timeout_s)
+        took_s = time.monotonic() - start_s
+
+        text = safe(reply.data[:_MAX_TEXT_CHARS]).strip("\n")
+        result = reply.monitor_result if reply.HasField("monitor_result") else None
+        if not text.strip() and (result is None or result.response_type == MonitorResult.EMPTY_RESULT):
+            raise SourceError(
+                "empty-trace", f"{client.address}: Monitor answered without a figure; is the job running?"
+            )
+        figures, absent = _from_text(text) if result is None else _from_result(result)
+        asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if query.level > 1 else 1]
+        figures = {name: figures.get(name) for name in asked}
+        return Sample(
+            worker=target.worker,
+            address=target.address,
+            time_unix_s=time_unix_s,
+            window_s=query.window_s,
+            took_s=took_s,
+            interval_s=query.interval_s,
+            source="monitor",
+            simulated=SIMULATED_MARK in text,
+            device_type=_first(_DEVICE_TYPE, text),
+            cores=_count(_first(_CORES, text)),
+            mxu_method="server" if figures["mxu_utilization_ratio"] is not None else None,
+            step_source="server" if figures.get("step_time_s") is not None else None,
+            absent={name: absent.get(name, "not sent by the server") for name in asked if figures[name] is None},
+            server_text=text if text.strip() else None,
+            **figures,
+        )
+
+
+def _from_result(result: MonitorResult) -> tuple[dict[str, Any], Mapping[str, str]]:
+    figures: dict[str, Any] = {}
+    if result.response_type >= MonitorResult.UTIL_ONLY:
+        figures["mxu_utilization_ratio"] = _ratio(result.matrix_unit_utilization_percent)
+    if result.response_type >= MonitorResult.UTIL_IDLE:
+        figures["idle_ratio"] = _ratio(result.device_idle_time_percent)
+    if result.response_type >= MonitorResult.UTIL_IDLE_STEP:
+        times_ms = (result.step_time_ms_avg, result.step_time_ms_min, result.step_time_ms_max)
+        percents = (result.infeed_percent_avg, result.infeed_percent_min, result.infeed_percent_max)
+        figures["step_time_s"] = _step_times(*(time_ms / 1000 for time_ms in times_ms))
+        figures["infeed_ratio"] = _spread(*percents)
+    return figures, {name: "the server sent an impossible value" for name, value in figures.items() if value is None}
+
+
+def _from_text(text: str) -> tuple[dict[str, Any], Mapping[str, str]]:
+    figures: dict[str, Any] = {}
+    if found := _IDLE.search(text):
+        figures["idle_ratio"] = _ratio(_float(found[1]))
+    if found := _MXU.search(text):
+        figures["mxu_utilization_ratio"] = _ratio(_float(found[1]))
+    if found := _STEP.search(text):
+        pairs = zip(found.groups()[::2], found.groups()[1::2], strict=True)
+        figures["step_time_s"] = _step_times(*(_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs))
+    if found := _INFEED.search(text):
+        figures["infeed_ratio"] = _spread(*(_float(number) for number in found.groups()))
+    return figures, {name: "the server's text is not understood" for name, value in figures.items() if value is None}
+
+
+def _ratio(percent: float) -> float | None:
+    # A share computed from clocks may pass 100 % by its rounding, not by more.
+    return min(percent / 100, 1.0) if 0 <= percent <= 100.01 else None
+
+
+def _spread(*percents: float) -> Spread | None:
+    avg, low, high = (_ratio(percent) for percent in percents)
+    return None if avg is None or low is None or high is None else Spread(avg=avg, min=low, max=high)
+
+
+def _step_times(avg: float, low: float, high: float) -> StepTimes | None:
+    possible = all(math.isfinite(value) and value >= 0 for value in (avg, low, high))
+    return StepTimes(avg=avg, min=low, max=high) if possible else None
+
+
+def _float(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _first(pattern: re.Pattern[str], text: str) -> str | None:
+    found = pattern.search(text)
+    return found[1] if found else None
+
+
+def _count(text: str | None) -> int | None:
+    return int(text) if text and len(text) < 7 else None

@@ -1,0 +1,181 @@
+"""The one file that makes channels and calls. Every call has a deadline; every failure becomes a SourceError."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+# gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from tpumon import __version__
+from tpumon.errors import Reason, SourceError
+from tpumon.text import one_line
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+MAX_MESSAGE_BYTES = 1 << 30
+"""The largest answer that is accepted. A pod's trace is tens of MB; gRPC's default of 4 MB refuses ordinary ones."""
+
+ANSWER_GRACE_S = 30.0
+"""How long past its window a call may take: a server collects and sends for up to seconds after the window."""
+
+# Servers count pings that come sooner than 5 minutes apart without data as abuse and close the connection, which
+# would end a long Profile. So no sooner than that; a peer that died silently is found by the call's deadline.
+_KEEPALIVE_MS = 6 * 60 * 1000
+
+_Reply = TypeVar("_Reply", bound=Message)
+
+BUSY_TEXT = "Another profiling session active."
+_MONITOR_MISSING_TEXT = "unimplemented."
+
+
+def channel_options(*, use_proxy: bool) -> list[tuple[str, int | str]]:
+    """gRPC channel arguments for a worker's profiler server."""
+    return [
+        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.enable_http_proxy", int(use_proxy)),
+        ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+        ("grpc.keepalive_timeout_ms", 20_000),
+        # A worker that comes back is to be seen soon: gRPC would wait up to two minutes between connection tries.
+        ("grpc.initial_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 5_000),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.service_config_disable_resolution", 1),
+        ("grpc.primary_user_agent", f"tpumon/{__version__}"),
+    ]
+
+
+class Client:
+    """A channel to one worker. An async context manager; closing ends its calls.
+
+    Args:
+        address: `host:port`, already validated.
+        use_proxy: obey `http_proxy`; gRPC would do so even for loopback.
+    """
+
+    def __init__(self, address: str, *, use_proxy: bool = False) -> None:
+        self.address = address
+        self._channel = grpc.aio.insecure_channel(address, options=channel_options(use_proxy=use_proxy))
+
+    async def call(self, path: str, request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
+        """One unary call.
+
+        Args:
+            path: method path, from `tpumon.wire`.
+            request: message to send.
+            reply_type: message to read the answer as.
+            timeout_s: deadline of the whole call, in seconds.
+
+        Raises:
+            SourceError: the call failed, or the answer is not such a message.
+        """
+        method = self._channel.unary_unary(path)  # bytes in, bytes out: a bad answer is ours to report
+        try:
+            answer: bytes = await method(request.SerializeToString(), timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise _source_error(self.address, error, timeout_s=timeout_s) from error
+        reply = reply_type()
+        try:
+            reply.ParseFromString(answer)
+        except DecodeError as error:
+            name = path.rpartition("/")[2]
+            message = f"{self.address}: the answer to {name} is not one of a profiler server ({len(answer)} bytes)"
+            raise SourceError("malformed", message) from error
+        return reply
+
+    async def close(self) -> None:
+        """Ends calls in flight and closes the connection."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:
+    details = error.details() or ""
+    reason, words = _explain(error.code(), details, timeout_s)
+    return SourceError(reason, f"{address}: {words}")
+
+
+def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
+    """What a status means to a user of a profiler server, as a reason and some words."""
+    said = one_line(details)
+    if BUSY_TEXT in details:
+        return "busy", "someone else is profiling it; standing back"
+    match code:
+        case grpc.StatusCode.UNAVAILABLE:
+            return _explain_unavailable(details)
+        case grpc.StatusCode.UNKNOWN if "Stream removed" in details:
+            return "unavailable", "the connection broke off"
+        case grpc.StatusCode.CANCELLED:
+            return "unavailable", "the server ended the call"
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return "deadline", f"no answer within {timeout_s:.0f} s; is it a profiler server, and is its host alive?"
+        case grpc.StatusCode.UNIMPLEMENTED if details == _MONITOR_MISSING_TEXT:
+            return "unimplemented", "this profiler server does not offer that RPC (UNIMPLEMENTED)"
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return "not-a-profiler", "a gRPC server, but not a profiler's; give the port of the job's profiler server"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:
+            return "too-large", f"the answer is larger than {MAX_MESSAGE_BYTES >> 20} MiB; ask for a shorter window"
+        case (
+            grpc.StatusCode.INVALID_ARGUMENT
+            | grpc.StatusCode.PERMISSION_DENIED
+            | grpc.StatusCode.UNAUTHENTICATED
+            | grpc.StatusCode.FAILED_PRECONDITION
+            | grpc.StatusCode.RESOURCE_EXHAUSTED
+        ):
+            return "refused", f"the server refused ({code.name}): {said}"
+        case grpc.StatusCode.INTERNAL if "TF_DISABLE_PROFILING" in details:
+            return "refused", "profiling is switched off in the job (TF_DISABLE_PROFILING)"
+    return "internal", f"the server failed ({code.name}){': ' + said if said else ''}"
+
+
+def _explain_unavailable(details: str) -> tuple[Reason, str]:
+    known: list[tuple[str, Reason, str]] = [
+        ("errors resolving", "resolve", "this name has no address; check it, or give the IP address"),
+        ("DNS resolution failed", "resolve", "this name has no address; check it, or give the IP address"),
+        ("Failed parsing HTTP/2", "not-a-profiler", "something else listens there (not gRPC); check the port"),
+        ("before receiving SETTINGS", "not-a-profiler", "something listens there but does not speak gRPC"),
+        ("Connection refused", "unavailable", "connection refused; no profiler server is listening there"),
+        ("No route to host", "unavailable", "no route to this host"),
+        ("Connection reset", "unavailable", "the connection was closed by the other side"),
+        ("Socket closed", "unavailable", "the connection was closed by the other side"),
+    ]
+    for mark, reason, words in known:
+        if mark in details:
+            return reason, words
+    return "unavailable", one_line(details) or "no connection"
+
+
+def is_missing_method(error: SourceError) -> bool:
+    """Whether a server answered that it has no such method, in whatever words."""
+    return _status(error) is grpc.StatusCode.UNIMPLEMENTED
+
+
+def is_not_found(error: SourceError) -> bool:
+    """Whether a server answered NOT_FOUND."""
+    return _status(error) is grpc.StatusCode.NOT_FOUND
+
+
+def server_words(error: SourceError) -> str:
+    """The text that came with a server's status, as it came; empty where there was none."""
+    cause: Any = error.__cause__
+    return (cause.details() or "") if isinstance(cause, grpc.aio.AioRpcError) else ""
+
+
+def _status(error: SourceError) -> grpc.StatusCode | None:
+    cause = error.__cause__
+    return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None

@@ -1,0 +1,32 @@
+"""Text that came from elsewhere, made safe to show."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_TERMINAL_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, modes
+    r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS and other strings: titles, clipboard, hyperlinks
+    r"|\x1b.?",
+    re.DOTALL,
+)
+
+_SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
+
+
+def safe(text: str) -> str:
+    """`text` without anything that could drive a terminal; newlines and tabs stay.
+
+    Escape sequences go as a whole; so do control characters and the invisible ones that reorder a line.
+    """
+    if not _SUSPECT.search(text):
+        return text
+    text = _TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n")
+    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Cs"})
+
+
+def one_line(text: str, *, limit: int = 200) -> str:
+    """`text` as a single safe line of at most `limit` characters."""
+    line = " ".join(safe(text[: 4 * limit]).split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

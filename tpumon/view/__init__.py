@@ -1,0 +1,1 @@
+"""Samples made readable: text blocks, and the lines about what went wrong."""

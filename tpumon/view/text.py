@@ -1,0 +1,117 @@
+"""The text block that scripts have parsed since capture_tpu_profile."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, TextIO
+
+from tpumon.model import SIMULATED_MARK
+
+if TYPE_CHECKING:
+    from tpumon.model import Sample, Spread, StepTimes
+
+_NOT_TOLD = "not told"
+
+
+class TextOutput:
+    """Writes one block per answered query, an empty line after it, flushed.
+
+    Args:
+        stream: where to.
+        level: 1 or 2, which lines a block has.
+        name_workers: put a line `Worker: NAME` before each block.
+        number_samples: put capture_tpu_profile's header before each block.
+    """
+
+    def __init__(self, stream: TextIO, *, level: int, name_workers: bool, number_samples: bool) -> None:
+        self._stream = stream
+        self._level = level
+        self._name_workers = name_workers
+        self._number_samples = number_samples
+        self._queries: Counter[str] = Counter()
+
+    def write(self, sample: Sample) -> None:
+        """Writes the sample's block; a query that nobody answered has none, but counts."""
+        number = self._queries[sample.worker]
+        self._queries[sample.worker] += 1
+        if not sample.answered:
+            return
+        lines = [f"Cloud TPU Monitoring Results (Sample {number}):", ""] if self._number_samples else []
+        if self._name_workers:
+            lines.append(f"Worker: {sample.worker}")
+        self._stream.write("\n".join([*lines, render_block(sample, level=self._level), "", ""]))
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Nothing to do: the stream is the caller's."""
+
+
+def render_block(sample: Sample, *, level: int) -> str:
+    """The sample as lines: what the server laid out itself, else the same lines laid out here."""
+    if sample.server_text is not None:
+        return sample.server_text
+    lines = [
+        f"Timestamp: {time.strftime('%H:%M:%S', time.localtime(sample.time_unix_s))}",
+        f"TPU type: {sample.device_type or _absent(_NOT_TOLD)}",
+    ]
+    if level > 1:
+        lines += [
+            f"Number of TPU cores: {sample.cores if sample.cores is not None else _absent(_NOT_TOLD)}",
+            f"TPU idle time (lower is better): {_percent(sample.idle_ratio) or _why(sample, 'idle_ratio')}",
+        ]
+    mxu = _percent(sample.mxu_utilization_ratio) or _why(sample, "mxu_utilization_ratio")
+    lines.append(f"Utilization of TPU Matrix Units (higher is better): {mxu}{_method(sample.mxu_method)}")
+    if level > 1:
+        step = _step_time(sample.step_time_s) or _why(sample, "step_time_s")
+        lines += [
+            f"Step time: {step}{_method(sample.step_source)}",
+            f"Infeed percentage: {_spread(sample.infeed_ratio) or _why(sample, 'infeed_ratio')}",
+        ]
+    if sample.simulated:
+        lines.append(SIMULATED_MARK)
+    return "\n".join(lines)
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits without an exponent: 0.091, 10.7, 107; from 1000 on a whole number."""
+    if value == 0:
+        return "0.000"
+    if abs(value) >= 999.5:
+        return f"{value:.0f}"
+    digits = f"{value:#.3g}"
+    return f"{float(digits):.10f}".rstrip("0") if "e" in digits else digits.rstrip(".")
+
+
+def milliseconds(time_s: float) -> str:
+    """A time as milliseconds, always: 90.8ms, 1950ms."""
+    return f"{three_digits(time_s * 1000)}ms"
+
+
+def _percent(ratio: float | None) -> str | None:
+    return None if ratio is None else f"{three_digits(ratio * 100)}%"
+
+
+def _step_time(times: StepTimes | None) -> str | None:
+    if times is None:
+        return None
+    return f"{milliseconds(times.avg)} (avg), {milliseconds(times.min)} (min), {milliseconds(times.max)} (max)"
+
+
+def _spread(spread: Spread | None) -> str | None:
+    if spread is None:
+        return None
+    return f"{_percent(spread.avg)} (avg), {_percent(spread.min)} (min), {_percent(spread.max)} (max)"
+
+
+def _method(name: str | None) -> str:
+    """The server's own method, XProf's counter and its step markers go without saying."""
+    return "" if name in {None, "server", "counter", "steps"} else f" ({name})"
+
+
+def _why(sample: Sample, figure: str) -> str:
+    return _absent(sample.absent.get(figure, _NOT_TOLD))
+
+
+def _absent(reason: str) -> str:
+    return f"n/a ({reason})"

@@ -1,0 +1,1 @@
+"""Trace bytes to facts; pure, without I/O."""
