@@ -4,8 +4,10 @@ PYTHON ?= python3
 UV := .uv/bin/uv
 export UV_PYTHON_DOWNLOADS := never
 export UV_PYTHON := $(PYTHON)
+# uv brings its own list of certificate authorities; behind a proxy that opens TLS only the system knows the right ones.
+export UV_SYSTEM_CERTS ?= true
 
-.PHONY: demo test bench proto lint
+.PHONY: demo test bench proto
 
 demo: $(UV)  ## the monitor on an embedded, simulated TPU; Ctrl-C ends it
 	@$(UV) run --quiet --locked --no-default-groups tpumon --level 2 --simulate v5e-8

@@ -5,33 +5,30 @@ from __future__ import annotations
 import difflib
 import os
 import sys
+from collections.abc import Callable
 from typing import cast
 
-from tpumon.background import StoppedError, stop_on_signals
-from tpumon.cli import app
-from tpumon.commands.console import say
-from tpumon.errors import TpumonError
-from tpumon.legacy import translate
+from tpumon.signals import StoppedError, stop_on_signals
 
 
 def main() -> None:
     """Entry point of the `tpumon` script."""
-    sys.exit(_run(sys.argv[1:]))
+    try:
+        stop_on_signals()  # before the rest is loaded, so that an early Ctrl-C is no traceback either
+        status = _run(sys.argv[1:])
+    except StoppedError as stopped:
+        status = stopped.exit_status
+    sys.exit(status)
 
 
 def _run(arguments: list[str]) -> int:
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
+    from tpumon.commands.console import say
+    from tpumon.errors import TpumonError
+
+    _prepare_streams()
     try:
-        stop_on_signals()
-        translated, notes = translate(arguments)
-        for note in notes:
-            say(note)
-        # Typer only parses: run under it, a command would have its signals and broken pipes handled Typer's way.
-        command = app(translated, prog_name="tpumon", standalone_mode=False)
-        status = cast("int", command()) if callable(command) else 0
+        status = _command(arguments)()
         sys.stdout.flush()
-    except StoppedError as stopped:
-        return stopped.exit_status
     except BrokenPipeError:
         # The reader has what it wanted. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -39,23 +36,50 @@ def _run(arguments: list[str]) -> int:
     except TpumonError as error:
         say(str(error))
         return error.exit_status
-    except Exception as error:  # noqa: BLE001 - the last line of defence against tracebacks
-        return _unexpected(error)
+    except Exception as error:
+        if os.environ.get("TPUMON_DEBUG"):
+            raise
+        say(f"a bug in tpumon: {type(error).__name__}: {error}; TPUMON_DEBUG=1 shows where; please report it")
+        return 1
     return status
 
 
-def _unexpected(error: Exception) -> int:
-    """Usage errors that the option parser found, and bugs."""
-    explain = getattr(error, "format_message", None)
-    if explain is not None:
+def _prepare_streams() -> None:
+    """Makes stdout and stderr usable: closed ones swallow, odd encodings do not raise."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - stays open
+        else:
+            stream.reconfigure(errors="replace")
+
+
+def _command(arguments: list[str]) -> Callable[[], int]:
+    """What the command line asks for.
+
+    Typer only parses: under it, a command would have its signals and broken pipes handled Typer's way.
+
+    Raises:
+        UsageError: it asks for nothing that can be done.
+    """
+    from tpumon.cli import app
+    from tpumon.commands.console import say
+    from tpumon.errors import UsageError
+    from tpumon.legacy import translate
+
+    translated, notes = translate(arguments)
+    for note in notes:
+        say(note)
+    try:
+        command = app(translated, prog_name="tpumon", standalone_mode=False)
+    except Exception as error:
+        explain = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
+        if explain is None:
+            raise
         unknown = getattr(error, "option_name", None)
         words = _nearest(unknown, error) if unknown else explain().rstrip(".")
-        say(f"{words} (see tpumon --help)")
-        return int(getattr(error, "exit_code", 2))
-    if os.environ.get("TPUMON_DEBUG"):
-        raise error
-    say(f"a bug in tpumon: {type(error).__name__}: {error}; TPUMON_DEBUG=1 shows where; please report it")
-    return 1
+        raise UsageError(f"{words} (see tpumon --help)") from error
+    return cast("Callable[[], int]", command) if callable(command) else lambda: 0
 
 
 def _nearest(unknown: str, error: Exception) -> str:

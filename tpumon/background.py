@@ -6,7 +6,6 @@ Sampling runs there and showing here, so that a terminal or pipe that stands sti
 from __future__ import annotations
 
 import asyncio
-import signal
 import threading
 import time
 from collections import deque
@@ -14,31 +13,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
 _Event = TypeVar("_Event")
 
 _WAITING_LIMIT = 10_000
 _STOP_S = 3.0
 _BATCH_S = 0.02  # many workers make many events; waking up for each of them would cost more than the event
-
-
-class StoppedError(BaseException):
-    """A signal asked this process to end; not an Exception, so that nothing on the way takes it for a failure."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(signal_number)
-        self.exit_status = 128 + signal_number
-
-
-def stop_on_signals() -> None:
-    """From here on SIGHUP, SIGINT and SIGTERM raise StoppedError in the main thread."""
-
-    def stop(signal_number: int, _frame: FrameType | None) -> None:
-        raise StoppedError(signal_number)
-
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
 
 
 class Background(Generic[_Event]):
@@ -90,8 +71,9 @@ class Background(Generic[_Event]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._done:
-            self._loop.call_soon_threadsafe(self._cancel)
+        with self._changed:
+            if not self._done:
+                self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(_STOP_S)
 
     def _send(self, event: _Event) -> None:
@@ -121,3 +103,4 @@ class Background(Generic[_Event]):
             with self._changed:
                 self._done = True
                 self._changed.notify()
+            self._loop.close()

@@ -103,7 +103,11 @@ def monitor(
     ] = None,
     workers_list: Annotated[
         list[str] | None,
-        _option("--workers-list", metavar="HOST:PORT[,...]", help="The workers to profile at level 0."),
+        _option(
+            "--workers-list",
+            metavar="HOST:PORT[,...]",
+            help="The workers to profile; at levels 1 and 2 those to watch, unless --service-addr is given.",
+        ),
     ] = None,
     port: Annotated[
         int, _option("--port", min=1, max=65535, metavar="N", help="For addresses that name no port.")

@@ -215,7 +215,7 @@ class _Session:
             xspace = await take_trace(worker.client, request)
             if xspace is None and writes_itself:
                 xspace = await self._await_file(worker, file_name)
-            facts = await asyncio.to_thread(outline, xspace or b"")
+            facts = await self._check(worker, xspace or b"")
             if not facts.event_count:
                 if writes_itself:
                     await asyncio.to_thread(self._logdir.discard, self._name, file_name)
@@ -227,6 +227,13 @@ class _Session:
             worker.failure = error
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace or b""), outline=facts, attempt=attempt)
+
+    async def _check(self, worker: _Worker, xspace: bytes) -> Outline:
+        """What the trace holds, proving that it is one."""
+        try:
+            return await asyncio.to_thread(outline, xspace)
+        except SourceError as error:
+            raise SourceError(error.reason, f"{worker.target.address}: {error}") from error
 
     def _host_level(self, worker: _Worker) -> int:
         if self._settings.host_level is not None:

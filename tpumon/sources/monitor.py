@@ -82,6 +82,16 @@ class MonitorSource:
         )
 
 
+async def is_profiler(client: Client, *, timeout_s: float) -> bool:
+    """Whether a profiler server answers there, asked by the one call that harms nobody: a Monitor of 1 ms."""
+    request = MonitorRequest(duration_ms=1, monitoring_level=1, timestamp=True)
+    try:
+        await client.call(wire.MONITOR, request, MonitorResponse, timeout_s=timeout_s)
+    except SourceError as error:
+        return error.reason == "unimplemented"
+    return True
+
+
 def _from_result(result: MonitorResult) -> tuple[dict[str, Any], Mapping[str, str]]:
     figures: dict[str, Any] = {}
     if result.response_type >= MonitorResult.UTIL_ONLY:

@@ -55,7 +55,7 @@ def parse_address(text: str, *, default_port: int = PROFILER_PORT) -> str:
         port_text = port_text if colon else str(default_port)
         if not _HOST.fullmatch(host):
             raise _bad(text, "its host is missing" if not host else "its host is not a name or an address")
-    if not (port_text.isascii() and port_text.isdigit() and 1 <= int(port_text) <= _MAX_PORT):
+    if not (port_text.isascii() and port_text.isdigit() and len(port_text) <= 5 and 1 <= int(port_text) <= _MAX_PORT):
         raise _bad(text, f"its port is not between 1 and {_MAX_PORT}")
     port = int(port_text)
     return f"{host}:{PROFILER_PORT if port == _MASTER_PORT else port}"

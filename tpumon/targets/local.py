@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from tpumon import wire
-from tpumon.errors import SourceError
 from tpumon.sources import Client
-from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
+from tpumon.sources.monitor import is_profiler
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,15 +26,10 @@ async def find_local(ports: Sequence[int] = USUAL_PORTS) -> tuple[str, ...]:
     Each port gets one call, the harmless one: a Monitor of 1 ms. Whatever else listens there sees one bad request.
     """
     addresses = [f"127.0.0.1:{port}" for port in ports]
-    answers = await asyncio.gather(*(_is_profiler(address) for address in addresses))
+    answers = await asyncio.gather(*(_knock(address) for address in addresses))
     return tuple(address for address, yes in zip(addresses, answers, strict=True) if yes)
 
 
-async def _is_profiler(address: str) -> bool:
-    request = MonitorRequest(duration_ms=1, monitoring_level=1, timestamp=True)
+async def _knock(address: str) -> bool:
     async with Client(address) as client:
-        try:
-            await client.call(wire.MONITOR, request, MonitorResponse, timeout_s=_ANSWER_S)
-        except SourceError as error:
-            return error.reason == "unimplemented"
-    return True
+        return await is_profiler(client, timeout_s=_ANSWER_S)

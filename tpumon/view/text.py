@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tpumon.model import Sample, Spread, StepTimes
 
 _NOT_TOLD = "not told"
+_MOST_DECIMALS = 9
 
 
 class TextOutput:
@@ -74,13 +76,13 @@ def render_block(sample: Sample, *, level: int) -> str:
 
 
 def three_digits(value: float) -> str:
-    """Three significant digits without an exponent: 0.091, 10.7, 107; from 1000 on a whole number."""
-    if value == 0:
-        return "0.000"
-    if abs(value) >= 999.5:
-        return f"{value:.0f}"
-    digits = f"{value:#.3g}"
-    return f"{float(digits):.10f}".rstrip("0") if "e" in digits else digits.rstrip(".")
+    """Three significant digits, never an exponent: 0.0912, 10.7, 107; from 1000 on a whole number; zero is 0.000."""
+    if value < 1:
+        leading_zeros = -math.floor(math.log10(value)) - 1 if value > 0 else 0
+        digits = f"{value:.{min(3 + leading_zeros, _MOST_DECIMALS)}f}"
+        # 0.0910 is written 0.091, as ever; a zero that is among the first three decimals stays.
+        return digits[:5] + digits[5:].rstrip("0")
+    return f"{value:#.3g}".rstrip(".") if value < 999.5 else f"{value:.0f}"
 
 
 def milliseconds(time_s: float) -> str:

@@ -1,0 +1,54 @@
+"""A JAX training loop with a profiler server; runs with jax 0.6 to 0.10, TensorFlow neither needed nor there."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+import types
+
+import options
+import progress
+
+progress.die_with_parent()
+args = options.parse()
+
+if args.tensorflow_stub:
+    # At the end of a host trace jaxlib 0.6 to 0.8 imports this module to set `enabled`, and hangs where it cannot.
+    for name in ("tensorflow", "tensorflow.python", "tensorflow.python.profiler", "tensorflow.python.profiler.trace"):
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["tensorflow.python.profiler.trace"].enabled = False
+
+import jax  # noqa: E402  after the line that binds this process to its parent
+import jax.numpy as jnp  # noqa: E402
+
+
+def loss(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
+    return jnp.mean((jax.nn.relu(x @ weights["hidden"]) @ weights["readout"] - y) ** 2)
+
+
+@jax.jit
+def train_step(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+    gradient = jax.grad(loss)(weights, x, y)
+    return jax.tree.map(lambda weight, slope: weight - 0.01 * slope, weights, gradient)
+
+
+keys = jax.random.split(jax.random.key(0), 4)
+inputs = jax.random.normal(keys[0], (64, 32))
+wanted = jax.random.normal(keys[1], (64, 1))
+weights = {
+    "hidden": 0.1 * jax.random.normal(keys[2], (32, 64)),
+    "readout": 0.1 * jax.random.normal(keys[3], (64, 1)),
+}
+weights = train_step(weights, inputs, wanted)  # compiled before anybody measures
+server = jax.profiler.start_server(args.port)  # kept: it stops when it is collected
+
+done = progress.Progress()
+while True:
+    started_s = time.monotonic()
+    time.sleep(args.input_delay_ms / 1000)
+    marked = jax.profiler.StepTraceAnnotation("train", step_num=done.steps) if args.annotate else None
+    with marked or contextlib.nullcontext():
+        weights = jax.block_until_ready(train_step(weights, inputs, wanted))
+    progress.pace(started_s, args.step_ms)
+    done.step_done()

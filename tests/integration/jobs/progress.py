@@ -1,0 +1,39 @@
+"""How a job tells the test about itself: lines on stdout, `READY` once it trains and serves, then its progress."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import time
+
+PR_SET_PDEATHSIG = 1
+REPORT_EVERY_S = 0.05
+
+
+def die_with_parent() -> None:
+    """Has the kernel kill this job when the test run ends in whatever way: a hung interpreter cannot do it itself."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Progress:
+    """Prints `READY` at the first step and `steps N` about 20 times a second."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._next_s = 0.0
+
+    def step_done(self) -> None:
+        if self.steps == 0:
+            print("READY", flush=True)
+        self.steps += 1
+        now_s = time.monotonic()
+        if now_s >= self._next_s:
+            print(f"steps {self.steps}", flush=True)
+            self._next_s = now_s + REPORT_EVERY_S
+
+
+def pace(step_started_s: float, step_ms: float) -> None:
+    """Sleeps until the step has lasted `step_ms`."""
+    rest_s = step_started_s + step_ms / 1000 - time.monotonic()
+    if rest_s > 0:
+        time.sleep(rest_s)

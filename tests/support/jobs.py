@@ -1,0 +1,131 @@
+"""Real training jobs, each a process of its own in an empty directory, for profilers to look at."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+
+from fakes.run import environment
+from support import REPOSITORY, free_port, require, wait_until
+from support.profiler import Profiler
+
+JOBS = REPOSITORY / "tests" / "integration" / "jobs"
+START_S = 90
+"""Importing TensorFlow takes 4 s, and 14 s the first time."""
+
+SMALL = {
+    # Two cores are all that a small machine has, and the job is not what is measured.
+    "TF_NUM_INTRAOP_THREADS": "1",
+    "TF_NUM_INTEROP_THREADS": "1",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false",
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "1",
+}
+
+
+@dataclass
+class Job:
+    """A training loop with a profiler server.
+
+    Attributes:
+        port: of the profiler server, which listens on every address of this host.
+        cwd: the job's working directory, empty at its start.
+    """
+
+    name: str
+    process: subprocess.Popen[bytes]
+    port: int
+    cwd: Path
+    log_file: Path
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What the job has printed."""
+        return self.log_file.read_text(errors="replace")
+
+    @property
+    def ready(self) -> bool:
+        """Whether it trains and serves; fails the test if it has ended."""
+        if self.process.poll() is not None:
+            pytest.fail(f"{self.name} ended with {self.process.returncode}:\n{self.log[-4000:]}")
+        return bool(re.search(r"^READY$", self.log, re.MULTILINE))
+
+    def steps(self) -> int:
+        """Steps trained so far, as the job itself counts them (about 20 reports a second)."""
+        done = re.findall(r"^steps (\d+)$", self.log, re.MULTILINE)
+        return int(done[-1]) if done else 0
+
+    def wait_for_more_steps(self, count: int, timeout_s: float = 20) -> None:
+        """Fails the test unless the job trains `count` further steps: a hung one does not."""
+        wanted = self.steps() + count
+        wait_until(
+            lambda: self.ready and self.steps() >= wanted,
+            timeout_s,
+            lambda: f"{self.name} at step {wanted}; it is at {self.steps()}\n{self.log[-2000:]}",
+        )
+
+    def cwd_listing(self) -> list[str]:
+        """Everything in the job's working directory: nothing, unless somebody wrote into it."""
+        return sorted(str(path.relative_to(self.cwd)) for path in self.cwd.rglob("*"))
+
+    def stop(self) -> None:
+        """Ends it for sure: a hung job does not react to less."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def start_tf(directory: Path, *options: str) -> Job:
+    """Starts TensorFlow's loop from the environment of the tests; options as in jobs/options.py."""
+    require((Path(sys.prefix) / "bin" / "saved_model_cli").exists(), "TensorFlow beside pytest")
+    return _start("tf", Path(sys.executable), "tf_loop.py", directory, options)
+
+
+def start_jax(directory: Path, version: str, *options: str) -> Job:
+    """Starts JAX's loop in the environment of that version, which has no TensorFlow."""
+    python = REPOSITORY / ".venvs" / f"jax-{version.replace('.', '-')}" / "bin" / "python"
+    require(python.exists(), f"JAX {version} in {python.parent.parent.relative_to(REPOSITORY)}")
+    return _start(f"jax-{version}", python, "jax_loop.py", directory, options)
+
+
+def _start(name: str, python: Path, script: str, directory: Path, options: tuple[str, ...]) -> Job:
+    cwd, log_file = directory / "cwd", directory / "log"
+    for folder in ("cwd", "home", "run"):
+        (directory / folder).mkdir()
+    port = free_port()
+    with log_file.open("wb") as log:
+        process = subprocess.Popen(
+            [python, JOBS / script, "--port", str(port), *options],
+            cwd=cwd,
+            env=environment(directory) | SMALL,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    job = Job(name=name, process=process, port=port, cwd=cwd, log_file=log_file)
+    try:
+        wait_until(lambda: job.ready, START_S, lambda: f"{name} trains\n{job.log[-4000:]}")
+        # Where the port was taken meanwhile, JAX only logs it and trains without a profiler server.
+        with Profiler(job.address) as profiler, pytest.raises(grpc.RpcError) as answer:
+            profiler.monitor()
+        assert answer.value.code() is grpc.StatusCode.UNIMPLEMENTED, answer.value
+        assert answer.value.details() == "unimplemented.", answer.value
+    except BaseException:
+        job.stop()
+        raise
+    return job

@@ -1,0 +1,44 @@
+"""What XProf, the program that users open traces with, makes of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fakes.run import environment
+from support import require
+
+
+def open_with_xprof(files: Sequence[Path], tool: str) -> Any:
+    """The JSON of one of XProf's tools (`overview_page`, `trace_viewer`, ...) for the traces of one session.
+
+    In a process of its own, because a broken trace may end XProf the hard way, and on a copy, because XProf keeps
+    its results beside the trace.
+    """
+    require(importlib.util.find_spec("xprof"), "XProf beside pytest")
+    with TemporaryDirectory() as directory:
+        copies = [shutil.copy(file, directory) for file in files]
+        command = [sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), tool, *copies]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=environment(Path(directory))
+        )
+    assert done.returncode == 0, f"XProf does not open {[file.name for file in files]}:\n{done.stderr[-4000:]}"
+    return json.loads(done.stdout)
+
+
+def host_event_names(file: Path) -> set[str]:
+    """Names of the events on the host's threads in XProf's trace viewer."""
+    events = open_with_xprof([file], "trace_viewer")["traceEvents"]
+    hosts = {
+        event["pid"]
+        for event in events
+        if event.get("name") == "process_name" and event["args"]["name"].startswith("/host:")
+    }
+    return {event["name"] for event in events if event.get("ph") == "X" and event.get("pid") in hosts}

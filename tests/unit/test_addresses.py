@@ -1,0 +1,88 @@
+"""Addresses as people write them."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpumon.errors import UsageError
+from tpumon.targets.addresses import name_targets, parse_address, parse_addresses
+
+
+@pytest.mark.parametrize(
+    ("given_text", "dialled"),
+    [
+        ("10.0.0.2:9999", "10.0.0.2:9999"),
+        ("10.0.0.2", "10.0.0.2:8466"),
+        (" tpu-w-0:9012 ", "tpu-w-0:9012"),
+        ("grpc://10.0.0.2:8470", "10.0.0.2:8466"),
+        ("10.0.0.2:8470", "10.0.0.2:8466"),
+        ("[::1]:9999", "[::1]:9999"),
+        ("grpc://[fd00::2]", "[fd00::2]:8466"),
+        ("host.with.dots.:1", "host.with.dots.:1"),
+        ("a:65535", "a:65535"),
+    ],
+)
+def test_good_addresses_become_what_is_dialled(given_text, dialled):
+    """What people write for an address becomes host:port; a TPU node's master port becomes its profiler's."""
+    assert parse_address(given_text) == dialled
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ":9999", "host:", "host:0", "host:65536", "host:99999", "host:-1", "host:http", "host:٣", "host:1:2",
+        "::1", "fd00::2", "[::1", "[::1]9999", "[host]:1", "[]:1", "http://host:1", "host:1/path", "/run/x.sock",
+        "a b:1", "-host:1", "ho\x1bst:1", "host:1e3",
+    ],
+)  # fmt: skip
+def test_bad_addresses_are_usage_errors_that_show_the_good_form(text):
+    """A bad address is refused before a channel is made, with the address and an example of a good one."""
+    with pytest.raises(UsageError, match=r"10\.0\.0\.2:8466") as caught:
+        parse_address(text)
+    assert repr(text.strip()) in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+@given(st.text())
+def test_any_text_is_an_address_or_a_usage_error(text):
+    """No text makes the parser fail in another way, and what it lets through is stable and has a port in range."""
+    try:
+        address = parse_address(text)
+    except UsageError:
+        return
+    assert parse_address(address) == address
+    assert 1 <= int(address.rpartition(":")[2]) <= 65535
+
+
+def test_lists_may_repeat_and_hold_commas():
+    """Options that repeat and options with commas give one list, in order, each address once."""
+    assert parse_addresses(["a:1,b:2,", "c", "a:1"], default_port=9) == ("a:1", "b:2", "c:9")
+    assert parse_addresses([]) == ()
+    with pytest.raises(UsageError):
+        parse_addresses([","])
+
+
+def test_workers_are_named_after_their_hosts():
+    """A name is the host's; with its port where a host has several; an address without a name stays an address."""
+    names = [
+        target.worker for target in name_targets(["tpu-w-0:1", "tpu-w-1:1", "tpu-w-1:2", "10.0.0.2:1", "[fd00::2]:1"])
+    ]
+    assert names == ["tpu-w-0", "tpu-w-1:1", "tpu-w-1:2", "10.0.0.2:1", "[fd00::2]:1"]
+
+
+def test_loopback_goes_by_this_machines_name():
+    """Nothing is called localhost: in a fleet's dashboards every worker would be."""
+    here = socket.gethostname()
+    assert [target.worker for target in name_targets(["localhost:1"])] == [here]
+    assert [target.worker for target in name_targets(["127.0.0.1:1", "[::1]:2"])] == [f"{here}:1", f"{here}:2"]
+
+
+def test_names_are_unique_even_for_two_spellings_of_one_place():
+    """Two spellings of one server are two workers with their addresses for names."""
+    targets = name_targets(["localhost:1", "127.0.0.1:1", "localhost:2"])
+    assert [target.worker for target in targets][:2] == ["localhost:1", "127.0.0.1:1"]
+    assert len({target.worker for target in targets}) == 3

@@ -1,0 +1,114 @@
+"""Who may import whom. One table; a new module or package needs a row."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.run import environment
+from support import REPOSITORY
+
+GRPC = {"grpc", "google.protobuf"}
+
+# room: what it may import, beside itself, the standard library and `tpumon.__version__`
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "model": {"errors"},
+    "text": set(),
+    "background": set(),
+    "legacy": set(),
+    "signals": set(),
+    "wire": {"google.protobuf"},
+    "xspace": {"errors", "model", "text", "wire", "google.protobuf", "numpy"},
+    "sources": {"errors", "model", "text", "wire", "xspace", *GRPC},
+    "targets": {"errors", "model", "sources"},
+    "sampler": {"errors", "model", "text", "sources"},
+    "simulator": {"errors", "model", "wire", *GRPC},
+    "view": {"model", "text", "rich"},
+    "logdir": {"errors", "tensorflow"},
+    "outputs": {"errors", "model"},
+    "exporters": {"errors", "model", "prometheus_client"},
+    "commands": {
+        *("errors", "model", "text", "background", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
+        *("view", "xspace", "rich"),
+    },
+    "cli": {"errors", "commands", "simulator", "targets", "typer"},
+    "__main__": {"errors", "signals", "cli", "commands", "legacy"},
+}
+
+PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters"}
+"""Our two packages, and the room that all of a package is, if it is one."""
+
+
+def modules() -> list[Path]:
+    found = [*REPOSITORY.glob("tpumon/**/*.py"), *REPOSITORY.glob("exporters/**/*.py")]
+    return sorted(path for path in found if path != REPOSITORY / "tpumon" / "__init__.py")
+
+
+def room_of(name: str) -> str:
+    """The room of a dotted name below one of our packages; else the library that it is from."""
+    package, _, rest = name.partition(".")
+    if package in PACKAGES:
+        return PACKAGES[package] or rest.split(".")[0]
+    return "google.protobuf" if name.startswith("google.protobuf") else package
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full dotted name of everything that a module imports, wherever in it that stands."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: write the whole name"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_imports_point_one_way(path: Path) -> None:
+    """A module imports only what its room's row allows, type hints and late imports included."""
+    root = "exporters" if path.is_relative_to(REPOSITORY / "exporters") else "."
+    name = ".".join(path.relative_to(REPOSITORY / root).with_suffix("").parts)
+    room = room_of(name)
+    assert room in ALLOWED, f"no row for {room}"
+
+    allowed = {*ALLOWED[room], room, "__version__", *sys.stdlib_module_names}
+    wrong = [f"{path.relative_to(REPOSITORY)}:{line} imports {what}" for line, what in imports(path)
+             if room_of(what) not in allowed]  # fmt: skip
+    assert not wrong
+
+
+def test_only_rooms_that_speak_grpc_import_it() -> None:
+    """The table itself keeps grpc, protobuf and our messages where they belong."""
+    speakers = {room for room, names in ALLOWED.items() if names & {*GRPC, "wire"}}
+
+    assert speakers == {"wire", "xspace", "sources", "simulator"}
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_help_and_version_are_light(option: str, tmp_path: Path) -> None:
+    """Asking for help imports neither gRPC nor protobuf, XProf's arrays or TensorFlow."""
+    (tmp_path / "home").mkdir()
+    program = f"""
+import json, sys
+sys.argv = ["tpumon", "{option}"]
+from tpumon.__main__ import main
+try:
+    status = main()
+except SystemExit as end:
+    status = end.code
+json.dump([status, sorted(sys.modules)], sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(tmp_path)
+    )
+    status, imported = json.loads(done.stderr)
+
+    assert status in {0, None}
+    assert "tpumon" in done.stdout or "." in done.stdout
+    assert not {"grpc", "google.protobuf", "tensorflow", "numpy"} & set(imported)

@@ -1,0 +1,157 @@
+"""Where samples go: JSON lines, notices, the thread between sampling and showing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from contextlib import closing
+
+import pytest
+
+from tpumon.background import Background
+from tpumon.errors import UsageError
+from tpumon.model import Failure, Sample, Spread, StepTimes
+from tpumon.outputs import open_output
+from tpumon.view.notices import Notices
+from tpumon_exporters.jsonl import open_jsonl
+
+
+def sample(worker="w", reason=None, **figures):
+    failure = Failure(source="monitor", reason=reason, message=f"{worker}:1: {reason}") if reason else None
+    answer = {"errors": (failure,)} if failure else {"source": "monitor"}
+    return Sample(worker=worker, address=f"{worker}:1", time_unix_s=5.5, window_s=1, took_s=2, **answer, **figures)
+
+
+def test_a_json_line_is_the_whole_sample(tmp_path):
+    """Every field of the contract is there, absent ones as null, a measured zero as 0; one line a sample."""
+    output = open_jsonl(str(tmp_path / "out.jsonl"))
+    output.write(
+        sample(
+            idle_ratio=0.0,
+            step_time_s=StepTimes(avg=0.01, min=0.009, max=0.011),
+            infeed_ratio=Spread(avg=0.1, min=0.0, max=0.2),
+            server_text="TEXT",
+        )
+    )
+    output.write(sample(reason="busy"))
+    output.close()
+    first, second = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
+    assert list(first)[:8] == [
+        "schema",
+        "worker",
+        "address",
+        "time_unix_s",
+        "window_s",
+        "took_s",
+        "interval_s",
+        "source",
+    ]
+    assert first["schema"] == 1
+    assert first["idle_ratio"] == 0
+    assert first["mxu_utilization_ratio"] is None
+    assert first["step_time_s"] == {"avg": 0.01, "min": 0.009, "max": 0.011, "stddev": None, "count": None}
+    assert first["infeed_ratio"] == {"avg": 0.1, "min": 0.0, "max": 0.2}
+    assert "server_text" not in first
+    assert second["source"] is None
+    assert second["errors"] == [{"source": "monitor", "reason": "busy", "message": "w:1: busy"}]
+
+
+def test_not_a_number_is_never_written(tmp_path):
+    """JSON has no NaN; letting one through would be a lie that breaks readers."""
+    with closing(open_jsonl(str(tmp_path / "x"))) as output, pytest.raises(ValueError, match="not JSON compliant"):
+        output.write(sample(idle_ratio=float("nan")))
+
+
+def test_an_unknown_output_is_a_usage_error_that_names_the_known_ones():
+    """An output is found by its entry point."""
+    with pytest.raises(UsageError, match="jsonl"):
+        open_output("carrier-pigeon", "-")
+
+
+def test_trouble_is_told_once_per_kind_and_its_end():
+    """One line when a worker stops answering, one when the reason changes, one when it is over; none in between."""
+    notices = Notices()
+    said = [
+        notices.update(step)
+        for step in (
+            sample(), sample(reason="busy"), sample(reason="busy"), sample(reason="unavailable"), sample(), sample(),
+        )
+    ]  # fmt: skip
+    assert [line is not None for line in said] == [False, True, False, True, True, False]
+    assert said[1] == "w:1: busy [busy]"
+    assert "answers again after 3 queries" in said[4]
+    assert notices.answered == {"w"}
+
+
+def test_no_monitor_is_told_with_what_to_do():
+    """UNIMPLEMENTED comes with the command that does work."""
+    assert "tpumon --level 0 --logdir DIR" in Notices().update(sample(reason="unimplemented"))
+
+
+def test_events_come_in_order_and_the_end_is_the_end():
+    """What the thread sends arrives in order; then the iteration ends."""
+
+    async def main(send):
+        for number in range(100):
+            send(number)
+            await asyncio.sleep(0)
+
+    with Background(main) as background:
+        assert list(background.events()) == list(range(100))
+
+
+def test_an_exception_in_the_thread_is_raised_where_events_are_read():
+    """An error over there is an error here, after what was sent before it."""
+
+    async def main(send):
+        send("last words")
+        raise UsageError("no")
+
+    got = []
+    with Background(main) as background, pytest.raises(UsageError, match="no"):
+        got.extend(background.events())
+    assert got == ["last words"]
+
+
+def test_leaving_ends_the_coroutine_and_its_thread():
+    """Cancellation reaches the coroutine, which cleans up before the context is left."""
+    cleaned = threading.Event()
+
+    async def main(send):
+        try:
+            send("started")
+            await asyncio.sleep(3600)
+        finally:
+            cleaned.set()
+
+    with Background(main) as background:
+        assert next(background.events()) == "started"
+    assert cleaned.is_set()
+    assert not any(thread.name == "tpumon-background" for thread in threading.enumerate())
+
+
+def test_a_reader_that_stands_still_costs_events_not_the_sampler(monkeypatch):
+    """Sending never blocks: the oldest are dropped, and counted."""
+    monkeypatch.setattr("tpumon.background._WAITING_LIMIT", 10)
+    sent = threading.Event()
+
+    async def main(send):
+        for number in range(25):
+            send(number)
+        sent.set()
+
+    with Background(main) as background:
+        assert sent.wait(10)
+        assert list(background.events()) == list(range(15, 25))
+        assert background.dropped == 15
+
+
+def test_waiting_for_events_can_be_interrupted_to_do_something_else():
+    """With a timeout, nothing sent for so long is None."""
+
+    async def main(send):
+        await asyncio.sleep(3600)
+
+    with Background(main) as background:
+        assert next(background.events(timeout_s=0.01)) is None
