@@ -5,7 +5,9 @@ UV := .uv/bin/uv
 export UV_PYTHON_DOWNLOADS := never
 export UV_PYTHON := $(PYTHON)
 # uv brings its own list of certificate authorities; behind a proxy that opens TLS only the system knows the right ones.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
+endif
 
 .PHONY: demo test bench proto
 

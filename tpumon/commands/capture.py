@@ -15,7 +15,7 @@ from tpumon.commands.console import say
 from tpumon.commands.progress import Bar
 from tpumon.errors import NoTargetError, SourceError, TpumonError
 from tpumon.logdir import LogDir, open_logdir, trace_file_name
-from tpumon.model import Target
+from tpumon.model import SIMULATED_MARK, Target
 from tpumon.sampler import pause_after_failures
 from tpumon.sources import FINAL_REASONS, Client
 from tpumon.sources.profile import Approach, TraceRequest, approach, take_trace, unique_session_id
@@ -303,14 +303,16 @@ def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
             say(f"no profile of {worker.target.worker}: {worker.failure} [{reason}]")
     if not done:
         return 1
-    print(f"Profile of {len(done)} of {len(workers)} worker(s), {round(settings.window_s * 1000)} ms:")
+    window_ms = round(settings.window_s * 1000)
+    directory = done[0][1].path.rpartition("/")[0]
+    print(f"Profile of {len(done)} of {len(workers)} worker(s), {window_ms} ms, in {directory}")
     first_attempt = min(saved.attempt for _, saved in done)
     for _, saved in done:
         remarks = [f"{saved.size_bytes / 1e6:.2f} MB", f"{saved.outline.event_count} events"]
         if saved.outline.simulated:
-            remarks.append("Simulated by tpumon")
+            remarks.append(SIMULATED_MARK)
         if saved.attempt != first_attempt:
             remarks.append("taken later than the others")
-        print(f"  {saved.path}  ({', '.join(remarks)})")
+        print(f"  {saved.path.rpartition('/')[2]}  {', '.join(remarks)}")
     print(f"Open it with: xprof --logdir {settings.logdir}", flush=True)
     return 0 if len(done) == len(workers) else 1

@@ -137,17 +137,77 @@ class TraceOutline(_message.Message):
     def __init__(self, planes: _Optional[_Iterable[_Union[PlaneOutline, _Mapping]]] = ..., errors: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., hostnames: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlaneOutline(_message.Message):
-    __slots__ = ("name", "lines")
+    __slots__ = ("id", "name", "lines", "event_metadata", "stat_metadata", "stats")
+    class EventMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class StatMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: XStatMetadata
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[XStatMetadata, _Mapping]] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
+    EVENT_METADATA_FIELD_NUMBER: _ClassVar[int]
+    STAT_METADATA_FIELD_NUMBER: _ClassVar[int]
+    STATS_FIELD_NUMBER: _ClassVar[int]
+    id: int
     name: str
     lines: _containers.RepeatedCompositeFieldContainer[LineOutline]
-    def __init__(self, name: _Optional[str] = ..., lines: _Optional[_Iterable[_Union[LineOutline, _Mapping]]] = ...) -> None: ...
+    event_metadata: _containers.ScalarMap[int, bytes]
+    stat_metadata: _containers.MessageMap[int, XStatMetadata]
+    stats: _containers.RepeatedCompositeFieldContainer[XStat]
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., lines: _Optional[_Iterable[_Union[LineOutline, _Mapping]]] = ..., event_metadata: _Optional[_Mapping[int, bytes]] = ..., stat_metadata: _Optional[_Mapping[int, XStatMetadata]] = ..., stats: _Optional[_Iterable[_Union[XStat, _Mapping]]] = ...) -> None: ...
 
 class LineOutline(_message.Message):
-    __slots__ = ("name", "events")
+    __slots__ = ("id", "name", "timestamp_ns", "events")
+    ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    id: int
     name: str
+    timestamp_ns: int
     events: _containers.RepeatedScalarFieldContainer[bytes]
-    def __init__(self, name: _Optional[str] = ..., events: _Optional[_Iterable[bytes]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., timestamp_ns: _Optional[int] = ..., events: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class CoreDetails(_message.Message):
+    __slots__ = ("hostname", "device_ordinal", "core_num", "local_chip_id", "global_chip_id", "global_core_id", "is_sparse_core")
+    HOSTNAME_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_ORDINAL_FIELD_NUMBER: _ClassVar[int]
+    CORE_NUM_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_CHIP_ID_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_CHIP_ID_FIELD_NUMBER: _ClassVar[int]
+    GLOBAL_CORE_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_SPARSE_CORE_FIELD_NUMBER: _ClassVar[int]
+    hostname: str
+    device_ordinal: int
+    core_num: int
+    local_chip_id: int
+    global_chip_id: int
+    global_core_id: int
+    is_sparse_core: bool
+    def __init__(self, hostname: _Optional[str] = ..., device_ordinal: _Optional[int] = ..., core_num: _Optional[int] = ..., local_chip_id: _Optional[int] = ..., global_chip_id: _Optional[int] = ..., global_core_id: _Optional[int] = ..., is_sparse_core: bool = ...) -> None: ...
+
+class MemoryAccessBreakdown(_message.Message):
+    __slots__ = ("accesses",)
+    ACCESSES_FIELD_NUMBER: _ClassVar[int]
+    accesses: _containers.RepeatedCompositeFieldContainer[MemoryAccess]
+    def __init__(self, accesses: _Optional[_Iterable[_Union[MemoryAccess, _Mapping]]] = ...) -> None: ...
+
+class MemoryAccess(_message.Message):
+    __slots__ = ("operation", "memory_space", "bytes_accessed")
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_SPACE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_ACCESSED_FIELD_NUMBER: _ClassVar[int]
+    operation: int
+    memory_space: int
+    bytes_accessed: int
+    def __init__(self, operation: _Optional[int] = ..., memory_space: _Optional[int] = ..., bytes_accessed: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,108 @@
+"""Arithmetic of intervals: union, self time, overlap. All times in picoseconds, as int64 arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+_MOST_ROUNDS = 64
+_NO_PARENT = -1
+
+
+def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
+    """The least set of disjoint intervals that covers the same time, ascending; touching ones become one."""
+    if not len(begin_ps):
+        return begin_ps, end_ps
+    if (begin_ps[1:] < begin_ps[:-1]).any():
+        order = np.argsort(begin_ps, kind="stable")
+        begin_ps, end_ps = begin_ps[order], end_ps[order]
+    reach = np.maximum.accumulate(end_ps)
+    first = np.flatnonzero(np.concatenate([[True], begin_ps[1:] > reach[:-1]]))
+    last = np.concatenate([first[1:] - 1, [len(begin_ps) - 1]])
+    return begin_ps[first], reach[last]
+
+
+def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
+    """How much time the intervals cover together."""
+    begin_ps, end_ps = union(begin_ps, end_ps)
+    return int((end_ps - begin_ps).sum())
+
+
+def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:
+    """The order in which an outer event comes before what it holds; None where the events are in it already."""
+    later = begin_ps[1:] > begin_ps[:-1]
+    if (later | ((begin_ps[1:] == begin_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1]))).all():
+        return None
+    return np.lexsort((-duration_ps, begin_ps))
+
+
+def parents(end_ps: Ints) -> Ints:
+    """For each of a line's events the index of the innermost one that encloses it; -1 where none does.
+
+    As XProf's AncestorStack has it: an event that does not lie within the one before it closes that one, also where
+    the two overlap.
+
+    Args:
+        end_ps: ends of events in timeline order; with begins ascending, to end no later is to lie within.
+    """
+    count = len(end_ps)
+    # The nearest earlier event that ends no earlier. Each guess is its predecessor's guess: every event between a
+    # guess and its owner ends before the owner does, and following guesses keeps that true.
+    guess = np.arange(-1, count - 1, dtype=np.int64)
+    open_rows = np.flatnonzero(np.concatenate([[False], end_ps[:-1] < end_ps[1:]])) if count else guess
+    for _ in range(_MOST_ROUNDS):
+        if not len(open_rows):
+            return guess
+        further = guess[guess[open_rows]]
+        guess[open_rows] = further
+        open_rows = open_rows[(further >= 0) & (end_ps[further] < end_ps[open_rows])]
+    return _parents_one_by_one(end_ps)
+
+
+def _parents_one_by_one(end_ps: Ints) -> Ints:
+    """The same, in time that grows with the number of events however they are nested."""
+    out = np.full(len(end_ps), _NO_PARENT, dtype=np.int64)
+    stack: list[tuple[int, int]] = []
+    for row, end in enumerate(end_ps.tolist()):
+        while stack and stack[-1][0] < end:
+            stack.pop()
+        if stack:
+            out[row] = stack[-1][1]
+        stack.append((end, row))
+    return out
+
+
+def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:
+    """Each event's duration without the events directly within it.
+
+    Args:
+        begin_ps: in timeline order, see `timeline_order`.
+        duration_ps: none negative.
+    """
+    end_ps = begin_ps + duration_ps
+    if not (begin_ps[1:] < end_ps[:-1]).any():
+        return duration_ps
+    parent = parents(end_ps)
+    within = parent >= 0
+    out = duration_ps.copy()
+    np.subtract.at(out, parent[within], duration_ps[within])
+    return out
+
+
+def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, within_end_ps: Ints) -> Ints:
+    """For each interval the index of the first of a row of intervals that it overlaps or touches; -1 where none.
+
+    Args:
+        begin_ps: of the intervals to place.
+        end_ps: of the intervals to place.
+        within_begin_ps: of the row; ascending, disjoint or nearly so.
+        within_end_ps: of the row.
+    """
+    if not len(within_begin_ps):
+        return np.full(len(begin_ps), -1, dtype=np.int64)
+    index = np.searchsorted(np.maximum.accumulate(within_end_ps), begin_ps, side="left")
+    inside = index < len(within_begin_ps)
+    inside &= within_begin_ps[np.where(inside, index, 0)] <= end_ps
+    return np.where(inside, index, -1)
