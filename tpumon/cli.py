@@ -22,6 +22,9 @@ from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 _SIMULATED_INTERVAL_S = 1.0
+_MAX_DUTY_RATIO = 0.02
+_USUAL_PROFILE_S = 1.0
+_LONGEST_DURATION_MS = 3_600_000
 _LEGACY_NUM_QUERIES = 100
 
 Command = Callable[[], int]
@@ -115,21 +118,40 @@ def monitor(
     simulate: _Simulate = None,
     scenario: _Scenario = "steady",
     logdir: Annotated[
-        str | None, _option("--logdir", metavar="DIR|gs://...", help="Where a profile goes (level 0).")
+        str | None,
+        _option(
+            "--logdir",
+            metavar="DIR|gs://...",
+            help="Where a profile goes (level 0); at levels 1 and 2, where old servers may put their traces.",
+        ),
     ] = None,
     duration_ms: Annotated[
-        int,
+        str,
         _option(
-            "--duration-ms", min=1, max=3_600_000, metavar="N", help="Window of one query or profile, in milliseconds."
+            "--duration-ms",
+            metavar="N|auto",
+            help="Window of one query or profile in milliseconds; auto: 1000, and about three steps where figures come "
+            "from traces.",
         ),
-    ] = 1000,
+    ] = "auto",
     interval: Annotated[
         float | None,
         _option(
             "--interval",
             min=0,
             metavar="SECONDS",
-            help="From one query's start to the next. Default: 0 (back to back), 1 with --simulate.",
+            help="From one query's start to the next. Default: 0 (back to back) where the server has the figures, "
+            "10 where they come from traces, 1 with --simulate.",
+        ),
+    ] = None,
+    max_duty: Annotated[
+        float | None,
+        _option(
+            "--max-duty",
+            min=0.0001,
+            max=1,
+            metavar="RATIO",
+            help="Largest share of time for which a job is traced. Default: 0.02, 1 with --simulate.",
         ),
     ] = None,
     num_queries: Annotated[
@@ -149,7 +171,8 @@ def monitor(
         HostTracerLevel,
         _option(
             "--host-tracer-level",
-            help="Host events in a profile; auto: 2 where that is proved not to hang the job, else 0.",
+            help="Host events; auto: where they are proved not to hang the job 2 in a profile and 1 in a sampled trace "
+            "of a job without a TPU, else 0.",
         ),
     ] = HostTracerLevel.auto,
     output: Annotated[
@@ -179,8 +202,8 @@ def monitor(
     if simulate is not None:
         if addresses:
             raise UsageError("--simulate and addresses exclude each other; give one of them")
-        # The embedded simulator is there to be looked at; as long as figures come from Monitor alone, it offers that.
-        simulator = SimulatorSettings(topology=simulate, scenario=scenario, monitor=True)
+        simulator = SimulatorSettings(topology=simulate, scenario=scenario)
+    window_s = _window_s(duration_ms)
 
     if level == 0:
         if logdir is None:
@@ -195,7 +218,7 @@ def monitor(
                 logdir=logdir,
                 addresses=addresses,
                 simulate=simulator,
-                window_s=duration_ms / 1000,
+                window_s=window_s or _USUAL_PROFILE_S,
                 attempts=num_tracing_attempts,
                 host_level=host_tracer_level.number,
                 use_proxy=use_proxy,
@@ -211,8 +234,11 @@ def monitor(
             level=level,
             addresses=addresses,
             simulate=simulator,
-            window_s=duration_ms / 1000,
-            interval_s=interval if interval is not None else (_SIMULATED_INTERVAL_S if simulator else 0.0),
+            window_s=window_s,
+            interval_s=interval if interval is not None else (_SIMULATED_INTERVAL_S if simulator else None),
+            max_duty_ratio=max_duty if max_duty is not None else (1.0 if simulator else _MAX_DUTY_RATIO),
+            host_level=host_tracer_level.number,
+            logdir=logdir,
             num_queries=num_queries if num_queries is not None else (_LEGACY_NUM_QUERIES if legacy else 0),
             attempts=num_tracing_attempts,
             output="text" if output is OutputFormat.auto else output.value,
@@ -245,6 +271,25 @@ def simulate_command(
         topology=topology, scenario=scenario, monitor=monitor, seed=seed, port=port, server=server
     )
     return partial(simulate.run, settings)
+
+
+@app.command("pause")
+def pause_command(
+    duration: Annotated[str, typer.Argument(help="For example 90s, 10m or 1.5h; 0 ends your pause.")],
+) -> Command:
+    """Stop every tpumon of this host from sampling for a while: you profile the job yourself."""
+    from tpumon.commands import pause
+
+    return partial(pause.run, pause.parse_duration(duration))
+
+
+def _window_s(duration_ms: str) -> float | None:
+    """`--duration-ms` in seconds; None for auto."""
+    if duration_ms == "auto":
+        return None
+    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _LONGEST_DURATION_MS):
+        raise UsageError(f"--duration-ms {duration_ms}: give milliseconds from 1 to {_LONGEST_DURATION_MS}, or auto")
+    return int(duration_ms) / 1000
 
 
 def _addresses(

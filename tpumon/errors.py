@@ -52,8 +52,10 @@ class SourceError(TpumonError):
 
     Attributes:
         reason: one of REASONS, for labels and programs.
+        traced_s: how long the job was traced all the same.
     """
 
-    def __init__(self, reason: Reason, message: str) -> None:
+    def __init__(self, reason: Reason, message: str, *, traced_s: float = 0.0) -> None:
         super().__init__(message)
         self.reason: Reason = reason
+        self.traced_s = traced_s

@@ -15,7 +15,7 @@ from tpumon.errors import TpumonError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SUFFIX = ".xplane.pb"
+TRACE_SUFFIX = ".xplane.pb"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -69,7 +69,7 @@ def open_logdir(where: str) -> LogDir:
 
 def trace_file_name(address: str) -> str:
     """The file that a worker's trace goes to: `10.0.0.1:8466` -> `10.0.0.1_8466.xplane.pb`."""
-    return re.sub(r"[^A-Za-z0-9._-]", "_", address) + _SUFFIX
+    return re.sub(r"[^A-Za-z0-9._-]", "_", address) + TRACE_SUFFIX
 
 
 def _session_name(exists: Callable[[str], bool]) -> str:

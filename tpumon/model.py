@@ -40,13 +40,13 @@ class Query:
 
     Attributes:
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
-        window_s: how long the server watches.
-        interval_s: effective interval, from one query's start to the next.
+        window_s: how long the server watches; None: as long as the source finds right.
+        interval_s: the effective interval, to be noted in the sample.
     """
 
     level: int
-    window_s: float
-    interval_s: float
+    window_s: float | None = None
+    interval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,7 @@ class Sample:
         window_s: length of the window that the figures cover.
         took_s: from asking to having the answer.
         interval_s: effective interval, from one query's start to the next.
+        traced_s: how long the job was traced for this query, collecting included; 0 where it was not.
         device_type: as the source calls it, for example "TPU v2".
         cores: TPU cores of the worker.
         absent: for a figure that is None though it was asked for: why, by field name.
@@ -99,6 +100,7 @@ class Sample:
     window_s: float
     took_s: float
     interval_s: float | None = None
+    traced_s: float = 0.0
     source: SourceName | None = None
     simulated: bool = False
     device_type: str | None = None

@@ -61,7 +61,7 @@ def test_one_profile_of_one_job(job: Job, tmp_path: Path) -> None:
 
     (file,) = files_below(tmp_path)
     assert re.fullmatch(file_of(job), file)
-    assert file in done.out, "it says where the profile is"
+    assert all(part in done.out for part in file.rsplit("/", 1)), "it says where the profile is"
     assert_profile(tmp_path / file, job)
     start_ns, stop_ns = window_ns(tmp_path / file)
     assert stop_ns - start_ns >= 500e6, "the window is the one that was asked for"
@@ -112,22 +112,20 @@ def test_a_dead_worker_beside_a_live_one(jax_job: Job, dead_address: str, tmp_pa
 
 
 def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
-    """An open profiler server has no Monitor: one line says so and names what works, and nothing is made up."""
-    query = ("--level", "2", "--service-addr", job.address, "--num-queries", "1", "--duration-ms", "100")
+    """An open profiler server has no Monitor: one line says so and what is done instead; what a CPU has not stays null."""
+    query = ("--level", "2", "--service-addr", job.address, "--num-queries", "1", "--duration-ms", "300")
 
-    text = tpumon(*query, "--output", "text").ended(3)
-    (line,) = (line for line in text.messages if "Monitor" in line)
+    text = tpumon(*query, "--output", "text").ended(0)
+    (line,) = text.messages
     assert job.address in line
-    assert "UNIMPLEMENTED" in line
-    assert "tpumon --level 0" in line
-    assert "%" not in text.out, "no figure"
+    assert "no Monitor RPC there (UNIMPLEMENTED)" in line
+    assert "traces" in line
+    assert "%" not in text.out, "no figure of a TPU"
 
-    (sample,) = tpumon(*query, "--output", "jsonl").ended(3).samples
-    assert sample["address"] == job.address
-    assert sample["source"] is None
-    for figure in ("mxu_utilization_ratio", "mxu_method", "idle_ratio", "step_time_s", "step_source", "infeed_ratio"):
+    (sample,) = tpumon(*query, "--output", "jsonl").ended(0).samples
+    assert (sample["address"], sample["source"], sample["step_source"]) == (job.address, "trace", "host")
+    for figure in ("mxu_utilization_ratio", "mxu_method", "idle_ratio", "infeed_ratio"):
         assert sample[figure] is None, figure
-    assert sample["errors"][0]["reason"] == "unimplemented"
     assert_unharmed(job)
 
 

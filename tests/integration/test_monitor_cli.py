@@ -277,26 +277,31 @@ def test_what_is_no_grpc_server_is_named_in_one_line():
 # --- servers without Monitor
 
 
-def test_a_profiler_without_monitor_is_told_from_what_is_no_profiler():
-    """Both end at once, after one call each; the first line names the traces, the second says what it is not."""
-    with TpuNode(NO_MONITOR) as jax, TpuNode(profiler=False) as other:
-        commands = [
-            ["--service-addr", address, *QUICK, "--num-queries", "50", "--output", output]
-            for address in (jax.address, other.address)
-            for output in ("text", "jsonl")
-        ]
-        jax_text, jax_lines, other_text, other_lines = each(commands)
-        assert len(jax.of("Monitor")) <= 4
-    for result in (jax_text, jax_lines, other_text, other_lines):
-        result.ended(3)
-    assert {reasons(s)[0] for s in jax_lines.samples} == {"unimplemented"}
-    assert {reasons(s)[0] for s in other_lines.samples} == {"not-a-profiler"}
-    (line,) = about(jax_text, jax.address)
-    assert "--level 0" in line
-    assert "trace" in line
-    (line,) = about(other_text, other.address)
+def test_a_server_that_is_no_profiler_is_told_and_left_alone():
+    """A run ends at once, after one call; one line says what it is not."""
+    with TpuNode(profiler=False) as other:
+        query = ["--service-addr", other.address, *QUICK, "--num-queries", "50", "--output"]
+        text, lines = each([[*query, "text"], [*query, "jsonl"]])
+        assert len(other.calls) == 2
+    assert {reasons(s)[0] for s in lines.ended(3).samples} == {"not-a-profiler"}
+    (line,) = about(text.ended(3), other.address)
     assert "not a profiler" in line
-    assert jax_text.out == other_text.out == ""
+    assert text.out == ""
+
+
+def test_without_monitor_figures_come_from_traces():
+    """A profiler that has no Monitor is asked for traces, and that is said; what they do not hold is null."""
+    with TpuNode(NO_MONITOR) as jax:
+        result = tpumon("--service-addr", jax.address, *ONCE, "--output", "jsonl").ended(0)
+        assert len(jax.of("Monitor")) == 1
+        probe, trace = jax.of("Profile")
+    assert (probe.fields["repository_root"], trace.fields["repository_root"]) == ("/dev/null", "/dev/null")
+    assert (probe.time_remaining or 0) > 29
+    assert (trace.time_remaining or 0) > 30
+    assert [s["source"] for s in result.samples] == ["trace"]
+    assert result.samples[0]["mxu_utilization_ratio"] is None
+    (line,) = result.messages
+    assert "UNIMPLEMENTED" in line
 
 
 # --- pace, retries, recovery

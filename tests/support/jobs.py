@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import grpc
 import pytest
@@ -78,6 +81,43 @@ class Job:
             lambda: f"{self.name} at step {wanted}; it is at {self.steps()}\n{self.log[-2000:]}",
         )
 
+    def step_ends(self) -> list[float]:
+        """When each step ended, by this host's wall clock; the last few are reported a moment later."""
+        lines = re.findall(r"^ended (.+)\n", self.log, re.MULTILINE)
+        return [float(end) for line in lines for end in line.split()]
+
+    def step_time_s(self, from_unix_s: float, to_unix_s: float) -> float:
+        """The job's own average over the steps of a span; fails the test where it has none of two ends in there."""
+        wait_until(lambda: self.ready and self.step_ends()[-1] > to_unix_s, 20, f"{self.name} is past that span")
+        ends = [end for end in self.step_ends() if from_unix_s <= end <= to_unix_s]
+        assert len(ends) > 1, f"{self.name} ended {len(ends)} steps from {from_unix_s} to {to_unix_s}"
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+    def change(self, *options: str) -> None:
+        """Has it train with these options and no others from now on; returns once it does."""
+        assert self.process.stdin is not None
+        line = shlex.join(options)
+        seen = len(re.findall(r"^options ", self.log, re.MULTILINE))
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+        wait_until(
+            lambda: self.ready and len(re.findall(r"^options ", self.log, re.MULTILINE)) > seen,
+            20,
+            lambda: f"{self.name} trains with {line!r}\n{self.log[-2000:]}",
+        )
+
+    @contextlib.contextmanager
+    def trained_with(self, *options: str) -> Iterator[Self]:
+        """Has it train with these options for a while, afterwards with the usual ones."""
+        self.change(*options)
+        yield self
+        self.change()
+
+    def wait_for_log(self, line: str) -> None:
+        """Returns once the job has printed that line."""
+        found = re.compile(rf"^{re.escape(line)}$", re.MULTILINE)
+        wait_until(lambda: self.ready and found.search(self.log), 20, lambda: f"{line!r}\n{self.log[-2000:]}")
+
     def cwd_listing(self) -> list[str]:
         """Everything in the job's working directory: nothing, unless somebody wrote into it."""
         return sorted(str(path.relative_to(self.cwd)) for path in self.cwd.rglob("*"))
@@ -87,6 +127,8 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
 
 
 def start_tf(directory: Path, *options: str) -> Job:
@@ -112,7 +154,7 @@ def _start(name: str, python: Path, script: str, directory: Path, options: tuple
             [python, JOBS / script, "--port", str(port), *options],
             cwd=cwd,
             env=environment(directory) | SMALL,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,

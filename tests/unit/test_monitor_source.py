@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.model import Query, Spread, StepTimes, Target
+from tpumon.sources import SourceOptions
 from tpumon.sources.monitor import MonitorSource
 from tpumon.wire.profiler_pb2 import MonitorResponse, MonitorResult
 
@@ -46,7 +47,8 @@ class OneAnswer:
 def ask(reply, level=2):
     client = OneAnswer(reply)
     query = Query(level=level, window_s=0.5, interval_s=2.0)
-    sample = asyncio.run(MonitorSource().fetch(client, Target(worker="w", address="w:1"), query))
+    source = MonitorSource(client, Target(worker="w", address="w:1"), SourceOptions())
+    sample = asyncio.run(source.fetch(query))
     return sample, client
 
 

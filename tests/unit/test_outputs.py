@@ -37,7 +37,7 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
     output.write(sample(reason="busy"))
     output.close()
     first, second = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
-    assert list(first)[:8] == [
+    assert list(first)[:7] == [
         "schema",
         "worker",
         "address",
@@ -45,7 +45,6 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
         "window_s",
         "took_s",
         "interval_s",
-        "source",
     ]
     assert first["schema"] == 1
     assert first["idle_ratio"] == 0
@@ -78,15 +77,23 @@ def test_trouble_is_told_once_per_kind_and_its_end():
             sample(), sample(reason="busy"), sample(reason="busy"), sample(reason="unavailable"), sample(), sample(),
         )
     ]  # fmt: skip
-    assert [line is not None for line in said] == [False, True, False, True, True, False]
-    assert said[1] == "w:1: busy [busy]"
-    assert "answers again after 3 queries" in said[4]
+    assert [len(lines) for lines in said] == [0, 1, 0, 1, 1, 0]
+    assert said[1] == ["w:1: busy [busy]"]
+    assert "answers again after 3 queries" in said[4][0]
     assert notices.answered == {"w"}
 
 
-def test_no_monitor_is_told_with_what_to_do():
-    """UNIMPLEMENTED comes with the command that does work."""
-    assert "tpumon --level 0 --logdir DIR" in Notices().update(sample(reason="unimplemented"))
+def test_that_a_job_is_traced_is_said_once():
+    """The first sample from a trace says what it costs; the figures of a Monitor RPC cost nothing to speak of."""
+    notices = Notices()
+    traced = Sample(
+        worker="w", address="w:1", time_unix_s=0, window_s=1, took_s=1, source="trace", traced_s=0.62, interval_s=31.0
+    )  # fmt: skip
+    assert notices.update(sample()) == []
+    (line,) = notices.update(traced)
+    assert "no Monitor RPC there (UNIMPLEMENTED)" in line
+    assert "traced for 0.6 s every 31 s" in line
+    assert notices.update(traced) == []
 
 
 def test_events_come_in_order_and_the_end_is_the_end():

@@ -14,11 +14,11 @@ from tpumon.background import Background
 from tpumon.commands.console import say
 from tpumon.commands.progress import Bar
 from tpumon.errors import NoTargetError, SourceError, TpumonError
-from tpumon.logdir import LogDir, open_logdir, trace_file_name
+from tpumon.logdir import TRACE_SUFFIX, LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
 from tpumon.sampler import pause_after_failures
 from tpumon.sources import FINAL_REASONS, Client
-from tpumon.sources.profile import Approach, TraceRequest, approach, take_trace, unique_session_id
+from tpumon.sources.profile import Approach, TraceRequest, approach, await_file, take_trace, unique_session_id
 from tpumon.targets.addresses import name_targets
 from tpumon.targets.local import LINE_FOR_A_JOB, find_local
 from tpumon.xspace.outline import Outline, outline
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 _SAFE_HOST_LEVEL = 2
 _LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
-_SHARED_DIRECTORY_S = 5.0
-_LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,12 +207,12 @@ class _Session:
             start_unix_ns=start_unix_ns,
             start_in_s=start_in_s,
             repository_root=self._logdir.root,
-            host_name=file_name.removesuffix(".xplane.pb"),
+            host_name=file_name.removesuffix(TRACE_SUFFIX),
         )
         try:
             xspace = await take_trace(worker.client, request)
             if xspace is None and writes_itself:
-                xspace = await self._await_file(worker, file_name)
+                xspace = await await_file(self._logdir, self._name, file_name, worker.target.address)
             facts = await self._check(worker, xspace or b"")
             if not facts.event_count:
                 if writes_itself:
@@ -248,23 +246,6 @@ class _Session:
                 f"--host-tracer-level {_SAFE_HOST_LEVEL} takes them all the same"
             )
         return 0
-
-    async def _await_file(self, worker: _Worker, file_name: str) -> bytes:
-        """The file that an old server wrote; a shared directory may show it a little later."""
-        deadline_s = time.monotonic() + _SHARED_DIRECTORY_S
-        while True:
-            content = await asyncio.to_thread(self._logdir.load, self._name, file_name)
-            if content is not None:
-                return content
-            if time.monotonic() > deadline_s:
-                break
-            await asyncio.sleep(_LOOK_S)
-        raise SourceError(
-            "refused",
-            f"{worker.target.address}: this old server writes profiles itself, and wrote to its own disk: "
-            f"{self._logdir.root}/{self._name}/{file_name} is not to be seen from here; give a --logdir that both see "
-            "(a shared directory or gs://)",
-        )
 
     def _empty(self, worker: _Worker, host_level: int) -> SourceError:
         message = f"{worker.target.address}: no trace event was collected"

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from tpumon.background import Background
 from tpumon.commands.console import say
 from tpumon.errors import NoTargetError
+from tpumon.logdir import open_logdir
 from tpumon.model import Query, Sample
 from tpumon.outputs import Output, open_output
 from tpumon.sampler import Pace, Sampler
-from tpumon.sources import Client
+from tpumon.sources import Client, SourceOptions
 from tpumon.targets.addresses import name_targets
 from tpumon.targets.local import LINE_FOR_A_JOB, USUAL_PORTS, find_local
 from tpumon.view.notices import Notices
@@ -36,8 +37,11 @@ class MonitorSettings:
     level: 1 or 2.
     addresses: workers to follow; none: this host's.
     simulate: a simulated TPU to follow instead.
-    window_s: what each query asks for.
-    interval_s: from one query's start to the next.
+    window_s: what each query asks for; None: as long as the source finds right.
+    interval_s: from one query's start to the next; None: as is usual for the source.
+    max_duty_ratio: the largest share of time for which a job may be traced.
+    host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
+    logdir: where servers that cannot return a trace may write it.
     num_queries: per worker; 0: until stopped.
     attempts: tries of one query.
     output: "text" or the name of an exporter that writes to stdout.
@@ -48,8 +52,11 @@ class MonitorSettings:
     level: int
     addresses: Sequence[str] = ()
     simulate: SimulatorSettings | None = None
-    window_s: float = 1.0
-    interval_s: float = 0.0
+    window_s: float | None = None
+    interval_s: float | None = None
+    max_duty_ratio: float = 0.02
+    host_level: int | None = None
+    logdir: str | None = None
     num_queries: int = 0
     attempts: int = 3
     output: str = "text"
@@ -93,7 +100,7 @@ def run(settings: MonitorSettings) -> int:
                     output = _open_output(settings, name_workers=len(targets) > 1)
                     writer = _Writer(stack.enter_context(closing(output)))
                 case Sample():
-                    if line := notices.update(event):
+                    for line in notices.update(event):
                         say(line)
                     if writer is not None:
                         writer.write(event)
@@ -143,14 +150,17 @@ async def _sample(settings: MonitorSettings, send: Callable[[_Event], None]) -> 
         send(_Following(targets))
         sampler = Sampler(
             targets,
-            # A server may answer sooner than the window that it was asked for; it is not asked more often for that.
-            Query(
-                level=settings.level,
-                window_s=settings.window_s,
-                interval_s=max(settings.interval_s, settings.window_s),
+            Query(level=settings.level, window_s=settings.window_s),
+            Pace(
+                interval_s=settings.interval_s,
+                max_duty_ratio=settings.max_duty_ratio,
+                attempts=settings.attempts,
+                num_queries=settings.num_queries,
             ),
-            Pace(attempts=settings.attempts, num_queries=settings.num_queries),
             on_sample=send,
+            options=SourceOptions(
+                host_level=settings.host_level, logdir=open_logdir(settings.logdir) if settings.logdir else None
+            ),
             open_client=partial(Client, use_proxy=settings.use_proxy),
         )
         await sampler.run()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK, Query, Sample, Spread, StepTimes, Target
+from tpumon.sources.base import SourceOptions
 from tpumon.sources.rpc import ANSWER_GRACE_S, Client
 from tpumon.text import safe
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
@@ -17,6 +18,7 @@ from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorRes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_USUAL_WINDOW_S = 1.0
 _MAX_TEXT_CHARS = 64 * 1024
 
 _NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
@@ -41,33 +43,39 @@ class MonitorSource:
     """
 
     name = "monitor"
+    usual_interval_s = 0.0  # the server has these figures anyway: asking costs the job nothing to speak of
 
-    async def fetch(self, client: Client, target: Target, query: Query) -> Sample:
+    def __init__(self, client: Client, target: Target, _options: SourceOptions) -> None:
+        self._client = client
+        self._target = target
+
+    async def fetch(self, query: Query) -> Sample:
         """One query. The server watches for `query.window_s`, then answers.
 
         Raises:
             SourceError: the call failed, or the answer holds neither text nor a figure.
         """
-        request = MonitorRequest(duration_ms=round(query.window_s * 1000), monitoring_level=query.level, timestamp=True)
+        window_s = query.window_s if query.window_s is not None else _USUAL_WINDOW_S
+        request = MonitorRequest(duration_ms=round(window_s * 1000), monitoring_level=query.level, timestamp=True)
         time_unix_s, start_s = time.time(), time.monotonic()
-        timeout_s = query.window_s + ANSWER_GRACE_S
-        reply = await client.call(wire.MONITOR, request, MonitorResponse, timeout_s=timeout_s)
+        timeout_s = window_s + ANSWER_GRACE_S
+        reply = await self._client.call(wire.MONITOR, request, MonitorResponse, timeout_s=timeout_s)
         took_s = time.monotonic() - start_s
 
         text = safe(reply.data[:_MAX_TEXT_CHARS]).strip("\n")
         result = reply.monitor_result if reply.HasField("monitor_result") else None
         if not text.strip() and (result is None or result.response_type == MonitorResult.EMPTY_RESULT):
             raise SourceError(
-                "empty-trace", f"{client.address}: Monitor answered without a figure; is the job running?"
+                "empty-trace", f"{self._client.address}: Monitor answered without a figure; is the job running?"
             )
         figures, absent = _from_text(text) if result is None else _from_result(result)
         asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if query.level > 1 else 1]
         figures = {name: figures.get(name) for name in asked}
         return Sample(
-            worker=target.worker,
-            address=target.address,
+            worker=self._target.worker,
+            address=self._target.address,
             time_unix_s=time_unix_s,
-            window_s=query.window_s,
+            window_s=window_s,
             took_s=took_s,
             interval_s=query.interval_s,
             source="monitor",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +15,16 @@ from tpumon.wire.profiler_pb2 import GetSnapshotRequest, ProfileOptions, Profile
 from tpumon.xspace.outline import outline
 
 if TYPE_CHECKING:
+    from tpumon.logdir import LogDir
     from tpumon.sources.rpc import Client
 
 # Old servers write into the root instead of answering with the trace; in /dev/null they cannot, and say so. An empty
 # root would be worse than useless: they then write into the job's working directory.
 _NOWHERE = "/dev/null"
 _PROBE_TIMEOUT_S = ANSWER_GRACE_S
+
+_SHARED_DIRECTORY_S = 5.0
+_LOOK_S = 0.2
 
 _DEVICE_TRACER_LEVEL = 1
 _OPTIONS_VERSION = 1
@@ -126,6 +132,25 @@ async def take_trace(client: Client, request: TraceRequest) -> bytes | None:
     timeout_s = request.start_in_s + request.window_s + max(2 * ANSWER_GRACE_S, request.window_s)
     reply = await client.call(wire.PROFILE, _request(request), ProfileResponse, timeout_s=timeout_s)
     return reply.xspace or None
+
+
+async def await_file(logdir: LogDir, session: str, file_name: str, address: str) -> bytes:
+    """The file that an old server wrote; a shared directory may show it a little later.
+
+    Raises:
+        SourceError: `refused`, it is not to be seen from here.
+        TpumonError: it cannot be read.
+    """
+    deadline_s = time.monotonic() + _SHARED_DIRECTORY_S
+    while (content := await asyncio.to_thread(logdir.load, session, file_name)) is None:
+        if time.monotonic() > deadline_s:
+            raise SourceError(
+                "refused",
+                f"{address}: this old server writes traces itself, and wrote to its own disk: {logdir.root}/{session}/"
+                f"{file_name} is not to be seen from here; give a --logdir that both see (a shared directory or gs://)",
+            )
+        await asyncio.sleep(_LOOK_S)
+    return content
 
 
 def _request(trace: TraceRequest) -> ProfileRequest:

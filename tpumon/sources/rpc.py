@@ -91,6 +91,11 @@ class Client:
             raise SourceError("malformed", message) from error
         return reply
 
+    @property
+    def connected(self) -> bool:
+        """Whether the connection of the last call still stands: false after the server went away, or before a call."""
+        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+
     async def close(self) -> None:
         """Ends calls in flight and closes the connection."""
         await self._channel.close()

@@ -1,4 +1,7 @@
-"""Lines about workers that do not answer: one when it begins, one when its kind changes, one when it ends."""
+"""Lines about how workers are watched, and about those that do not answer.
+
+Of trouble there is one line when it begins, one when its kind changes, one when it ends.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tpumon.model import Sample
-
-_ADVICE = {
-    "unimplemented": (
-        "it has no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; figures from short traces are not built yet, "
-        "`tpumon --level 0 --logdir DIR` takes a profile"
-    ),
-}
 
 
 @dataclass(slots=True)
@@ -27,27 +23,42 @@ class Notices:
 
     def __init__(self) -> None:
         self._troubles: dict[str, _Trouble] = {}
+        self._traces_told = False
         self.answered: set[str] = set()
         """Workers that answered at least once."""
 
-    def update(self, sample: Sample) -> str | None:
-        """The line to print about this sample, if any."""
-        trouble = self._troubles.get(sample.worker)
-        if sample.answered:
-            self.answered.add(sample.worker)
-            if trouble is None:
-                return None
-            del self._troubles[sample.worker]
-            return f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"
-        failure = sample.errors[-1]
+    def update(self, sample: Sample) -> list[str]:
+        """The lines to print about this sample, mostly none."""
+        return self._about_source(sample) + (
+            self._about_end(sample) if sample.answered else self._about_trouble(sample)
+        )
+
+    def _about_source(self, sample: Sample) -> list[str]:
+        """That a job is traced is said, once a run: it is the one thing that costs it."""
+        if sample.source != "trace" or self._traces_told:
+            return []
+        self._traces_told = True
+        interval = f" every {sample.interval_s:.0f} s" if sample.interval_s else ""
+        return [
+            f"{sample.address}: no Monitor RPC there (UNIMPLEMENTED), as on every TPU VM; figures come from short traces, "
+            f"the job being traced for {sample.traced_s:.1f} s{interval}"
+        ]
+
+    def _about_end(self, sample: Sample) -> list[str]:
+        self.answered.add(sample.worker)
+        trouble = self._troubles.pop(sample.worker, None)
+        if trouble is None:
+            return []
+        return [f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"]
+
+    def _about_trouble(self, sample: Sample) -> list[str]:
+        failure, trouble = sample.errors[-1], self._troubles.get(sample.worker)
         if trouble is not None and trouble.reason == failure.reason:
             trouble.queries += 1
-            return None
+            return []
         self._troubles[sample.worker] = _Trouble(failure.reason, 1 if trouble is None else trouble.queries + 1)
-        said = _ADVICE.get(failure.reason)
-        what = f"{sample.address}: {said}" if said else failure.message
-        name = "" if what.startswith(sample.worker) else f"{sample.worker}: "
-        return f"{name}{what} [{failure.reason}]"
+        name = "" if failure.message.startswith(sample.worker) else f"{sample.worker}: "
+        return [f"{name}{failure.message} [{failure.reason}]"]
 
 
 def _queries(count: int) -> str:

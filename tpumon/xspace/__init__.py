@@ -1,1 +1,23 @@
-"""Trace bytes to facts; pure, without I/O."""
+"""Traces: bytes in, figures out. Pure: no files, no network, no clock.
+
+NumPy is imported when a name of this package is first used, not with it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tpumon.xspace.summary import Figures, figures
+    from tpumon.xspace.trace import Trace, read_trace
+
+__all__ = ["Figures", "Trace", "figures", "read_trace"]
+
+_HOMES = {"Figures": "summary", "figures": "summary", "Trace": "trace", "read_trace": "trace"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"tpumon.xspace.{_HOMES[name]}"), name)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 _MOST_ROUNDS = 64
 _NO_PARENT = -1
@@ -72,6 +73,35 @@ def _parents_one_by_one(end_ps: Ints) -> Ints:
             out[row] = stack[-1][1]
         stack.append((end, row))
     return out
+
+
+def own_intervals(begin_ps: Ints, end_ps: Ints, picked: Mask) -> tuple[Ints, Ints]:
+    """The time of some events that is their own: their intervals without those of the events directly within.
+
+    Args:
+        begin_ps: of all events of a line, in timeline order.
+        end_ps: of all events.
+        picked: whose own time is asked for.
+
+    Returns:
+        Begins and ends, in no order; an event with others within gives several.
+    """
+    parent = parents(end_ps)
+    within = np.flatnonzero(parent >= 0)
+    # Neighbours within one event end one after the other: had the later one ended first, it would lie in the earlier.
+    child = within[np.argsort(parent[within], kind="stable")]
+    above = parent[child]
+    is_first = np.concatenate([[True], above[1:] != above[:-1]]) if len(child) else np.zeros(0, dtype=np.bool_)
+    is_last = np.concatenate([is_first[1:], [True]]) if len(child) else is_first
+    before_ps = np.where(is_first, begin_ps[above], np.roll(end_ps[child], 1))
+    leaf = np.ones(len(begin_ps), dtype=np.bool_)
+    leaf[above] = False
+    leaf &= picked
+    mine = picked[above]
+    begins = np.concatenate([begin_ps[leaf], before_ps[mine], end_ps[child[mine & is_last]]])
+    ends = np.concatenate([end_ps[leaf], begin_ps[child[mine]], end_ps[above[mine & is_last]]])
+    some = ends > begins
+    return begins[some], ends[some]
 
 
 def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:

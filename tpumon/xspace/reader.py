@@ -32,13 +32,15 @@ _KINDS = {"double_value": _DOUBLE, "uint64_value": _UINT, "int64_value": _INT, "
 
 _TOP_BITS = np.uint64(0x8080808080808080)
 _LOW_BITS = np.uint64(0x7F7F7F7F7F7F7F7F)
+_FIRST_TOP_BIT, _FIRST_LOW_BITS = np.uint64(0x80), np.uint64(0x7F)
 _LENGTHS = np.uint64(0x0102030405060708)  # a byte per position of a varint's last byte: its length
+# How groups of seven bits move together; needed from varints of more bytes than the first number on.
 _SQUEEZE = tuple(
-    (np.uint64(low), np.uint64(high), np.uint64(shift))
-    for low, high, shift in (
-        (0x007F007F007F007F, 0x7F007F007F007F00, 1),
-        (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
-        (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+    (reach, np.uint64(low), np.uint64(high), np.uint64(shift))
+    for reach, low, high, shift in (
+        (1, 0x007F007F007F007F, 0x7F007F007F007F00, 1),
+        (2, 0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+        (4, 0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
 _ONE, _SEVEN, _FIFTY_SIX = np.uint64(1), np.uint64(7), np.uint64(56)
@@ -197,25 +199,31 @@ class _Chunk:
     def _varints(self, at: Ints) -> tuple[Words, Ints]:
         """The varints that begin at these positions and the positions after them; -1 after one that does not end."""
         words = self._words[at]
+        if not (words & _FIRST_TOP_BIT).any():
+            return words & _FIRST_LOW_BITS, at + 1  # one byte each, as tags, lengths and most ids are
         ends = ~words & _TOP_BITS
         upto = ends ^ (ends - _ONE)
         values = words & upto & _LOW_BITS
-        for low, high, shift in _SQUEEZE:
-            values = (values & low) | ((values & high) >> shift)
         lengths = ((((ends & (~ends + _ONE)) >> _SEVEN) * _LENGTHS) >> _FIFTY_SIX).view(np.int64)
-        long = np.flatnonzero(ends == 0)
-        if len(long):
-            ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
-            values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
-            is_ten = ninth >= 0x80
-            values[long[is_ten]] |= (tenth[is_ten] & 1).astype(np.uint64) << np.uint64(63)
-            lengths[long] = np.where(is_ten, 10, 9)
-            # A tenth byte that goes on, or holds more than one bit: let the runtime say what it makes of it.
-            unended = long[is_ten & (tenth > 1)]
-            after = at + lengths
-            after[unended] = -1
-            return values, after
-        return values, at + lengths
+        most = int(lengths.max())
+        some_are_long = int(lengths.min()) == 0
+        for reach, low, high, shift in _SQUEEZE:
+            if most > reach or some_are_long:
+                values = (values & low) | ((values & high) >> shift)
+        after = at + lengths
+        if some_are_long:
+            self._long_varints(np.flatnonzero(lengths == 0), at, values, after)
+        return values, after
+
+    def _long_varints(self, long: Ints, at: Ints, values: Words, after: Ints) -> None:
+        """Completes those of more than eight bytes."""
+        ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
+        values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
+        is_ten = ninth >= 0x80
+        values[long[is_ten]] |= (tenth[is_ten] & 1).astype(np.uint64) << np.uint64(63)
+        after[long] = at[long] + np.where(is_ten, 10, 9)
+        # A tenth byte that goes on, or holds more than one bit: let the runtime say what it makes of it.
+        after[long[is_ten & (tenth > 1)]] = -1
 
     def _read_stats(self, wanted_stats: Sequence[int]) -> dict[int, tuple[Ints, Words, Mask]]:
         """Values of the wanted stats of all events walked so far; marks events with unusual stats as odd."""
@@ -248,14 +256,15 @@ class _Chunk:
         self._odd[rows[following != ends]] = True
         sound = ~self._odd[rows]
         rows, ids, values, doubles = rows[sound], ids[sound], values[sound], (kinds == _DOUBLE)[sound]
-        # Events are walked a field at a time, so rows come by the stat's position; by row they read better.
-        order = np.argsort(rows, kind="stable")
-        rows, ids, values, doubles = rows[order], ids[order], values[order], doubles[order]
-        return {
-            number: (rows[here], values[here], doubles[here])
-            for number in wanted_stats
-            if (here := ids == number).any()
-        }
+        found = {}
+        for number in wanted_stats:
+            here = np.flatnonzero(ids == number)
+            if len(here):
+                # Events are walked a field at a time, so a stat that is not always at the same place comes unordered.
+                if (np.diff(rows[here]) < 0).any():
+                    here = here[np.argsort(rows[here], kind="stable")]
+                found[number] = (rows[here], values[here], doubles[here])
+        return found
 
     def _read_odd(
         self, events: Sequence[bytes], odd: Ints, wanted_stats: Sequence[int]

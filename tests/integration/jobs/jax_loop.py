@@ -8,10 +8,12 @@ import time
 import types
 
 import options
+import owner
 import progress
 
 progress.die_with_parent()
-args = options.parse()
+told = options.Options()
+args = told.now
 
 if args.tensorflow_stub:
     # At the end of a host trace jaxlib 0.6 to 0.8 imports this module to set `enabled`, and hangs where it cannot.
@@ -44,6 +46,7 @@ weights = train_step(weights, inputs, wanted)  # compiled before anybody measure
 server = jax.profiler.start_server(args.port)  # kept: it stops when it is collected
 
 done = progress.Progress()
+profiling = owner.Owner(jax.profiler.start_trace, jax.profiler.stop_trace)
 while True:
     started_s = time.monotonic()
     time.sleep(args.input_delay_ms / 1000)
@@ -52,3 +55,6 @@ while True:
         weights = jax.block_until_ready(train_step(weights, inputs, wanted))
     progress.pace(started_s, args.step_ms)
     done.step_done()
+    if told.changed():
+        args = told.now
+        profiling.wants(args.own_trace)

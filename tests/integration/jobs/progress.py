@@ -16,19 +16,22 @@ def die_with_parent() -> None:
 
 
 class Progress:
-    """Prints `READY` at the first step and `steps N` about 20 times a second."""
+    """Prints `READY` at the first step and, about 20 times a second, `steps N` and when those ended: `ended T T`."""
 
     def __init__(self) -> None:
         self.steps = 0
         self._next_s = 0.0
+        self._ended: list[str] = []
 
     def step_done(self) -> None:
         if self.steps == 0:
             print("READY", flush=True)
         self.steps += 1
         now_s = time.monotonic()
+        self._ended.append(f"{time.time():.6f}")
         if now_s >= self._next_s:
-            print(f"steps {self.steps}", flush=True)
+            print(f"steps {self.steps}\nended {' '.join(self._ended)}", flush=True)
+            self._ended.clear()
             self._next_s = now_s + REPORT_EVERY_S
 
 

@@ -6,10 +6,12 @@ import contextlib
 import time
 
 import options
+import owner
 import progress
 
 progress.die_with_parent()
-args = options.parse()
+told = options.Options()
+args = told.now
 
 import numpy as np  # noqa: E402  after the line that binds this process to its parent
 import tensorflow as tf  # noqa: E402
@@ -35,18 +37,27 @@ def slowly(x: np.ndarray) -> np.ndarray:
     return x
 
 
-dataset = tf.data.Dataset.from_tensors((inputs, wanted)).repeat()
-if args.input_delay_ms:
-    dataset = dataset.map(lambda x, y: (tf.ensure_shape(tf.numpy_function(slowly, [x], tf.float32), x.shape), y))
+def batches() -> tf.data.Dataset:
+    dataset = tf.data.Dataset.from_tensors((inputs, wanted)).repeat()
+    if not args.input_delay_ms:
+        return dataset
+    return dataset.map(lambda x, y: (tf.ensure_shape(tf.numpy_function(slowly, [x], tf.float32), x.shape), y))
+
 
 train_step(inputs, wanted)  # traced before anybody measures
 tf.profiler.experimental.server.start(args.port)
 
 done = progress.Progress()
-for x, y in dataset:
-    started_s = time.monotonic()
-    marked = tf.profiler.experimental.Trace("train", step_num=done.steps, _r=1) if args.annotate else None
-    with marked or contextlib.nullcontext():
-        train_step(x, y)
-    progress.pace(started_s, args.step_ms)
-    done.step_done()
+profiling = owner.Owner(tf.profiler.experimental.start, tf.profiler.experimental.stop)
+while True:
+    for x, y in batches():
+        started_s = time.monotonic()
+        marked = tf.profiler.experimental.Trace("train", step_num=done.steps, _r=1) if args.annotate else None
+        with marked or contextlib.nullcontext():
+            train_step(x, y)
+        progress.pace(started_s, args.step_ms)
+        done.step_done()
+        if told.changed():
+            break
+    args = told.now
+    profiling.wants(args.own_trace)

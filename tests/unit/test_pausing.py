@@ -1,0 +1,117 @@
+"""A pause for every tpumon of this host."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from tpumon.commands import pause as command
+from tpumon.errors import TpumonError, UsageError
+from tpumon.pausing import LONGEST_S, PauseWatch, current_pause, pause_for
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def test_a_pause_holds_until_its_time_and_says_whose_it_is():
+    """Without one there is none; with one, everybody sees who asked and until when."""
+    assert current_pause() is None
+    asked = pause_for(60)
+    seen = current_pause()
+    assert seen is not None
+    assert seen.until_unix_s == pytest.approx(time.time() + 60, abs=5)
+    assert seen.who == asked.who
+    assert f"paused by {asked.who} until" in str(seen)
+
+
+def test_zero_ends_ones_own_pause():
+    """The pause is over at once."""
+    pause_for(60)
+    assert pause_for(0) is None
+    assert current_pause() is None
+
+
+def test_a_second_pause_replaces_the_first():
+    """A user has one pause; asking again sets it anew."""
+    pause_for(600)
+    pause_for(60)
+    assert current_pause().until_unix_s == pytest.approx(time.time() + 60, abs=5)
+
+
+def test_the_longest_of_all_users_pauses_counts(directory):
+    """Everyone's pause holds for all; another user's file is read, never written."""
+    pause_for(60)
+    (directory / "tpumon-pause-99999").write_text(f"{time.time() + 600} bob\n")
+    assert current_pause().who == "bob"
+    pause_for(0)
+    assert current_pause().who == "bob"
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "soon bob", "nan bob", "inf bob", "1e300 bob", f"{time.time() + 3 * LONGEST_S} bob", "0 bob", "\x00" * 500],
+)
+def test_nonsense_pauses_nobody(directory, content):
+    """A file that is no pause, is over, or would last for ever, is ignored."""
+    (directory / "tpumon-pause-99999").write_text(content)
+    assert current_pause() is None
+
+
+def test_what_is_no_file_pauses_nobody(directory):
+    """Links, pipes and directories put there by anyone neither pause nor hang."""
+    (directory / "target").write_text(f"{time.time() + 60} bob")
+    (directory / "tpumon-pause-1").symlink_to(directory / "target")
+    os.mkfifo(directory / "tpumon-pause-2")
+    (directory / "tpumon-pause-3").mkdir()
+    assert current_pause() is None
+
+
+def test_a_name_cannot_drive_a_terminal(directory):
+    """Who paused is shown on screens, so it must be printable."""
+    (directory / "tpumon-pause-99999").write_text(f"{time.time() + 60} \x1b[2Jbob\n")
+    assert current_pause().who == "someone"
+
+
+def test_a_pause_is_looked_up_at_most_once_a_second(directory, monkeypatch):
+    """A thousand workers do not read the directory a thousand times."""
+    now_s = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    watch = PauseWatch()
+    assert watch() is None
+    pause_for(60)
+    assert watch() is None
+    now_s[0] += 1.1
+    assert watch() is not None
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1.5h", 5400), ("0", 0)])
+def test_durations_as_people_write_them(text, seconds):
+    """Seconds, minutes, hours."""
+    assert command.parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-5", "5d", "25h", "nan", "1e9"])
+def test_other_durations_are_usage_errors(text):
+    """A bad time, or one longer than a day, is refused in one line."""
+    with pytest.raises(UsageError):
+        command.parse_duration(text)
+
+
+def test_the_command_says_what_holds_now(capsys):
+    """`tpumon pause` prints the pause that is on, or that there is none."""
+    assert command.run(60) == 0
+    assert "paused by" in capsys.readouterr().out
+    assert command.run(0) == 0
+    assert "not paused" in capsys.readouterr().out
+
+
+def test_a_directory_that_cannot_be_written_is_one_clear_line(monkeypatch):
+    """No traceback where the pause cannot be written down."""
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", "/proc/self/nowhere")
+    with pytest.raises(TpumonError, match="cannot pause"):
+        command.run(60)

@@ -1,0 +1,234 @@
+"""Figures from traces, against simulated workers over real gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+
+import pytest
+
+from support.simulated import fleet_of
+from tpumon import wire
+from tpumon.errors import SourceError
+from tpumon.logdir import LocalLogDir
+from tpumon.model import Query
+from tpumon.sources import Client, SourceOptions
+from tpumon.sources.trace import TraceSource, Window
+from tpumon.wire.profiler_pb2 import TerminateRequest, TerminateResponse
+
+DEFAULTS = SourceOptions()
+QUERY = Query(level=2, window_s=0.2)
+
+
+class Watched(Client):
+    """A client that notes what was asked."""
+
+    def __init__(self, address):
+        super().__init__(address)
+        self.asked = []
+
+    async def call(self, path, request, reply_type, *, timeout_s):
+        assert timeout_s >= 30
+        self.asked.append((path, request))
+        return await super().call(path, request, reply_type, timeout_s=timeout_s)
+
+    @property
+    def traces(self):
+        """The Profile requests after the probe."""
+        return [request for path, request in self.asked if path == wire.PROFILE and request.opts.duration_ms > 1]
+
+
+async def until(condition):
+    """Polls."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - other threads and the network have no event to wait for
+            await asyncio.sleep(0.01)
+
+
+def ask(*queries, topology="v5e-8", options=DEFAULTS, between=None, **settings):
+    """One worker's samples for these queries, and the client that got them."""
+
+    async def main():
+        async with fleet_of(topology, **settings) as fleet:
+            (target,) = fleet.targets
+            async with Watched(target.address) as client:
+                source = client.source = TraceSource(client, target, options)
+                samples = []
+                for number, query in enumerate(queries):
+                    if number and between is not None:
+                        await between(fleet, client)
+                    samples.append(await source.fetch(query))
+                return samples, client
+
+    return asyncio.run(main())
+
+
+def test_a_trace_becomes_the_figures_of_its_window():
+    """All figures of level 2, labelled with how they were got, and marked simulated."""
+    (sample,), client = ask(Query(level=2, window_s=0.5))
+    assert (sample.source, sample.simulated, sample.device_type, sample.cores) == ("trace", True, "TPU v5 Lite", 8)
+    assert (sample.mxu_method, sample.step_source) == ("counter", "steps")
+    assert 0 < sample.mxu_utilization_ratio < 1
+    assert 0 < sample.idle_ratio < 1
+    assert 0.05 < sample.step_time_s.avg < 0.08
+    assert 0 < sample.infeed_ratio.avg < 0.1
+    assert sample.traced_s >= 0.5
+    assert len(sample.per_core) == 8
+    assert [request.opts.duration_ms for request in client.traces] == [500]
+
+
+def test_level_1_takes_the_same_trace_and_shows_less():
+    """Type and matrix units, nothing else."""
+    (sample,), client = ask(Query(level=1, window_s=0.2))
+    assert sample.mxu_utilization_ratio is not None
+    assert (sample.idle_ratio, sample.step_time_s, sample.infeed_ratio, sample.per_core) == (None, None, None, ())
+    assert set(sample.absent) <= {"mxu_utilization_ratio"}
+    assert len(client.traces) == 1
+
+
+def test_a_server_is_probed_once_and_harmlessly():
+    """First a trace of 1 ms without host events into /dev/null, once; then samples, each with an id of its own."""
+    _, client = ask(QUERY, QUERY, QUERY)
+    paths = Counter(path for path, _ in client.asked)
+    assert paths[wire.PROFILE] == 4
+    assert paths[wire.GET_SNAPSHOT] == 1
+    probe = client.asked[0][1]
+    assert (probe.opts.duration_ms, probe.opts.host_tracer_level, probe.opts.python_tracer_level) == (1, 0, 0)
+    requests = [request for path, request in client.asked if path == wire.PROFILE]
+    assert len({request.session_id for request in requests}) == 4
+    assert {request.repository_root for request in requests} == {"/dev/null"}
+    assert {request.opts.host_tracer_level for request in requests} == {0}  # it has devices
+    assert not any(request.opts.enable_hlo_proto for request in requests)
+
+
+def test_a_server_that_went_away_is_probed_again():
+    """What comes back at the same port may be of a generation that host events would hang."""
+
+    async def restart(fleet, client):
+        (worker,) = fleet._workers
+        await worker.stop()
+        await until(lambda: not client.connected)
+        await worker.start()
+
+    _, client = ask(QUERY, QUERY, between=restart)
+    probes = [request for path, request in client.asked if path == wire.PROFILE and request.opts.duration_ms == 1]
+    assert len(probes) == 2
+
+
+def test_a_failure_makes_it_probe_again():
+    """A worker that failed in between may have been replaced, even if another call has connected since."""
+
+    async def fail_once(fleet, client):
+        (worker,) = fleet._workers
+        await worker.stop()
+        await until(lambda: not client.connected)
+        with pytest.raises(SourceError):
+            await client.source.fetch(QUERY)
+        await worker.start()
+        await until_answered(client)
+
+    async def until_answered(client):
+        async with asyncio.timeout(10):
+            while not client.connected:
+                with contextlib.suppress(SourceError):
+                    await client.call(wire.TERMINATE, TerminateRequest(), TerminateResponse, timeout_s=30)
+
+    _, client = ask(QUERY, QUERY, between=fail_once)
+    probes = [request for path, request in client.asked if path == wire.PROFILE and request.opts.duration_ms == 1]
+    assert len(probes) == 3  # the one in the middle went nowhere
+
+
+def test_host_events_are_taken_as_asked():
+    """An explicit level is sent, and then nobody asks whether it is safe."""
+    _, client = ask(QUERY, options=SourceOptions(host_level=2))
+    assert [request.opts.host_tracer_level for request in client.traces] == [2]
+    assert wire.GET_SNAPSHOT not in {path for path, _ in client.asked}
+
+
+def test_an_old_server_on_this_host_writes_into_a_private_directory_that_goes_again(tmp_path, monkeypatch):
+    """Servers that cannot return traces are read by way of a temporary directory."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (sample,), client = ask(QUERY, server="old")
+    assert sample.source == "trace"
+    assert sample.mxu_utilization_ratio is not None
+    assert client.traces[0].repository_root.startswith(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_server_may_write_into_the_users_directory_and_nothing_stays(tmp_path):
+    """With --logdir its traces go there, are read, and are removed."""
+    (sample,), client = ask(QUERY, server="old", options=SourceOptions(logdir=LocalLogDir(str(tmp_path))))
+    assert sample.source == "trace"
+    assert client.traces[0].repository_root == f"{tmp_path}/plugins/profile"
+    assert [path for path in tmp_path.rglob("*") if path.is_file() or "tpumon" in path.name] == []
+
+
+def test_an_old_server_elsewhere_is_not_made_to_write_anywhere(monkeypatch):
+    """Without a --logdir, a server of another host is left alone, and told why."""
+    monkeypatch.setattr("tpumon.sources.trace._on_this_host", lambda _address: False)
+    with pytest.raises(SourceError, match="give --logdir DIR") as caught:
+        ask(QUERY, server="old")
+    assert caught.value.reason == "refused"
+
+
+def test_someone_elses_session_is_left_alone():
+    """Busy is a reason of its own, and costs the job nothing."""
+
+    async def main():
+        async with fleet_of("v5e-8") as fleet:
+            (target,) = fleet.targets
+            async with Watched(target.address) as owner, Watched(target.address) as client:
+                owners = asyncio.create_task(
+                    TraceSource(owner, target, SourceOptions()).fetch(Query(level=2, window_s=1))
+                )
+                await until(lambda: fleet._workers[0]._service._session and owner.traces)
+                with pytest.raises(SourceError) as caught:
+                    await TraceSource(client, target, SourceOptions()).fetch(Query(level=2, window_s=0.001))
+                assert (await owners).step_time_s is not None
+                return caught.value
+
+    error = asyncio.run(main())
+    assert (error.reason, error.traced_s) == ("busy", 0)
+
+
+def test_a_trace_without_events_says_so_and_counts_as_tracing():
+    """An empty trace is a failed query that names the worker, and its time counts."""
+    with pytest.raises(SourceError) as caught:
+        ask(QUERY, scenario="idle")
+    assert caught.value.reason == "empty-trace"
+    assert caught.value.traced_s >= 0.2
+    assert str(caught.value).startswith("127.0.0.1:")
+
+
+def test_the_window_is_about_three_steps():
+    """100 ms to 2 s."""
+    window = Window()
+    assert 0.1 <= window.length_s <= 2
+    for step_s, length_s in ((0.1, 0.3), (0.4, 1.2), (0.9, 2.0), (0.001, 0.1), (1.0, 2.0)):
+        window.learn(step_s)
+        assert window.length_s == pytest.approx(length_s)
+
+
+def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
+    """Steps longer than the window are found by and by."""
+    window = Window()
+    lengths = []
+    for _ in range(8):
+        window.learn(None)
+        lengths.append(window.length_s)
+    assert lengths == sorted(lengths)
+    assert lengths[-1] == 10
+    window.learn(1.5)
+    assert window.length_s == 4.5
+    window.learn(6.0)
+    assert window.length_s == 10
+
+
+def test_the_automatic_window_follows_the_steps():
+    """Without a window from the user, the second trace is about three of the first one's steps long."""
+    automatic = Query(level=2)
+    _, client = ask(automatic, automatic)
+    first, second = (request.opts.duration_ms for request in client.traces)
+    assert first == 500
+    assert 150 <= second <= 240

@@ -1,0 +1,233 @@
+"""Which step marker of which core is the same step: as the host started them, else by counting.
+
+XProf follows a step from the host's annotation over nested events and over contexts (an event that produces what
+another one consumes) to the programs on the device, and numbers what it reaches. Markers that no annotation leads to
+do not count then; where none is reached at all, the first marker of every core is the same step, and so on.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tpumon.xspace.device import TensorCore, sorted_events
+from tpumon.xspace.intervals import parents
+from tpumon.xspace.planes import Events, Plane
+from tpumon.xspace.reader import Ints
+from tpumon.xspace.steps import CoreSteps, core_steps
+
+CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
+"""Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
+
+_ROOT, _ASYNC = "_r", "_a"
+_LAUNCH_STATS = ("device_ordinal", "queue_id", "run_id")
+_STREAM_STATS = ("request_id", "queue_addr")
+_HOST_STATS = (_ROOT, _ASYNC, "_pt", "_p", "_ct", "_c", "core_type", *_LAUNCH_STATS, *_STREAM_STATS)
+
+_RUN_ID_MASK = (1 << 27) - 1  # the device knows so many bits of a run's number
+_LAUNCH = "DoEnqueueProgram"
+_ENQUEUE = "EnqueueRequestLocked"
+_DEQUEUE = ("RunProgramRequest", "HostCallbackRequest", "TransferH2DRequest", "TransferD2HRequest")
+_ROOT_NAMES = {"TraceContext": 1, "ProcessBatch": 2, "BatchingSessionRun": 1}  # roots that do not say that they are
+_MOST_LINKS = 64  # a context with more on both sides says nothing
+
+Context = tuple[object, ...]
+
+
+@dataclass(slots=True)
+class _Graph:
+    """Events of the host that may lead somewhere; a node is an index.
+
+    Attributes:
+        roots: level and start of each root.
+        children: nodes directly within a node.
+        parent: the node that a node lies directly in.
+        produces: contexts of a node.
+        consumes: contexts of a node.
+        producers: nodes of a context.
+        consumers: nodes of a context.
+    """
+
+    roots: dict[int, tuple[int, int]] = field(default_factory=dict)
+    children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
+    parent: dict[int, int] = field(default_factory=dict)
+    produces: dict[int, list[Context]] = field(default_factory=lambda: defaultdict(list))
+    consumes: dict[int, list[Context]] = field(default_factory=lambda: defaultdict(list))
+    producers: dict[Context, list[int]] = field(default_factory=lambda: defaultdict(list))
+    consumers: dict[Context, list[int]] = field(default_factory=lambda: defaultdict(list))
+    count: int = 0
+
+    def add_line(self, events: Events, names: Mapping[int, str]) -> None:
+        """Adds the events of one thread that carry any of the stats, or are roots by name."""
+        named = [number for number, name in names.items() if name in _ROOT_NAMES]
+        rows = [column.rows for column in events.stats.values()]
+        told = np.unique(np.concatenate([*rows, np.flatnonzero(np.isin(events.metadata_id, named))]))
+        if not len(told):
+            return
+        values = {name: dict(zip(c.rows.tolist(), c.values.tolist(), strict=True)) for name, c in events.stats.items()}
+        is_async = np.array([bool(values.get(_ASYNC, {}).get(row)) for row in told.tolist()], dtype=np.bool_)
+        nested = told[~is_async]
+        order = np.lexsort((-events.duration_ps[nested], events.begin_ps[nested]))
+        nested = nested[order]
+        first = self.count
+        node_of = {row: first + i for i, row in enumerate(told.tolist())}
+        self.count += len(told)
+        for row, above in zip(nested.tolist(), parents(events.end_ps[nested]).tolist(), strict=True):
+            if above >= 0:
+                node, parent = node_of[row], node_of[int(nested[above])]
+                self.parent[node] = parent
+                self.children[parent].append(node)
+        for row, node in node_of.items():
+            stats = {name: column[row] for name, column in values.items() if row in column}
+            name = names.get(int(events.metadata_id[row]), "")
+            level = stats.get(_ROOT, _ROOT_NAMES.get(name))
+            if level is not None:
+                self.roots[node] = (level, int(events.begin_ps[row]))
+            self._link(node, name, stats)
+
+    def _link(self, node: int, name: str, stats: Mapping[str, int]) -> None:
+        made, used = _pair(stats, "_pt", "_p"), _pair(stats, "_ct", "_c")
+        if name == _LAUNCH and all(stat in stats for stat in _LAUNCH_STATS):
+            run_id = stats["run_id"] & _RUN_ID_MASK
+            made = ("launch", stats["device_ordinal"], stats["queue_id"], run_id, stats.get("core_type", 0))
+        if all(stat in stats for stat in _STREAM_STATS):
+            stream = ("stream", stats["request_id"], stats["queue_addr"])
+            made = stream if name == _ENQUEUE else made
+            used = stream if name in _DEQUEUE else used
+        if made is not None:
+            self.produces[node].append(made)
+            self.producers[made].append(node)
+        if used is not None:
+            self.consumes[node].append(used)
+            self.consumers[used].append(node)
+
+    def _linked(self, context: Context, extra_consumers: int) -> bool:
+        consumers = len(self.consumers.get(context, ())) + extra_consumers
+        return len(self.producers.get(context, ())) < _MOST_LINKS or consumers < _MOST_LINKS
+
+    def groups(self, devices: Mapping[Context, Sequence[tuple[int, int]]]) -> dict[tuple[int, int], int]:
+        """The number of each marker on a device that a root leads to.
+
+        Args:
+            devices: by context, the markers that consume it: position of the core and row of the marker.
+        """
+        number_of: dict[int, int] = {}
+        reached: dict[tuple[int, int], int] = {}
+        number = 0
+        for node in sorted(self.roots, key=lambda node: (-self.roots[node][0], self.roots[node][1])):
+            if node in number_of or self._has_root_above(node, self.roots[node][0]):
+                continue
+            waiting = deque([node])
+            while waiting:
+                here = waiting.popleft()
+                if here in number_of:
+                    continue
+                number_of[here] = number
+                waiting.extend(self.children.get(here, ()))
+                for context in self.produces.get(here, ()):
+                    markers = devices.get(context, ())
+                    if self._linked(context, len(markers)):
+                        waiting.extend(self.consumers.get(context, ()))
+                        for marker in markers:
+                            reached.setdefault(marker, number)
+            number += 1
+        return reached
+
+    def _has_root_above(self, node: int, level: int) -> bool:
+        seen = {node}
+        waiting = deque(self._above(node))
+        while waiting:
+            here = waiting.popleft()
+            if here in seen:
+                continue
+            seen.add(here)
+            if self.roots.get(here, (None, 0))[0] == level:
+                return True
+            waiting.extend(self._above(here))
+        return False
+
+    def _above(self, node: int) -> Iterator[int]:
+        if node in self.parent:
+            yield self.parent[node]
+        for context in self.consumes.get(node, ()):
+            if self._linked(context, 0):
+                yield from self.producers.get(context, ())
+
+
+def _pair(stats: Mapping[str, int], kind: str, number: str) -> Context | None:
+    return ("told", stats[kind], stats[number]) if kind in stats and number in stats else None
+
+
+def step_groups(host: Plane | None, cores: Sequence[TensorCore]) -> list[CoreSteps]:
+    """The steps of every core, numbered so that the same step has the same number.
+
+    XProf: GroupTpuEventsOSS, CreateEventGroups, MergeHostSteps.
+
+    Args:
+        host: the plane of the host's threads.
+        cores: whose markers to number.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    reached = _reached(host, cores)
+    if not reached:
+        return [core_steps(core, core.steps, np.arange(len(core.steps))) for core in cores]
+    found = []
+    for i, core in enumerate(cores):
+        rows = [row for row in range(len(core.steps)) if (i, row) in reached]
+        groups = np.array([reached[i, row] for row in rows], dtype=np.int64)
+        found.append(core_steps(core, *_merged(core.steps, np.array(rows, dtype=np.int64), groups)))
+    return found
+
+
+def _reached(host: Plane | None, cores: Sequence[TensorCore]) -> dict[tuple[int, int], int]:
+    if host is None or not any(len(core.steps) for core in cores):
+        return {}
+    names = {number: host.event_name(number) for number in host.outline.event_metadata}
+    if _ROOT not in host.stat_names().values() and not _ROOT_NAMES.keys() & set(names.values()):
+        return {}
+    devices: dict[Context, list[tuple[int, int]]] = defaultdict(list)
+    for i, core in enumerate(cores):
+        for context, row in _consumed(core):
+            devices[context].append((i, row))
+    if not devices:
+        return {}
+    graph = _Graph()
+    for line in host.outline.lines:
+        if len(line.events):
+            graph.add_line(host.read([line], _HOST_STATS), names)
+    return graph.groups(devices)
+
+
+def _consumed(core: TensorCore) -> Iterator[tuple[Context, int]]:
+    """The contexts that each marker consumes, itself or by a module within it."""
+    steps, modules = core.steps, core.module_events
+    inside = np.searchsorted(np.maximum.accumulate(steps.end_ps), modules.begin_ps, side="right")
+    for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
+        values = {name: dict(zip(c.rows.tolist(), c.values.tolist(), strict=True)) for name, c in events.stats.items()}
+        begins, ends = events.begin_ps.tolist(), events.end_ps.tolist()
+        for row, step in enumerate(marker.tolist()):
+            if step >= len(steps) or steps.begin_ps[step] > begins[row] or steps.end_ps[step] < ends[row]:
+                continue
+            stats = {name: column[row] for name, column in values.items() if row in column}
+            context = _pair(stats, "_ct", "_c")
+            if events is modules and "run_id" in stats and "queue_id" in stats:
+                context = ("launch", core.number, stats["queue_id"], stats["run_id"], stats.get("core_type", 0))
+            if context is not None:
+                yield context, step
+
+
+def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
+    """Neighbouring markers of one number as one; XProf: MergeHostSteps."""
+    kept = Events(
+        metadata_id=steps.metadata_id[rows], begin_ps=steps.begin_ps[rows], duration_ps=steps.duration_ps[rows]
+    )
+    kept = sorted_events(kept)
+    first = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]])) if len(groups) else groups
+    begin_ps = kept.begin_ps[first]
+    end_ps = np.maximum.reduceat(kept.end_ps, first) if len(first) else begin_ps
+    return Events(metadata_id=kept.metadata_id[first], begin_ps=begin_ps, duration_ps=end_ps - begin_ps), groups[first]

@@ -1,0 +1,278 @@
+"""Steps of a TPU: markers, the time of each step's ops by category, and what XProf makes of them across cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpumon.xspace.device import TensorCore
+from tpumon.xspace.intervals import first_overlapping, self_times_ps
+from tpumon.xspace.ops import Category
+from tpumon.xspace.planes import PS_PER_S, Events
+from tpumon.xspace.reader import Ints
+
+_CATEGORIES = len(Category)
+
+STEP_PARTS = (
+    "high_flops_compute",
+    "low_flops_compute",
+    "infeed",
+    "outfeed",
+    "collective",
+    "host_transfer",
+    "idle",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreSteps:
+    """The steps that one core has both a marker and ops of.
+
+    Attributes:
+        groups: number of each step, ascending; the same step has the same number on all cores of a host.
+        begin_ps: start of its marker, shape as `groups`.
+        duration_ps: length of its marker, shape as `groups`.
+        by_category_ps: self time of its ops, shape (len(groups), number of categories).
+        all_reduces: one row per occurrence: index into `groups`, id, duration.
+    """
+
+    groups: Ints
+    begin_ps: Ints
+    duration_ps: Ints
+    by_category_ps: NDArray[np.float64]
+    all_reduces: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostSteps:
+    """The steps that all cores of a host have; arrays have one element per step.
+
+    Attributes:
+        begin_ps: start of the longest marker.
+        duration_ps: length of the longest marker; XProf: StepDetails::StepTime.
+        own_ps: length of each core's own marker, shape (cores, steps).
+        by_category_ps: shape (cores, steps, categories).
+        all_reduce_ps: time in all-reduces of the core that spent most, as told by their ids.
+        cores: position in the host's list of cores of each row.
+    """
+
+    begin_ps: Ints
+    duration_ps: Ints
+    own_ps: Ints
+    by_category_ps: NDArray[np.float64]
+    all_reduce_ps: NDArray[np.float64]
+    cores: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.duration_ps)
+
+    def pick(self, first: int, count: int) -> HostSteps:
+        """A run of these steps."""
+        these = slice(first, first + count)
+        return HostSteps(
+            begin_ps=self.begin_ps[these],
+            duration_ps=self.duration_ps[these],
+            own_ps=self.own_ps[:, these],
+            by_category_ps=self.by_category_ps[:, these],
+            all_reduce_ps=self.all_reduce_ps[these],
+            cores=self.cores,
+        )
+
+
+def core_steps(core: TensorCore, markers: Events, groups: Ints, *, touching: bool = True) -> CoreSteps:
+    """Gives a core's ops to its steps; XProf: GroupLine, ConvertTpuDeviceTraceXLineToStepEvents.
+
+    An op belongs to the first step that it overlaps or touches.
+
+    Args:
+        core: whose ops.
+        markers: its step markers, disjoint, in timeline order.
+        groups: the step's number of each marker.
+        touching: whether a step without ops does not count and touching is enough, as with XProf's markers; periods
+            between modules touch each other, and count without ops.
+    """
+    ops = core.ops
+    ends_ps = markers.end_ps if touching else markers.end_ps - 1
+    marker = first_overlapping(ops.events.begin_ps, ops.events.end_ps, markers.begin_ps, ends_ps)
+    given = marker >= 0
+    self_ps = self_times_ps(ops.device_begin_ps[given], ops.device_duration_ps[given])
+    # A number may come back after another one was between; its markers are one step then, as long as the longest.
+    numbers, step_of = np.unique(groups, return_inverse=True)
+    step, counted = step_of[marker[given]], ops.counted[given]
+    table = np.bincount(
+        (step * _CATEGORIES + ops.category[given])[counted],
+        weights=self_ps[counted],
+        minlength=len(numbers) * _CATEGORIES,
+    ).astype(np.float64, copy=False)
+    kept = (np.bincount(step, minlength=len(numbers)) > 0) | (not touching)
+    new_index = np.cumsum(kept) - 1
+    ids, durations = ops.all_reduce_id[given], ops.device_duration_ps[given]
+    told = ids >= 0
+    begin_ps, duration_ps = markers.device_span_ps()
+    by_length = np.lexsort((duration_ps, step_of))
+    longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
+    return CoreSteps(
+        groups=numbers[kept],
+        begin_ps=begin_ps[longest][kept],
+        duration_ps=duration_ps[longest][kept],
+        by_category_ps=_settle_sparse_infeed(table.reshape(len(numbers), _CATEGORIES)[kept]),
+        all_reduces=np.stack([new_index[step[told]], ids[told], durations[told]], axis=1),
+    )
+
+
+def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Splits infeed from a SparseCore V0 into waiting and the work that mirrors its outfeed.
+
+    XProf: ProfileTimeBreakdown::BreakdownSparseCoreV0Infeed.
+    """
+    infeed = table[:, Category.SPARSE_INFEED]
+    transform = np.minimum(infeed, table[:, Category.SPARSE_OUTFEED])
+    table[:, Category.SPARSE_INFEED_WAIT] += infeed - transform
+    table[:, Category.OTHER] += transform
+    table[:, Category.SPARSE_INFEED] = 0
+    return table
+
+
+def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:
+    """The steps that all cores have, put together; XProf: IntersectCombineStepEvents, StepEventsToPerCoreStepInfo.
+
+    Cores without any step do not count.
+    """
+    groups: Ints | None = None
+    for core in cores:
+        # An intersection that came out empty starts anew: so does XProf's.
+        if len(core.groups):
+            groups = core.groups if groups is None or not len(groups) else np.intersect1d(groups, core.groups)
+    if groups is None:
+        groups = np.zeros(0, dtype=np.int64)
+    # The intersection may have started anew at a later core; those without all of its steps take no part.
+    taking = [i for i, core in enumerate(cores) if np.isin(groups, core.groups).all() and len(core.groups)]
+    where = {i: np.searchsorted(cores[i].groups, groups) for i in taking}
+    own_ps = _stack([cores[i].duration_ps[where[i]] for i in taking], len(groups))
+    begins_ps = _stack([cores[i].begin_ps[where[i]] for i in taking], len(groups))
+    longest = own_ps.argmax(axis=0) if taking else np.zeros(len(groups), dtype=np.int64)
+    steps = np.arange(len(groups))
+    tables = [cores[i].by_category_ps[where[i]] for i in taking]
+    return HostSteps(
+        begin_ps=begins_ps[longest, steps] if taking else groups,
+        duration_ps=own_ps[longest, steps] if taking else groups,
+        own_ps=own_ps,
+        by_category_ps=np.stack(tables) if tables else np.zeros((0, len(groups), _CATEGORIES)),
+        all_reduce_ps=_all_reduce_ps([(cores[i], where[i]) for i in taking], len(groups)),
+        cores=tuple(taking),
+    )
+
+
+def _stack(rows: Sequence[Ints], columns: int) -> Ints:
+    return np.stack(rows) if rows else np.zeros((0, columns), dtype=np.int64)
+
+
+def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArray[np.float64]:
+    """Per step the greatest sum over a core's all-reduces; computing and waiting for others are not told apart.
+
+    XProf: ComputePerStepAllReduceBreakdownAcrossCores, compute and sync together.
+    """
+    most = np.zeros(steps)
+    for core, where in cores:
+        totals = np.bincount(core.all_reduces[:, 0], weights=core.all_reduces[:, 2], minlength=len(core.groups))
+        most = np.maximum(most, totals[where])
+    return most
+
+
+def infeed_ratios(steps: HostSteps) -> NDArray[np.float64]:
+    """Share of each step that each core spent in infeed, shape (cores, steps).
+
+    The whole is the step's longest marker on the host, not the core's own; XProf: ComputeTpuPerStepDataAcrossCores.
+    """
+    infeed_ps = steps.by_category_ps[:, :, Category.INFEED]
+    return np.divide(infeed_ps, steps.duration_ps, out=np.zeros_like(infeed_ps), where=steps.duration_ps > 0)
+
+
+def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
+    """How an average step's time was spent; keys are STEP_PARTS.
+
+    Infeed, outfeed, host transfer and idle as XProf's step breakdown has them (ComputeTpuPerStepDataAcrossCores), so
+    they come from different cores and need not add up to the step; compute is the mean over cores.
+
+    Args:
+        hosts: the same steps of each host.
+    """
+    table = np.concatenate([host.by_category_ps for host in hosts])
+    length_ps = np.concatenate([np.broadcast_to(host.duration_ps, host.own_ps.shape) for host in hosts])
+
+    def of(category: Category) -> NDArray[np.float64]:
+        return table[:, :, category]
+
+    host_ps, infeed_ps, outfeed_ps = of(Category.HOST_TRANSFER), of(Category.INFEED), of(Category.OUTFEED)
+    sparse_wait_ps, high_ps = of(Category.SPARSE_INFEED_WAIT), of(Category.HIGH_FLOPS)
+    idle_ps = length_ps - table.sum(axis=2)
+    compute_ps = (length_ps - infeed_ps - outfeed_ps - host_ps - idle_ps - sparse_wait_ps).min(axis=0)
+    known_ps = compute_ps + sparse_wait_ps.max(axis=0) + infeed_ps.max(axis=0) + outfeed_ps.mean(axis=0)
+    communication_ps = of(Category.ALL_REDUCE) + of(Category.SEND_RECV)
+    by_id_ps = np.max([host.all_reduce_ps for host in hosts], axis=0)
+    low_ps = of(Category.OTHER) + of(Category.SPARSE_OUTFEED) + of(Category.ASYNC_DONE)
+    parts = {
+        "high_flops_compute": high_ps.mean(axis=0),
+        "low_flops_compute": low_ps.mean(axis=0),
+        "infeed": infeed_ps.max(axis=0),
+        "outfeed": outfeed_ps.mean(axis=0),
+        "collective": np.maximum(communication_ps.max(axis=0), by_id_ps),
+        "host_transfer": host_ps.max(axis=0),
+        "idle": np.maximum(length_ps.min(axis=0) - known_ps, 0),
+    }
+    return {name: float(parts[name].mean()) / PS_PER_S for name in STEP_PARTS}
+
+
+def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:
+    """One step, as long and as filled as each core's are on average, where steps of several cores are not matched."""
+    lengths_ps = np.array([[round(core.duration_ps.mean())] for core in cores.values()], dtype=np.int64)
+    return HostSteps(
+        begin_ps=np.zeros(1, dtype=np.int64),
+        duration_ps=lengths_ps.max(axis=0),
+        own_ps=lengths_ps,
+        by_category_ps=np.stack([core.by_category_ps.mean(axis=0, keepdims=True) for core in cores.values()]),
+        all_reduce_ps=np.zeros(1),
+        cores=tuple(cores),
+    )
+
+
+def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
+    """The steps that all hosts have, each host's moved to where it overlaps the shortest trace most.
+
+    XProf: StepIntersection. Hosts without steps end it: then no step is common.
+    """
+    spans = [
+        (steps.begin_ps.min(), (steps.begin_ps + steps.duration_ps).max()) if len(steps) else (0, 0) for steps in hosts
+    ]
+    lengths = [int(end - begin) for begin, end in spans]
+    chief = lengths.index(min(lengths))
+    shifts = [0 if i == chief else _best_shift(hosts[i], hosts[chief]) for i in range(len(hosts))]
+    # In steps of the chief: host i's step j is the chief's step j + shift.
+    first = max(max(shift, 0) for shift in shifts)
+    last = min(min(len(hosts[i]) + shifts[i], len(hosts[chief])) for i in range(len(hosts)))
+    count = max(last - first, 0)
+    return [steps.pick(first - shift, count) for steps, shift in zip(hosts, shifts, strict=True)]
+
+
+def _best_shift(other: HostSteps, chief: HostSteps) -> int:
+    """By how many steps to move a host's to lie over the chief's; XProf: FindStepsAlignment."""
+    overlaps: dict[int, int] = {}
+    mine, theirs = 0, 0
+    spans = [
+        list(zip(host.begin_ps.tolist(), (host.begin_ps + host.duration_ps).tolist(), strict=True))
+        for host in (other, chief)
+    ]
+    while mine < len(spans[0]) and theirs < len(spans[1]):
+        (my_begin, my_end), (their_begin, their_end) = spans[0][mine], spans[1][theirs]
+        shift = theirs - mine
+        overlaps[shift] = overlaps.get(shift, 0) + max(min(my_end, their_end) - max(my_begin, their_begin), 0)
+        if my_end <= their_end:
+            mine += 1
+        if their_end <= my_end:
+            theirs += 1
+    # The greatest overlap; of equal ones the shift that is tried first: 0, 1, ..., -1, -2, ...
+    candidates = [*range(len(chief)), *range(-1, -len(other), -1)]
+    return max(candidates, key=lambda shift: overlaps.get(shift, 0), default=0)

@@ -1,0 +1,214 @@
+"""One host's trace, read and added up: all that figures need, and nothing of the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from tpumon.model import SIMULATED_MARK
+from tpumon.text import one_line
+from tpumon.xspace.counters import mxu_busy_ratio
+from tpumon.xspace.device import CorePlace, Duty, TensorCore, read_sparse_core, read_tensor_core
+from tpumon.xspace.host import HostActivity, gpu_busy_ps, read_host
+from tpumon.xspace.intervals import covered_ps
+from tpumon.xspace.linking import CONSUMER_STATS, step_groups
+from tpumon.xspace.ops import OpTable
+from tpumon.xspace.peaks import Peak, peak_of
+from tpumon.xspace.planes import PS_PER_S, Events, Space, Value, read_space
+from tpumon.xspace.steps import CoreSteps, HostSteps, core_steps, host_steps
+
+Hardware = Literal["TPU", "GPU", "CPU"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreTotals:
+    """What is kept of one TensorCore.
+
+    Attributes:
+        place: where it sits.
+        table: its ops, added up.
+        op_time_ps: self time of its ops.
+        total_ps: from first to last of its steps and ops.
+    """
+
+    place: CorePlace
+    table: OpTable = field(repr=False)
+    op_time_ps: float
+    total_ps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One host's trace.
+
+    Attributes:
+        hardware: what ran the program; XProf: SetRunEnvironment.
+        device_type: as the trace calls it.
+        core_count: planes of its devices: TensorCores, or GPUs.
+        cores: its TensorCores.
+        window_ps: first and last moment of steps, modules and ops, or of everything where there are none.
+        duty_ps: busy time and time of chips, each summed over chips.
+        peak: of one TensorCore.
+        mxu_counter: what the profiler counted, as a ratio; None where it did not.
+        mxu_perf_counters: the same from hardware counters.
+        has_infeed: whether any op is an infeed.
+        steps: as the devices mark them; None where they do not.
+        module_steps: where no step is marked, each core's periods between runs of the heaviest module; cores that
+            do not run it twice are left out.
+        host: what the host's threads tell; None where devices tell all.
+        gpu_ps: busy time and time of GPUs.
+        hostnames: as the trace says.
+        simulated: whether tpumon's simulator made it.
+        remarks: what a reader should know, one line each.
+        truncated: whether events of the window were dropped.
+    """
+
+    hardware: Hardware
+    device_type: str | None
+    core_count: int
+    cores: tuple[CoreTotals, ...]
+    window_ps: tuple[int, int] | None
+    duty_ps: tuple[int, int]
+    peak: Peak
+    mxu_counter: float | None
+    mxu_perf_counters: float | None
+    has_infeed: bool
+    steps: HostSteps | None
+    module_steps: Mapping[int, CoreSteps]
+    host: HostActivity | None
+    gpu_ps: tuple[int, int]
+    hostnames: tuple[str, ...]
+    simulated: bool
+    remarks: tuple[str, ...]
+    truncated: bool
+
+
+def read_trace(xspace: bytes) -> Trace:
+    """Reads a serialized XSpace of one host.
+
+    Raises:
+        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
+    """
+    space = read_space(xspace)
+    # GPU planes come first even where there are TPUs; XProf: SetRunEnvironment.
+    hardware: Hardware = "GPU" if space.gpus else "TPU" if space.tensor_cores else "CPU"
+    host_stats = space.host.stats() if space.host else {}
+    cores: list[TensorCore] = []
+    if hardware == "TPU":
+        cores = [read_tensor_core(plane, CONSUMER_STATS) for plane in space.tensor_cores]
+    steps = _marked_steps(space, cores)
+    module_steps = {} if any(len(core.steps) for core in cores) else _module_steps(cores)
+    # Where the devices have steps, the host's many events tell nothing more.
+    host = read_host(space.host) if space.host and steps is None and not module_steps else None
+    device_type = _device_type(space, hardware)
+    windows = [core.window_ps for core in cores if core.window_ps is not None]
+    return Trace(
+        hardware=hardware,
+        device_type=device_type,
+        core_count=len(space.gpus) if hardware == "GPU" else len(cores),
+        cores=tuple(
+            CoreTotals(place=core.place, table=core.table, op_time_ps=core.op_time_ps, total_ps=core.total_ps)
+            for core in cores
+        ),
+        window_ps=_window(windows, host),
+        duty_ps=_duty([(core.place, core.duty) for core in cores] + [read_sparse_core(p) for p in space.sparse_cores]),
+        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type),
+        mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
+        mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
+        has_infeed=any(core.has_infeed for core in cores),
+        steps=steps,
+        module_steps=module_steps,
+        host=host,
+        gpu_ps=gpu_busy_ps(space.gpus),
+        hostnames=space.hostnames,
+        simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
+        remarks=_remarks(space, cores),
+        truncated=space.truncated,
+    )
+
+
+def _marked_steps(space: Space, cores: Sequence[TensorCore]) -> HostSteps | None:
+    steps = host_steps(step_groups(space.host, cores))
+    return steps if len(steps) and len(steps.cores) else None
+
+
+def _module_steps(cores: Sequence[TensorCore]) -> dict[int, CoreSteps]:
+    """The periods between starts of the module that takes the most time, by position of the core."""
+    totals: dict[str, int] = {}
+    for core in cores:
+        for name, runs in core.modules.items():
+            if len(runs.begin_ps) > 1:
+                totals[name] = totals.get(name, 0) + runs.total_ps
+    if not totals:
+        return {}
+    heaviest = max(totals, key=lambda name: totals[name])
+    found = {}
+    for i, core in enumerate(cores):
+        if heaviest in core.modules and len((runs := core.modules[heaviest]).begin_ps) > 1:
+            length_ps = np.diff(runs.begin_ps)
+            markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1], duration_ps=length_ps)
+            # The periods touch: an op that starts with one belongs to it, and not to the one before.
+            found[i] = core_steps(core, markers, np.arange(len(length_ps)), touching=False)
+    return found
+
+
+def _device_type(space: Space, hardware: Hardware) -> str | None:
+    if hardware == "TPU":
+        return _text(space.tensor_cores[0].stats().get("device_type_string"))
+    if hardware == "GPU":
+        stats = space.gpus[0].stats()
+        return _text(stats.get("device_type_string")) or _text(stats.get("gpu_device_name")) or "GPU"
+    return "CPU"
+
+
+def _text(value: Value | None) -> str | None:
+    return one_line(value) or None if isinstance(value, str) else None
+
+
+def _ratio(percent: Value | None) -> float | None:
+    """A percentage as a ratio; None for what cannot be one."""
+    return percent / 100 if isinstance(percent, (int, float)) and 0 <= percent <= 100 else None
+
+
+def _window(cores: Sequence[tuple[int, int]], host: HostActivity | None) -> tuple[int, int] | None:
+    if cores:
+        return min(begin for begin, _ in cores), max(end for _, end in cores)
+    return host.window_ps if host else None
+
+
+def _duty(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
+    """Busy time and time of chips; cores of one chip count as one. XProf: DutyCycleCombiner."""
+    chips: dict[tuple[str, int], list[Duty]] = {}
+    for i, (place, duty) in enumerate(cores):
+        chips.setdefault(("alone", i) if place.chip is None else ("chip", place.chip), []).append(duty)
+    busy_ps = total_ps = 0
+    for duties in chips.values():
+        spans = [duty.span_ps for duty in duties if duty.span_ps is not None]
+        if spans:
+            begin_ps = np.concatenate([duty.begin_ps for duty in duties])
+            busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
+            total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
+    return busy_ps, total_ps
+
+
+_EARLY_RATIO = 0.2
+
+
+def _remarks(space: Space, cores: Sequence[TensorCore]) -> tuple[str, ...]:
+    remarks = [remark for remark in space.remarks if SIMULATED_MARK not in remark]
+    if dropped := sum(core.dropped for core in cores):
+        remarks.append(f"{dropped} device events with impossible times are left out")
+    ends = {core.number: core.window_ps[1] for core in cores if core.window_ps}
+    starts = [core.window_ps[0] for core in cores if core.window_ps]
+    if len(ends) > 1:
+        last, length = max(ends.values()), max(ends.values()) - min(starts)
+        for number, end in ends.items():
+            if last - end > _EARLY_RATIO * length:
+                remarks.append(
+                    f"core {number} has no event in the last {(last - end) / PS_PER_S:.3g} s of the window: "
+                    "it was idle, or its trace buffer was full; the trace does not say which"
+                )
+    return tuple(remarks)
