@@ -112,7 +112,7 @@ def test_a_dead_worker_beside_a_live_one(jax_job: Job, dead_address: str, tmp_pa
 
 
 def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
-    """An open profiler server has no Monitor: one line says so and what is done instead; what a CPU has not stays null."""
+    """An open profiler server has no Monitor: one line says so and what is done instead; nothing is made up."""
     query = ("--level", "2", "--service-addr", job.address, "--num-queries", "1", "--duration-ms", "300")
 
     text = tpumon(*query, "--output", "text").ended(0)

@@ -7,7 +7,7 @@ event by event, so that the two cannot disagree about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
-_CHUNK_EVENTS = 1 << 15  # so many at a time that the arrays of a step stay in the processor's cache
+_CHUNK_EVENTS = 1 << 13  # so many at a time that the arrays of a step stay in the processor's cache
 _MOST_ROUNDS = 64  # fields of one event; beyond, the runtime reads it
 _PADDING = bytes(20)  # a varint that starts at the last byte is loaded from here on
 
@@ -43,7 +43,10 @@ _SQUEEZE = tuple(
         (4, 0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
     )
 )
-_ONE, _SEVEN, _FIFTY_SIX = np.uint64(1), np.uint64(7), np.uint64(56)
+_ONE, _SEVEN, _EIGHT, _TWENTY_FOUR, _THIRTY_TWO, _FIFTY_SIX = (np.uint64(n) for n in (1, 7, 8, 24, 32, 56))
+
+# Bytes of an event from a stat on, lowest first: tag, length below 128, tag of metadata_id, id below 128.
+_SHORT_STAT_MASK, _SHORT_STAT = np.uint64(0x80FF80FF), np.uint64(0x00080022)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,138 +143,150 @@ class _Chunk:
         self.duration_ps = np.zeros(count, dtype=np.int64)
         self.stats: dict[int, tuple[Ints, Words, Mask]] = {}
         self._odd = np.zeros(count, dtype=np.bool_)
-        self._stat_spans: list[tuple[Ints, Ints, Ints]] = []
-        self._walk(self._ends - lengths, keep_stats=bool(wanted_stats))
-        found = self._read_stats(wanted_stats) if wanted_stats else {}
+        self._wanted = wanted_stats
+        self._is_wanted = np.isin(np.arange(128), np.array(wanted_stats, dtype=np.int64))
+        self._found: dict[int, list[tuple[Ints, Words, Mask]]] = {}
+        self._walk(self._ends - lengths)
         odd = np.flatnonzero(self._odd)
-        extra = self._read_odd(events, odd, wanted_stats) if len(odd) else {}
-        for wanted in wanted_stats:
-            columns = [part[wanted] for part in (found, extra) if wanted in part]
-            if columns:
-                rows, values, doubles = (np.concatenate(column) for column in zip(*columns, strict=True))
-                self.stats[wanted] = (rows, values, doubles)
-        self._stat_spans.clear()
+        if len(odd):
+            # What was read of them so far does not count.
+            for parts in self._found.values():
+                parts[:] = [tuple(column[~self._odd[part[0]]] for column in part) for part in parts]  # type: ignore[misc]
+            self._read_odd(events, odd)
+        for number, parts in self._found.items():
+            rows, values, doubles = (np.concatenate(column) for column in zip(*parts, strict=True))
+            # Events are walked a field at a time, so a stat that is not always at the same place comes unordered.
+            if (rows[1:] < rows[:-1]).any():
+                order = np.argsort(rows, kind="stable")
+                rows, values, doubles = rows[order], values[order], doubles[order]
+            if len(rows):
+                self.stats[number] = (rows, values, doubles)
 
-    def _walk(self, starts: Ints, *, keep_stats: bool) -> None:
-        """Goes through all events field by field; marks those that it does not understand as odd."""
-        at = starts
-        rows = np.flatnonzero(at < self._ends)
-        at = at[rows]
+    def _walk(self, at: Ints) -> None:
+        """Goes through all events field by field, `at` being their starts; marks those that it cannot read as odd."""
+        rows = np.arange(len(at))
+        ends = self._ends
         for _ in range(_MOST_ROUNDS):
+            going = at < ends
+            if not going.all():
+                rows, at, ends = rows[going], at[going], ends[going]
             if not len(rows):
                 return
-            tags = self._data[at]
+            words = self._words[at]
+            tags = words.astype(np.uint8)
             following = np.full(len(at), -1, dtype=np.int64)
             for tag in _distinct(tags):
                 picked = slice(None) if (whole := (tags == tag)).all() else whole
-                self._take_field(tag, rows[picked], at[picked], following, picked, keep_stats=keep_stats)
-            ends = self._ends[rows]
+                read = self._read_stat if tag == _STAT else self._read_number
+                following[picked] = read(tag, rows[picked], at[picked], words[picked])
             odd = (following < 0) | (following > ends)
             if odd.any():
                 self._odd[rows[odd]] = True
-            going = ~odd & (following < ends)
-            rows, at = rows[going], following[going]
-        self._odd[rows] = True
+                following = np.where(odd, ends, following)
+            at = following
+        self._odd[rows[at < ends]] = True
 
-    def _take_field(
-        self, tag: int, rows: Ints, at: Ints, following: Ints, picked: slice | Mask, *, keep_stats: bool
-    ) -> None:
-        """Reads one field of some events and notes where the next one begins; -1 stays where it is not understood."""
-        if tag not in {_ID, _OFFSET, _DURATION, _STAT, _OCCURRENCES}:
-            return
-        values, after = self._varints(at + 1)
-        if tag == _STAT:
-            sizes = values.view(np.int64)
-            # A length beyond the event is the event's end, and odd, whatever the sum would overflow to.
-            fits = (sizes >= 0) & (sizes <= self._ends[rows] - after)
-            following[picked] = np.where(fits, after + sizes, -1)
-            if keep_stats:
-                self._stat_spans.append((rows[fits], after[fits], sizes[fits]))
-            return
-        following[picked] = after
-        if tag == _ID:
-            self.metadata_id[rows] = values.view(np.int64)
-        elif tag == _DURATION:
-            self.duration_ps[rows] = values.view(np.int64)
-        else:  # the two are one oneof: the number of occurrences takes the offset's place
-            self.offset_ps[rows] = values.view(np.int64) if tag == _OFFSET else 0
+    def _read_number(self, tag: int, rows: Ints, at: Ints, words: Words) -> Ints:
+        """Reads a varint field of some events; returns where the next field begins, -1 where it is not understood."""
+        column = {_ID: self.metadata_id, _OFFSET: self.offset_ps, _DURATION: self.duration_ps}.get(tag)
+        if column is None and tag != _OCCURRENCES:
+            return np.full(len(at), -1, dtype=np.int64)
+        # Seven bytes of the word follow the tag.
+        values, lengths = _decode(words >> _EIGHT)
+        after = at + 1 + lengths
+        long = np.flatnonzero((lengths == 0) | (lengths == 8))  # the eighth is a zero that the shift brought
+        if len(long):
+            values[long], after[long] = self._varints(at[long] + 1)
+        if column is None:
+            self.offset_ps[rows] = 0  # the two are one oneof: the number of occurrences takes the offset's place
+        else:
+            column[rows] = values.view(np.int64)
+        return after
+
+    def _read_stat(self, _tag: int, rows: Ints, at: Ints, words: Words) -> Ints:
+        """Reads a stat of some events; returns where the next field begins, -1 where it is not understood."""
+        sizes = ((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64)
+        # As nearly all begin: a length and an id of one byte each, then the value's tag.
+        usual = ((words & _SHORT_STAT_MASK) == _SHORT_STAT) & (sizes > 2)
+        if usual.all():
+            after = at + 2 + sizes
+            if len(self._wanted):
+                ids = ((words >> _TWENTY_FOUR) & _FIRST_LOW_BITS).view(np.int64)
+                wanted = self._is_wanted[ids]
+                if wanted.any():
+                    kinds = (words >> _THIRTY_TWO).astype(np.uint8)
+                    picked = slice(None) if wanted.all() else wanted
+                    self._keep(rows[picked], ids[picked], kinds[picked], at[picked] + 5, after[picked])
+            return after
+        after = np.empty(len(at), dtype=np.int64)
+        if usual.any():
+            after[usual] = self._read_stat(_tag, rows[usual], at[usual], words[usual])
+        after[~usual] = self._read_unusual_stat(rows[~usual], at[~usual])
+        return after
+
+    def _read_unusual_stat(self, rows: Ints, at: Ints) -> Ints:
+        """The same for stats with long ids or lengths."""
+        lengths, begins = self._varints(at + 1)
+        sizes = lengths.view(np.int64)
+        # Compared so that no sum can overflow.
+        fits = (begins >= 0) & (sizes >= 0) & (sizes <= self._ends[rows] - begins)
+        after = np.where(fits, begins + sizes, -1)
+        if not len(self._wanted):
+            return after
+        begins = np.where(fits, begins, 0)
+        ids, values_at = self._varints(begins + 1)
+        has_id = fits & (sizes > 2) & (self._data[begins] == _ID) & (values_at >= 0) & (values_at < after)
+        # An empty stat has id 0 and no value; nobody asks for that. The rest is the runtime's to read.
+        after[fits & ~has_id & (sizes > 0)] = -1
+        kept = has_id & np.isin(ids.view(np.int64), self._wanted)
+        if kept.any():
+            kinds = self._data[values_at[kept]]
+            self._keep(rows[kept], ids[kept].view(np.int64), kinds, values_at[kept] + 1, after[kept])
+        return after
+
+    def _keep(self, rows: Ints, ids: Ints, kinds: Bytes, at: Ints, ends: Ints) -> None:
+        """Decodes the values of some stats; marks events with a value that does not end with its stat as odd."""
+        for kind in _distinct(kinds):
+            here = slice(None) if (whole := (kinds == kind)).all() else whole
+            begins = at[here]
+            if kind == _DOUBLE:
+                values, after = self._words[np.minimum(begins, len(self._words) - 1)], begins + 8
+            elif kind in {_UINT, _INT, _REF}:
+                values, after = self._varints(begins)
+            elif kind in {_STRING, _BYTES}:
+                lengths, text = self._varints(begins)
+                after = np.where(lengths < len(self._data), text + lengths.view(np.int64), -1)
+                values = np.zeros(len(begins), dtype=np.uint64)
+            else:
+                values, after = np.zeros(len(begins), dtype=np.uint64), np.full(len(begins), -1)
+            kind_rows, kind_ids = rows[here], ids[here]
+            bad = after != ends[here]
+            if bad.any():
+                self._odd[kind_rows[bad]] = True
+            doubles = np.full(len(kind_rows), kind == _DOUBLE)
+            for number in _distinct(kind_ids):
+                own = slice(None) if (mine := (kind_ids == number)).all() else mine
+                self._found.setdefault(number, []).append((kind_rows[own], values[own], doubles[own]))
 
     def _varints(self, at: Ints) -> tuple[Words, Ints]:
         """The varints that begin at these positions and the positions after them; -1 after one that does not end."""
-        words = self._words[at]
-        if not (words & _FIRST_TOP_BIT).any():
-            return words & _FIRST_LOW_BITS, at + 1  # one byte each, as tags, lengths and most ids are
-        ends = ~words & _TOP_BITS
-        upto = ends ^ (ends - _ONE)
-        values = words & upto & _LOW_BITS
-        lengths = ((((ends & (~ends + _ONE)) >> _SEVEN) * _LENGTHS) >> _FIFTY_SIX).view(np.int64)
-        most = int(lengths.max())
-        some_are_long = int(lengths.min()) == 0
-        for reach, low, high, shift in _SQUEEZE:
-            if most > reach or some_are_long:
-                values = (values & low) | ((values & high) >> shift)
+        values, lengths = _decode(self._words[at])
         after = at + lengths
-        if some_are_long:
-            self._long_varints(np.flatnonzero(lengths == 0), at, values, after)
+        long = np.flatnonzero(lengths == 0)
+        if len(long):
+            ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
+            values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
+            is_ten = ninth >= 0x80
+            values[long[is_ten]] |= (tenth[is_ten] & 1).astype(np.uint64) << np.uint64(63)
+            after[long] = at[long] + np.where(is_ten, 10, 9)
+            # A tenth byte that goes on, or holds more than one bit: let the runtime say what it makes of it.
+            after[long[is_ten & (tenth > 1)]] = -1
         return values, after
 
-    def _long_varints(self, long: Ints, at: Ints, values: Words, after: Ints) -> None:
-        """Completes those of more than eight bytes."""
-        ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
-        values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
-        is_ten = ninth >= 0x80
-        values[long[is_ten]] |= (tenth[is_ten] & 1).astype(np.uint64) << np.uint64(63)
-        after[long] = at[long] + np.where(is_ten, 10, 9)
-        # A tenth byte that goes on, or holds more than one bit: let the runtime say what it makes of it.
-        after[long[is_ten & (tenth > 1)]] = -1
-
-    def _read_stats(self, wanted_stats: Sequence[int]) -> dict[int, tuple[Ints, Words, Mask]]:
-        """Values of the wanted stats of all events walked so far; marks events with unusual stats as odd."""
-        if not self._stat_spans:
-            return {}
-        rows, at, sizes = (np.concatenate(column) for column in zip(*self._stat_spans, strict=True))
-        usual = (sizes >= 2) & (self._data[at] == _ID)
-        # An empty stat has id 0 and no value; nobody asks for that.
-        self._odd[rows[~usual & (sizes > 0)]] = True
-        rows, at, ends = rows[usual], at[usual], (at + sizes)[usual]
-        ids, after = self._varints(at + 1)
-        wanted = np.zeros(len(ids), dtype=np.bool_)
-        for number in wanted_stats:
-            wanted |= ids == np.uint64(number & (1 << 64) - 1)
-        self._odd[rows[(after < 0) | (after > ends)]] = True
-        rows, ids, after, ends = rows[wanted], ids[wanted].view(np.int64), after[wanted], ends[wanted]
-        values = np.zeros(len(rows), dtype=np.uint64)
-        following = after.copy()
-        kinds = np.where(after < ends, self._data[np.maximum(after, 0)], 0)
-        for kind in _distinct(kinds):
-            here = np.flatnonzero(kinds == kind)
-            begin = after[here] + 1
-            if kind == _DOUBLE:
-                values[here], following[here] = self._words[np.minimum(begin, len(self._words) - 1)], begin + 8
-            elif kind in {_UINT, _INT, _REF}:
-                values[here], following[here] = self._varints(begin)
-            elif kind in {_STRING, _BYTES}:
-                length, text = self._varints(begin)
-                following[here] = np.where(length < len(self._data), text + length.view(np.int64), -1)
-        self._odd[rows[following != ends]] = True
-        sound = ~self._odd[rows]
-        rows, ids, values, doubles = rows[sound], ids[sound], values[sound], (kinds == _DOUBLE)[sound]
-        found = {}
-        for number in wanted_stats:
-            here = np.flatnonzero(ids == number)
-            if len(here):
-                # Events are walked a field at a time, so a stat that is not always at the same place comes unordered.
-                if (np.diff(rows[here]) < 0).any():
-                    here = here[np.argsort(rows[here], kind="stable")]
-                found[number] = (rows[here], values[here], doubles[here])
-        return found
-
-    def _read_odd(
-        self, events: Sequence[bytes], odd: Ints, wanted_stats: Sequence[int]
-    ) -> dict[int, tuple[Ints, Words, Mask]]:
+    def _read_odd(self, events: Sequence[bytes], odd: Ints) -> None:
         """Lets the protobuf runtime read the events that are not so simple."""
         found: dict[int, list[tuple[int, int, bool]]] = {}
-        wanted = frozenset(wanted_stats)
+        wanted = frozenset(self._wanted)
         for row in odd.tolist():
             try:
                 event = XEvent.FromString(events[row])
@@ -284,7 +299,22 @@ class _Chunk:
                 if stat.metadata_id in wanted:
                     bits, is_double = stat_bits(stat)
                     found.setdefault(stat.metadata_id, []).append((row, bits, is_double))
-        return {number: _columns(entries) for number, entries in found.items()}
+        for number, entries in found.items():
+            self._found.setdefault(number, []).append(_columns(entries))
+
+
+def _decode(words: Words) -> tuple[Words, Ints]:
+    """The varints that begin at the lowest byte of each word and their lengths; 0 for one that does not end in it."""
+    if not (words & _FIRST_TOP_BIT).any():
+        return words & _FIRST_LOW_BITS, np.ones(len(words), dtype=np.int64)  # as tags, lengths and most ids are
+    ends = ~words & _TOP_BITS
+    values = words & (ends ^ (ends - _ONE)) & _LOW_BITS
+    lengths = ((((ends & (~ends + _ONE)) >> _SEVEN) * _LENGTHS) >> _FIFTY_SIX).view(np.int64)
+    most = 8 if int(lengths.min()) == 0 else int(lengths.max())
+    for reach, low, high, shift in _SQUEEZE:
+        if most > reach:
+            values = (values & low) | ((values & high) >> shift)
+    return values, lengths
 
 
 def stat_bits(stat: XStat) -> tuple[int, bool]:
@@ -303,9 +333,10 @@ def _columns(entries: Sequence[tuple[int, int, bool]]) -> tuple[Ints, Words, Mas
     return np.array(rows, dtype=np.int64), np.array(values, dtype=np.uint64), np.array(doubles, dtype=np.bool_)
 
 
-def _distinct(tags: NDArray[np.uint8]) -> Iterator[int]:
+def _distinct(values: Bytes | Ints) -> list[int]:
     """The different values, ascending."""
-    if len(tags) and (tags == tags[0]).all():
-        yield int(tags[0])
-        return
-    yield from np.flatnonzero(np.bincount(tags, minlength=256)).tolist()
+    if not len(values):
+        return []
+    if (values == values[0]).all():
+        return [int(values[0])]
+    return [int(value) for value in np.unique(values)]
