@@ -29,9 +29,8 @@ class Notices:
 
     def update(self, sample: Sample) -> list[str]:
         """The lines to print about this sample, mostly none."""
-        return self._about_source(sample) + (
-            self._about_end(sample) if sample.answered else self._about_trouble(sample)
-        )
+        about_answer = self._about_end(sample) if sample.answered else self._about_trouble(sample)
+        return self._about_source(sample) + about_answer
 
     def _about_source(self, sample: Sample) -> list[str]:
         """That a job is traced is said, once a run: it is the one thing that costs it."""
@@ -39,10 +38,11 @@ class Notices:
             return []
         self._traces_told = True
         interval = f" every {sample.interval_s:.0f} s" if sample.interval_s else ""
-        return [
-            f"{sample.address}: no Monitor RPC there (UNIMPLEMENTED), as on every TPU VM; figures come from short traces, "
-            f"the job being traced for {sample.traced_s:.1f} s{interval}"
-        ]
+        line = (
+            f"{sample.address}: no Monitor RPC there (UNIMPLEMENTED), as on every TPU VM; figures come from short "
+            f"traces, the job being traced for {sample.traced_s:.1f} s{interval}"
+        )
+        return [line]
 
     def _about_end(self, sample: Sample) -> list[str]:
         self.answered.add(sample.worker)
