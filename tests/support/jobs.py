@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import shlex
@@ -88,10 +89,23 @@ class Job:
 
     def step_time_s(self, from_unix_s: float, to_unix_s: float) -> float:
         """The job's own average over the steps of a span; fails the test where it has none of two ends in there."""
-        wait_until(lambda: self.ready and self.step_ends()[-1] > to_unix_s, 20, f"{self.name} is past that span")
+        self.wait_until_trained_past(to_unix_s)
         ends = [end for end in self.step_ends() if from_unix_s <= end <= to_unix_s]
         assert len(ends) > 1, f"{self.name} ended {len(ends)} steps from {from_unix_s} to {to_unix_s}"
         return (ends[-1] - ends[0]) / (len(ends) - 1)
+
+    def wait_until_trained_past(self, unix_s: float, timeout_s: float = 20) -> None:
+        """Fails the test unless a step ends after that moment."""
+        wait_until(
+            lambda: self.ready and max(self.step_ends(), default=0.0) > unix_s,
+            timeout_s,
+            lambda: f"{self.name} trained past {unix_s}; it is at step {self.steps()}\n{self.log[-2000:]}",
+        )
+
+    def longest_gap_s(self, from_unix_s: float, to_unix_s: float) -> float:
+        """The longest time of a span in which no step ended."""
+        ends = [end for end in self.step_ends() if from_unix_s < end < to_unix_s]
+        return max(later - earlier for earlier, later in itertools.pairwise([from_unix_s, *ends, to_unix_s]))
 
     def change(self, *options: str) -> None:
         """Has it train with these options and no others from now on; returns once it does."""
@@ -137,10 +151,16 @@ def start_tf(directory: Path, *options: str) -> Job:
     return _start("tf", Path(sys.executable), "tf_loop.py", directory, options)
 
 
-def start_jax(directory: Path, version: str, *options: str) -> Job:
+def jax_python(version: str) -> Path:
+    """The interpreter that `make test` has put in place for that version, if it is one of those."""
+    return REPOSITORY / ".venvs" / f"jax-{version.replace('.', '-')}" / "bin" / "python"
+
+
+def start_jax(directory: Path, version: str, *options: str, python: Path | None = None) -> Job:
     """Starts JAX's loop in the environment of that version, which has no TensorFlow."""
-    python = REPOSITORY / ".venvs" / f"jax-{version.replace('.', '-')}" / "bin" / "python"
-    require(python.exists(), f"JAX {version} in {python.parent.parent.relative_to(REPOSITORY)}")
+    if python is None:
+        python = jax_python(version)
+        require(python.exists(), f"JAX {version} in {python.parent.parent.relative_to(REPOSITORY)}")
     return _start(f"jax-{version}", python, "jax_loop.py", directory, options)
 
 

@@ -22,7 +22,7 @@ Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
-_CHUNK_EVENTS = 1 << 15  # so many at a time that the arrays of a step stay in the processor's cache
+_CHUNK_EVENTS = 1 << 14  # so many at a time that the arrays of a step stay in the processor's cache
 _MOST_ROUNDS = 64  # fields of one event; beyond, the runtime reads it
 _PADDING = bytes(20)  # a varint that starts at the last byte is loaded from here on
 

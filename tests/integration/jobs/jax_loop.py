@@ -39,8 +39,8 @@ keys = jax.random.split(jax.random.key(0), 4)
 inputs = jax.random.normal(keys[0], (64, 32))
 wanted = jax.random.normal(keys[1], (64, 1))
 weights = {
-    "hidden": 0.1 * jax.random.normal(keys[2], (32, 64)),
-    "readout": 0.1 * jax.random.normal(keys[3], (64, 1)),
+    "hidden": 0.1 * jax.random.normal(keys[2], (32, args.width)),
+    "readout": 0.1 * jax.random.normal(keys[3], (args.width, 1)),
 }
 weights = train_step(weights, inputs, wanted)  # compiled before anybody measures
 server = jax.profiler.start_server(args.port)  # kept: it stops when it is collected

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 
 class Owner:
-    """Begins and ends traces, and says on stdout how each call went: `trace begun`, `trace ended`, `trace ... error`.
+    """Begins and ends traces, and says on stdout how each call went.
+
+    `trace begun DIR`, `trace ended DIR`, or `trace not begun DIR: ERROR`.
 
     Args:
         begin: the framework's call; gets the directory.
@@ -22,11 +24,17 @@ class Owner:
         """Traces into that directory from now on, or not any more."""
         if directory == self._tracing:
             return
-        word, call = ("ended", self._end) if directory is None else ("begun", lambda: self._begin(directory))
-        self._tracing = directory
+        ending, self._tracing = self._tracing, directory
+        if ending is not None:
+            self._say("ended", ending, self._end)
+        if directory is not None:
+            self._say("begun", directory, lambda: self._begin(directory))
+
+    @staticmethod
+    def _say(done: str, directory: str, call: Callable[[], None]) -> None:
         try:
             call()
         except Exception as error:  # noqa: BLE001  whatever a framework makes of a trace that it may not take
-            print(f"trace not {word}, error: {type(error).__name__}: {error}", flush=True)
+            print(f"trace not {done} {directory}: {type(error).__name__}: {error}", flush=True)
         else:
-            print(f"trace {word}", flush=True)
+            print(f"trace {done} {directory}", flush=True)

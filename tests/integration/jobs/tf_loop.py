@@ -19,8 +19,8 @@ import tensorflow as tf  # noqa: E402
 rng = np.random.default_rng(0)
 inputs = tf.constant(rng.normal(size=(64, 32)), tf.float32)
 wanted = tf.constant(rng.normal(size=(64, 1)), tf.float32)
-hidden = tf.Variable(tf.random.normal((32, 64), stddev=0.1))
-readout = tf.Variable(tf.random.normal((64, 1), stddev=0.1))
+hidden = tf.Variable(tf.random.normal((32, args.width), stddev=0.1))
+readout = tf.Variable(tf.random.normal((args.width, 1), stddev=0.1))
 
 
 @tf.function
