@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
 from collections.abc import Callable
-from typing import cast
+from typing import NoReturn, cast
 
 from tpumon.signals import StoppedError, stop_on_signals
 
@@ -18,7 +19,15 @@ def main() -> None:
         status = _run(sys.argv[1:])
     except StoppedError as stopped:
         status = stopped.exit_status
-    sys.exit(status)
+    _leave(status)
+
+
+def _leave(status: int) -> NoReturn:
+    """Ends the process now: a thread that reads a big trace, or waits for a disk, must not hold up the way out."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(status)
 
 
 def _run(arguments: list[str]) -> int:
@@ -36,6 +45,9 @@ def _run(arguments: list[str]) -> int:
     except TpumonError as error:
         say(str(error))
         return error.exit_status
+    except OSError as error:
+        say(f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error))
+        return 1
     except Exception as error:
         if os.environ.get("TPUMON_DEBUG"):
             raise
@@ -67,6 +79,9 @@ def _command(arguments: list[str]) -> Callable[[], int]:
     from tpumon.errors import UsageError
     from tpumon.legacy import translate
 
+    # Kubernetes puts such an address there for every pod beside a service that is called tpumon.
+    if os.environ.get("TPUMON_PORT", "").startswith("tcp://"):
+        del os.environ["TPUMON_PORT"]
     translated, notes = translate(arguments)
     for note in notes:
         say(note)

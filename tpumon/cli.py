@@ -2,7 +2,7 @@
 
 The only place that wires things together.
 
-Commands are imported when they run: `--help` needs neither gRPC nor a simulator.
+Commands are imported when they run: `--help` needs no gRPC.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ _SIMULATED_INTERVAL_S = 1.0
 _MAX_DUTY_RATIO = 0.02
 _USUAL_PROFILE_S = 1.0
 _LONGEST_DURATION_MS = 3_600_000
+_LONGEST_INTERVAL_S = 7 * 24 * 3600
 _LEGACY_NUM_QUERIES = 100
 
 Command = Callable[[], int]
@@ -113,8 +114,15 @@ def monitor(
         ),
     ] = None,
     port: Annotated[
-        int, _option("--port", min=1, max=65535, metavar="N", help="For addresses that name no port.")
-    ] = PROFILER_PORT,
+        int | None,
+        _option(
+            "--port",
+            min=1,
+            max=65535,
+            metavar="N",
+            help=f"For addresses that name no port (default: {PROFILER_PORT}), and where to look on this host.",
+        ),
+    ] = None,
     simulate: _Simulate = None,
     scenario: _Scenario = "steady",
     logdir: Annotated[
@@ -139,6 +147,7 @@ def monitor(
         _option(
             "--interval",
             min=0,
+            max=_LONGEST_INTERVAL_S,
             metavar="SECONDS",
             help="From one query's start to the next. Default: 0 (back to back) where the server has the figures, "
             "10 where they come from traces, 1 with --simulate.",
@@ -200,8 +209,9 @@ def monitor(
     addresses = _addresses(level, service_addr, workers_list, tpu, port)
     simulator = None
     if simulate is not None:
-        if addresses:
+        if addresses and any(_is_typed(context, name) for name in ("service_addr", "workers_list")):
             raise UsageError("--simulate and addresses exclude each other; give one of them")
+        addresses = ()
         simulator = SimulatorSettings(topology=simulate, scenario=scenario)
     window_s = _window_s(duration_ms)
 
@@ -217,6 +227,7 @@ def monitor(
             capture.CaptureSettings(
                 logdir=logdir,
                 addresses=addresses,
+                port=port,
                 simulate=simulator,
                 window_s=window_s or _USUAL_PROFILE_S,
                 attempts=num_tracing_attempts,
@@ -233,6 +244,7 @@ def monitor(
         monitor.MonitorSettings(
             level=level,
             addresses=addresses,
+            port=port,
             simulate=simulator,
             window_s=window_s,
             interval_s=interval if interval is not None else (_SIMULATED_INTERVAL_S if simulator else None),
@@ -283,6 +295,12 @@ def pause_command(
     return partial(pause.run, pause.parse_duration(duration))
 
 
+def _is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option was given on the command line, and not only by its environment variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def _window_s(duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
     if duration_ms == "auto":
@@ -293,11 +311,11 @@ def _window_s(duration_ms: str) -> float | None:
 
 
 def _addresses(
-    level: int, service_addr: list[str] | None, workers_list: list[str] | None, tpu: str | None, port: int
+    level: int, service_addr: list[str] | None, workers_list: list[str] | None, tpu: str | None, port: int | None
 ) -> tuple[str, ...]:
     """The workers to talk to; none: this host's."""
-    services = parse_addresses(service_addr or [], default_port=port)
-    workers = parse_addresses(workers_list or [], default_port=port)
+    services = parse_addresses(service_addr or [], default_port=port or PROFILER_PORT)
+    workers = parse_addresses(workers_list or [], default_port=port or PROFILER_PORT)
     if tpu is not None and services:
         say("both --service-addr and --tpu are given; --tpu is ignored")
     elif tpu is not None and not workers:

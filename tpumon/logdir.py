@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import re
 import tempfile
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tpumon.errors import TpumonError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
 TRACE_SUFFIX = ".xplane.pb"
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
@@ -27,7 +28,18 @@ class LogDir(Protocol):
         """LOGDIR/plugins/profile, absolute: a server has another working directory than we."""
 
     def new_session(self) -> str:
-        """A name for a session that has no directory yet: the local time, as TensorBoard sorts them."""
+        """Makes a session of its own, named after the local time, as TensorBoard sorts them; returns the name.
+
+        Raises:
+            TpumonError: it cannot; says why.
+        """
+
+    def make_session(self, session: str) -> None:
+        """Makes the directory of a session, if it is not there yet.
+
+        Raises:
+            TpumonError: it cannot; says why.
+        """
 
     def prepare(self) -> None:
         """Makes `root` and proves that it can be written, before any worker is troubled.
@@ -46,8 +58,8 @@ class LogDir(Protocol):
     def load(self, session: str, file_name: str) -> bytes | None:
         """A file's content; None where there is none."""
 
-    def discard(self, session: str, file_name: str) -> None:
-        """Removes a file that turned out to hold nothing, and its session when that leaves it empty."""
+    def discard(self, session: str, file_name: str | None = None) -> None:
+        """Removes a file, if it is there, and its session when that leaves it empty. Never fails."""
 
 
 def open_logdir(where: str) -> LogDir:
@@ -72,26 +84,43 @@ def trace_file_name(address: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "_", address) + TRACE_SUFFIX
 
 
-def _session_name(exists: Callable[[str], bool]) -> str:
+def _session_names() -> Iterator[str]:
+    """Names to try: the local time, then the same with a number."""
     name = time.strftime("%Y_%m_%d_%H_%M_%S")
-    again = 1
-    while exists(name if again == 1 else f"{name}_{again}"):
-        again += 1
-    return name if again == 1 else f"{name}_{again}"
+    yield name
+    for number in itertools.count(2):
+        yield f"{name}_{number}"
 
 
 class LocalLogDir:
     """A directory of this host's file systems."""
 
     def __init__(self, where: str) -> None:
-        self._root = Path(where).expanduser().absolute() / "plugins" / "profile"
+        try:
+            self._root = Path(where).expanduser().absolute() / "plugins" / "profile"
+        except RuntimeError as error:
+            raise UsageError(f"--logdir {where}: {error}") from error
 
     @property
     def root(self) -> str:
         return str(self._root)
 
     def new_session(self) -> str:
-        return _session_name(lambda name: (self._root / name).exists())
+        for name in _session_names():
+            try:
+                (self._root / name).mkdir(parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise _cannot_write(str(self._root / name), error) from error
+            return name
+        raise AssertionError
+
+    def make_session(self, session: str) -> None:
+        try:
+            (self._root / session).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _cannot_write(str(self._root / session), error) from error
 
     def prepare(self) -> None:
         try:
@@ -127,13 +156,13 @@ class LocalLogDir:
         except OSError as error:
             raise TpumonError(f"cannot read {path}: {error.strerror}") from error
 
-    def discard(self, session: str, file_name: str) -> None:
-        path = self._root / session / file_name
-        try:
-            path.unlink(missing_ok=True)
-            path.parent.rmdir()
-        except OSError:
-            return  # other workers' files are in it, or it is another user's
+    def discard(self, session: str, file_name: str | None = None) -> None:
+        directory = self._root / session
+        with contextlib.suppress(OSError):  # it is not there, or not ours
+            if file_name is not None:
+                (directory / file_name).unlink()
+        with contextlib.suppress(OSError):  # other workers' files are in it
+            directory.rmdir()
 
 
 class RemoteLogDir:
@@ -153,7 +182,15 @@ class RemoteLogDir:
         return self._root
 
     def new_session(self) -> str:
-        return _session_name(lambda name: bool(self._gfile.exists(f"{self._root}/{name}")))
+        session = next(name for name in _session_names() if not self._gfile.exists(f"{self._root}/{name}"))
+        self.make_session(session)
+        return session
+
+    def make_session(self, session: str) -> None:
+        try:
+            self._gfile.makedirs(f"{self._root}/{session}")
+        except Exception as error:
+            raise _cannot_write(f"{self._root}/{session}", error) from error
 
     def prepare(self) -> None:
         try:
@@ -182,7 +219,9 @@ class RemoteLogDir:
         except Exception as error:
             raise TpumonError(f"cannot read {path}: {error}") from error
 
-    def discard(self, session: str, file_name: str) -> None:
+    def discard(self, session: str, file_name: str | None = None) -> None:
+        if file_name is None:
+            return  # a directory without files is none in a bucket
         try:
             self._gfile.remove(f"{self._root}/{session}/{file_name}")
         except Exception:  # noqa: BLE001 - TensorFlow's errors share no base class; nothing is lost

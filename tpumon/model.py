@@ -16,6 +16,9 @@ SCHEMA_VERSION = 1
 SIMULATED_MARK = "Simulated by tpumon"
 """Starts the line that every text, trace and metric of the simulator carries, so that its figures are told apart."""
 
+LONGEST_WINDOW_S = 10.0
+"""The longest trace that is sampled without being asked for."""
+
 SourceName = Literal["monitor", "trace", "file", "runtime"]
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
@@ -84,7 +87,7 @@ class Sample:
 
     Attributes:
         time_unix_s: start of the window, on this machine's wall clock.
-        window_s: length of the window that the figures cover.
+        window_s: length of the window that the figures cover; None where none was chosen yet.
         took_s: from asking to having the answer.
         interval_s: effective interval, from one query's start to the next.
         traced_s: how long the job was traced for this query, collecting included; 0 where it was not.
@@ -97,7 +100,7 @@ class Sample:
     worker: str
     address: str
     time_unix_s: float
-    window_s: float
+    window_s: float | None
     took_s: float
     interval_s: float | None = None
     traced_s: float = 0.0

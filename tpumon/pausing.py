@@ -18,7 +18,7 @@ LONGEST_S = 24 * 3600.0
 _DIRECTORY = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; see _read for what it costs
 _PREFIX = "tpumon-pause-"
 _MOST_BYTES = 200
-_FRESH_S = 1.0
+_FRESH_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +46,10 @@ def pause_for(duration_s: float) -> Pause | None:
         path.unlink(missing_ok=True)
         return None
     pause = Pause(until_unix_s=time.time() + min(duration_s, LONGEST_S), who=_user())
-    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new = path.with_name(f".{path.name}.{os.getpid()}")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    os.fchmod(descriptor, 0o644)  # whatever the umask: everyone is to see it
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"{pause.until_unix_s:.3f} {pause.who}\n")
     new.replace(path)
@@ -56,15 +57,19 @@ def pause_for(duration_s: float) -> Pause | None:
 
 
 def current_pause() -> Pause | None:
-    """The pause that lasts longest, of whichever user; None where there is none."""
+    """The pause that lasts longest, of whichever user; None where there is none, or none can be read."""
     now_unix_s = time.time()
-    found = [pause for path in _directory().glob(f"{_PREFIX}*") if (pause := _read(path)) is not None]
+    try:
+        paths = list(_directory().glob(f"{_PREFIX}*"))
+    except OSError:
+        return None
+    found = [pause for path in paths if (pause := _read(path)) is not None]
     running = [pause for pause in found if now_unix_s < pause.until_unix_s <= now_unix_s + LONGEST_S + 1]
     return max(running, key=lambda pause: pause.until_unix_s, default=None)
 
 
 class PauseWatch:
-    """`current_pause`, looked up once a second at most, however many workers ask."""
+    """`current_pause`, looked up ten times a second at most, however many workers ask."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")

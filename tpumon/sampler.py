@@ -21,6 +21,9 @@ _JITTER_RATIO = 0.1
 _TICK_S = 0.05
 _CREDIT_S = 2.0
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
+_GONE = frozenset(
+    {"unavailable", "deadline", "resolve", "unimplemented", "not-a-profiler"}
+)  # what comes may be another
 
 _DEFAULT_OPTIONS = SourceOptions()
 
@@ -69,7 +72,8 @@ class Budget:
 
     def spend(self, traced_s: float, now_s: float) -> None:
         """Notes that the job was traced for so long."""
-        self._credit_s = min(_CREDIT_S, self._credit_s + self._ratio * (now_s - self._counted_s)) - traced_s
+        # What is left over does not pile up; what is needed for a long trace may.
+        self._credit_s = min(_CREDIT_S, self._credit_s + self._ratio * (now_s - self._counted_s) - traced_s)
         self._counted_s = now_s
 
     def ready_s(self, traced_s: float) -> float:
@@ -123,11 +127,10 @@ class Sampler:
         asked = 0
         async with self._open_client(target.address) as client:
             sources = [make(client, target, self._options) for make in self._sources]
-            worker = _Worker(target, sources, self._query, self._pace)
+            worker = _Worker(target, sources, self._query, self._pace, self._pause)
             while True:
                 start_s = clock_s()
-                pause = self._pause()
-                self._on_sample(await worker.ask() if pause is None else worker.paused(pause))
+                self._on_sample(await worker.ask())
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
@@ -137,50 +140,54 @@ class Sampler:
 class _Worker:
     """What is remembered of one worker between queries."""
 
-    def __init__(self, target: Target, sources: Sequence[Source], query: Query, pace: Pace) -> None:
+    def __init__(
+        self,
+        target: Target,
+        sources: Sequence[Source],
+        query: Query,
+        pace: Pace,
+        pause: Callable[[], Pause | None],
+    ) -> None:
         self._target = target
         self._sources = sources
-        self._source = sources[0]
+        self._source = sources[0]  # the one that answered last
         self._query = query
         self._pace = pace
+        self._pause = pause
         self._clock_s = asyncio.get_running_loop().time
         self._budget = Budget(pace.max_duty_ratio, self._clock_s())
         self._traced_s = 0.0  # by the last query
-        self._window_s = query.window_s or 0.0
+        self._window_s = query.window_s  # of the last answer
         self._failures_in_a_row = 0
         self._not_before_s = 0.0
+        self._answered = False
         self._simulated = False
         self.hopeless = False
-        """Whether the last answer was one that asking again does not change: no source here, not a profiler."""
+        """Whether this worker never answered, and last said what asking again does not change."""
 
     @property
-    def _pause_free_interval_s(self) -> float:
+    def _wanted_interval_s(self) -> float:
         """What the user or the source wants; a server that answers before its window is over is not asked sooner."""
         wanted_s = self._pace.interval_s if self._pace.interval_s is not None else self._source.usual_interval_s
-        return max(wanted_s, self._window_s)
+        return max(wanted_s, self._window_s or 0.0)
 
     @property
-    def _effective_interval_s(self) -> float:
-        """What comes of it in the long run, the job being traced for no more than its share of time."""
-        return max(self._pause_free_interval_s, self._traced_s / self._pace.max_duty_ratio)
+    def _interval_s(self) -> float | None:
+        """What comes of it in the long run, the job being traced for no more than its share; None: not known yet."""
+        if not self._answered and self._pace.interval_s is None:
+            return None
+        return max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
 
     def due_s(self, start_s: float) -> float:
         """When to ask next, by the loop's clock, having asked at `start_s`."""
-        interval_s = self._pause_free_interval_s
+        window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
         due_s = start_s + interval_s
-        if interval_s > self._window_s:  # back to back is back to back; a gap is jittered
-            due_s = _on_a_tick(max(start_s + self._window_s, start_s + jittered(interval_s)))
+        if interval_s > window_s:  # back to back is back to back; a gap is jittered
+            due_s = _on_a_tick(start_s + max(window_s, jittered(interval_s)))
         if self._traced_s:
             gap_s = self._budget.ready_s(self._traced_s) - start_s
             due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + _JITTER_RATIO))  # never sooner than it may
         return max(due_s, self._not_before_s)
-
-    def paused(self, pause: Pause) -> Sample:
-        """The sample of a query that was not made."""
-        self.hopeless = False
-        self._traced_s = 0.0
-        self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
-        return self._failed(Failure(source="pause", reason="paused", message=f"{self._target.address}: {pause}"))
 
     async def ask(self) -> Sample:
         """One query, tried up to `attempts` times."""
@@ -191,51 +198,59 @@ class _Worker:
                 sample = await self._fetch()
             except _QueryFailedError as error:
                 failure = error.failure
-                self._count_traced(error.traced_s)
-                self._failures_in_a_row += 1
-                self._not_before_s = self._clock_s() + pause_after_failures(self._failures_in_a_row)
+                self._note_failure(failure, error.traced_s)
             else:
-                self._count_traced(sample.traced_s)
-                self._failures_in_a_row, self._not_before_s = 0, 0.0
-                self.hopeless, self._simulated = False, sample.simulated
-                self._window_s = sample.window_s
-                if sample.interval_s != self._effective_interval_s:
-                    sample = replace(sample, interval_s=self._effective_interval_s)
-                return sample
-            self.hopeless = failure.reason in FINAL_REASONS
-            if self.hopeless or attempt == self._pace.attempts or not self._may_try_again(failure):
+                return self._note_answer(sample)
+            if attempt == self._pace.attempts or not self._may_try_again(failure):
                 break
             await asyncio.sleep(self._not_before_s - self._clock_s())
-        return self._failed(failure, time_unix_s=time_unix_s, took_s=time.monotonic() - start_s)
+        return Sample(
+            worker=self._target.worker,
+            address=self._target.address,
+            time_unix_s=time_unix_s,
+            window_s=self._window_s,
+            took_s=time.monotonic() - start_s,
+            interval_s=self._interval_s,
+            traced_s=self._traced_s,
+            simulated=self._simulated,
+            errors=(failure,),
+        )
+
+    def _note_answer(self, sample: Sample) -> Sample:
+        self._answered, self.hopeless, self._simulated = True, False, sample.simulated
+        self._failures_in_a_row, self._not_before_s = 0, 0.0
+        self._window_s = sample.window_s
+        self._count_traced(sample.traced_s)
+        return sample if sample.interval_s == self._interval_s else replace(sample, interval_s=self._interval_s)
+
+    def _note_failure(self, failure: Failure, traced_s: float) -> None:
+        self._count_traced(traced_s)
+        self.hopeless = failure.reason in FINAL_REASONS and not self._answered
+        if failure.reason == "paused":
+            self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
+            return
+        self._failures_in_a_row += 1
+        self._not_before_s = self._clock_s() + pause_after_failures(self._failures_in_a_row)
 
     def _may_try_again(self, failure: Failure) -> bool:
         """Whoever is profiling is not to be pressed, and a job is not traced more because it failed."""
         affordable = self._budget.ready_s(self._traced_s) <= self._clock_s()
-        return failure.reason != "busy" and affordable
+        return affordable and failure.reason not in {"busy", "paused", *FINAL_REASONS}
 
     def _count_traced(self, traced_s: float) -> None:
         if traced_s:
             self._traced_s += traced_s
             self._budget.spend(traced_s, self._clock_s())
 
-    def _failed(self, failure: Failure, *, time_unix_s: float | None = None, took_s: float = 0.0) -> Sample:
-        return Sample(
-            worker=self._target.worker,
-            address=self._target.address,
-            time_unix_s=time.time() if time_unix_s is None else time_unix_s,
-            window_s=self._window_s,
-            took_s=took_s,
-            interval_s=self._effective_interval_s,
-            traced_s=self._traced_s,
-            simulated=self._simulated,
-            errors=(failure,),
-        )
-
     async def _fetch(self) -> Sample:
         """The source that this worker offers; found anew when it went away, since it may come back as another."""
-        query = replace(self._query, interval_s=self._effective_interval_s)
-        first = self._sources.index(self._source)
-        for source in self._sources[first:]:
+        pause = self._pause()
+        if pause is not None:
+            words = f"{self._target.address}: {pause}"
+            raise _QueryFailedError(Failure(source="pause", reason="paused", message=words), 0.0)
+        query = replace(self._query, interval_s=self._interval_s)
+        traced_s = 0.0
+        for source in self._sources[self._sources.index(self._source) :]:
             try:
                 sample = await source.fetch(query)
             except SourceError as error:
@@ -245,12 +260,12 @@ class _Worker:
                     break
             except Exception as error:  # noqa: BLE001 - a bug in one source must not end the monitor
                 words = f"{self._target.address}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-                failure, traced_s = Failure(source=source.name, reason="internal", message=words), 0.0
+                failure = Failure(source=source.name, reason="internal", message=words)
                 break
             else:
                 self._source = source
                 return sample
-        if failure.reason != "busy":
+        if failure.reason in _GONE:
             self._source = self._sources[0]
         raise _QueryFailedError(failure, traced_s)
 

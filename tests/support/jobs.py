@@ -124,8 +124,10 @@ class Job:
     def trained_with(self, *options: str) -> Iterator[Self]:
         """Has it train with these options for a while, afterwards with the usual ones."""
         self.change(*options)
-        yield self
-        self.change()
+        try:
+            yield self
+        finally:
+            self.change()
 
     def wait_for_log(self, line: str) -> None:
         """Returns once the job has printed that line."""

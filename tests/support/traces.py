@@ -46,8 +46,8 @@ class Plane:
 
     def __init__(self, plane: XPlane) -> None:
         self.plane = plane
-        self._stats: dict[str, int] = {}
-        self._events: dict[object, int] = {}
+        self._stats = {metadata.name: number for number, metadata in plane.stat_metadata.items()}
+        self._events: dict[object, int] = {metadata.name: number for number, metadata in plane.event_metadata.items()}
 
     def stat_id(self, name: str) -> int:
         if name not in self._stats:

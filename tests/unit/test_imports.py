@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = {
     "commands": {
         *(
             "errors",
+            "signals",
             "model",
             "text",
             "background",
@@ -110,11 +111,8 @@ def test_help_and_version_are_light(option: str, tmp_path: Path) -> None:
     program = f"""
 import json, sys
 sys.argv = ["tpumon", "{option}"]
-from tpumon.__main__ import main
-try:
-    status = main()
-except SystemExit as end:
-    status = end.code
+from tpumon.__main__ import _run
+status = _run(sys.argv[1:])
 json.dump([status, sorted(sys.modules)], sys.stderr)
 """
     done = subprocess.run(

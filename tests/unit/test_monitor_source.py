@@ -161,3 +161,13 @@ def test_any_text_is_read_or_refused(text):
         return
     for ratio in (sample.mxu_utilization_ratio, sample.idle_ratio):
         assert ratio is None or 0 <= ratio <= 1
+
+
+@pytest.mark.parametrize("response_type", [0, 4, 7])
+def test_a_result_of_no_known_type_tells_nothing_and_the_text_is_read(response_type):
+    """An empty or unknown result is not taken for measured zeros."""
+    reply = MonitorResponse(data=OLD_TEXT, monitor_result=MonitorResult(response_type=response_type))
+    assert ask(reply)[0].mxu_utilization_ratio == pytest.approx(0.101)
+    if response_type:
+        with pytest.raises(SourceError):
+            ask(MonitorResponse(monitor_result=MonitorResult(response_type=response_type)))

@@ -77,7 +77,7 @@ def test_a_name_cannot_drive_a_terminal(directory):
     assert current_pause().who == "someone"
 
 
-def test_a_pause_is_looked_up_at_most_once_a_second(directory, monkeypatch):
+def test_a_pause_is_looked_up_now_and_then_only(directory, monkeypatch):
     """A thousand workers do not read the directory a thousand times."""
     now_s = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
@@ -115,3 +115,14 @@ def test_a_directory_that_cannot_be_written_is_one_clear_line(monkeypatch):
     monkeypatch.setenv("TPUMON_PAUSE_DIR", "/proc/self/nowhere")
     with pytest.raises(TpumonError, match="cannot pause"):
         command.run(60)
+
+
+def test_everyone_can_see_a_pause_whatever_the_umask(directory):
+    """A pause that others cannot read would be none for them."""
+    before = os.umask(0o077)
+    try:
+        pause_for(60)
+    finally:
+        os.umask(before)
+    (path,) = directory.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o644

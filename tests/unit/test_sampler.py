@@ -236,10 +236,10 @@ def test_a_job_is_traced_for_no_more_than_its_share_of_time(script):
 def test_the_first_figures_come_at_once():
     """The advance pays for the first traces; then the pace is what the duty allows, and says so."""
     source = Fake(took_s=0.6, traced_s=0.6, a=[GOOD])
-    samples = sample(source, num_queries=8, interval_s=2.0, max_duty_ratio=0.02)
+    samples = sample(source, num_queries=24, interval_s=2.0, max_duty_ratio=0.02)
     periods = gaps(source.calls["a"])
     assert max(periods[:2]) < 3
-    assert periods[-1] == pytest.approx(31.5, rel=0.1)
+    assert sum(periods[-16:]) / 16 == pytest.approx(30, rel=0.07)
     assert samples["a"][0].interval_s == pytest.approx(30)
 
 
@@ -269,3 +269,27 @@ def test_nothing_is_asked_while_this_host_is_paused():
     assert samples["a"][0].errors[0].reason == "paused"
     assert "owner" in samples["a"][0].errors[0].message
     assert source.calls["a"][0] >= 1005
+
+
+@pytest.mark.parametrize("traced_s", [0.6, 2.5, 10.5])
+def test_the_interval_shown_is_the_interval_kept(traced_s):
+    """However long the traces, the pace in the long run is the one that every sample tells."""
+    source = Fake(took_s=traced_s, traced_s=traced_s, a=[GOOD])
+    samples = sample(source, num_queries=60, window_s=None, max_duty_ratio=0.02)
+    told_s = samples["a"][-1].interval_s
+    assert told_s == pytest.approx(traced_s / 0.02)
+    assert sum(gaps(source.calls["a"])[10:]) / 49 == pytest.approx(told_s, rel=0.07)
+
+
+def test_one_odd_answer_does_not_end_a_run():
+    """A worker that has answered before is not given up for a refusal."""
+    samples = sample(Fake(a=[GOOD, "refused", GOOD]), num_queries=5, attempts=1)
+    assert [s.answered for s in samples["a"]] == [True, False, True, True, True]
+
+
+def test_what_is_not_known_yet_is_null():
+    """A worker that never answered has neither a window nor an interval, unless the user gave them."""
+    (unknown,) = sample(Fake(a=["unavailable"]), num_queries=1, window_s=None)["a"]
+    assert (unknown.window_s, unknown.interval_s) == (None, None)
+    (given,) = sample(Fake(a=["unavailable"]), num_queries=1, window_s=0.5, interval_s=4.0)["a"]
+    assert (given.window_s, given.interval_s) == (0.5, 4.0)

@@ -92,7 +92,7 @@ def test_a_server_is_probed_once_and_harmlessly():
     _, client = ask(QUERY, QUERY, QUERY)
     paths = Counter(path for path, _ in client.asked)
     assert paths[wire.PROFILE] == 4
-    assert paths[wire.GET_SNAPSHOT] == 1
+    assert paths[wire.GET_SNAPSHOT] == 0  # no host events are wanted of a job with devices
     probe = client.asked[0][1]
     assert (probe.opts.duration_ms, probe.opts.host_tracer_level, probe.opts.python_tracer_level) == (1, 0, 0)
     requests = [request for path, request in client.asked if path == wire.PROFILE]
@@ -215,12 +215,14 @@ def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
     window = Window()
     lengths = []
     for _ in range(8):
-        window.learn(None)
+        window.grow(10.0)
         lengths.append(window.length_s)
     assert lengths == sorted(lengths)
     assert lengths[-1] == 10
     window.learn(1.5)
     assert window.length_s == 4.5
+    window.grow(2.0)
+    assert window.length_s == 4.5  # without evidence of longer steps it grows to 2 s only
     window.learn(6.0)
     assert window.length_s == 10
 
@@ -232,3 +234,73 @@ def test_the_automatic_window_follows_the_steps():
     first, second = (request.opts.duration_ms for request in client.traces)
     assert first == 500
     assert 150 <= second <= 240
+
+
+def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
+    """What failed after the start counts as tracing: a proxy that cuts long calls must not make it free."""
+
+    async def main():
+        async with fleet_of("v5e-8") as fleet:
+            (target,), (worker,) = fleet.targets, fleet._workers
+            async with Watched(target.address) as client:
+                asked = asyncio.create_task(TraceSource(client, target, DEFAULTS).fetch(Query(level=2, window_s=30)))
+                await until(lambda: worker._service._session and client.traces)
+                await asyncio.sleep(0.05)  # the time that has to be paid
+                await worker.stop()
+                with pytest.raises(SourceError) as caught:
+                    await asked
+                return caught.value
+
+    assert asyncio.run(main()).traced_s >= 0.05
+
+
+def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):
+    """An unexpected exception after the trace is a failed query that has cost what the trace has cost."""
+
+    def bug(_xspace):
+        raise IndexError("odd")
+
+    monkeypatch.setattr("tpumon.sources.trace._figures", bug)
+    with pytest.raises(SourceError, match="a bug in tpumon: IndexError: odd") as caught:
+        ask(QUERY)
+    assert caught.value.reason == "internal"
+    assert caught.value.traced_s >= 0.2
+
+
+def test_an_old_server_whose_files_cannot_be_seen_writes_one_and_no_more(monkeypatch):
+    """In a container of its own each trace would stay on its disk; after the first it is not asked again."""
+    monkeypatch.setattr("tpumon.sources.profile._SHARED_DIRECTORY_S", 0.0)
+    monkeypatch.setattr(LocalLogDir, "load", lambda *_: None)
+
+    async def main():
+        async with fleet_of("v5e-8", server="old") as fleet:
+            (target,) = fleet.targets
+            async with Watched(target.address) as client:
+                source = TraceSource(client, target, DEFAULTS)
+                for _ in range(3):
+                    with pytest.raises(SourceError, match="seen from here") as caught:
+                        await source.fetch(QUERY)
+                    assert caught.value.reason == "refused"
+                return client
+
+    assert len(asyncio.run(main()).traces) == 1
+
+
+def test_an_idle_device_does_not_make_the_window_grow_beyond_two_seconds():
+    """Windows without a step are no evidence of long steps while the device is idle."""
+
+    async def main():
+        async with fleet_of("v5e-8", scenario="idle") as fleet:
+            (target,) = fleet.targets
+            async with Watched(target.address) as client:
+                source = TraceSource(client, target, DEFAULTS)
+                source._window.length_s = 0.04
+                for _ in range(2):
+                    with pytest.raises(SourceError):
+                        await source.fetch(Query(level=2))
+                grown_s = source._window.length_s
+                source._window.length_s = 1.5
+                source._learn(None)
+                return grown_s, source._window.length_s
+
+    assert asyncio.run(main()) == (pytest.approx(0.16), 2.0)

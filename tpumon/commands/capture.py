@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tpumon.background import Background
 from tpumon.commands.console import say
 from tpumon.commands.progress import Bar
-from tpumon.errors import NoTargetError, SourceError, TpumonError
-from tpumon.logdir import TRACE_SUFFIX, LogDir, open_logdir, trace_file_name
+from tpumon.errors import NoTargetError, Reason, SourceError, TpumonError
+from tpumon.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
+from tpumon.pausing import current_pause
 from tpumon.sampler import pause_after_failures
 from tpumon.sources import FINAL_REASONS, Client
-from tpumon.sources.profile import Approach, TraceRequest, approach, await_file, take_trace, unique_session_id
+from tpumon.sources.profile import HostEvents, Profiler, Shot
 from tpumon.targets.addresses import name_targets
-from tpumon.targets.local import LINE_FOR_A_JOB, find_local
+from tpumon.targets.local import LINE_FOR_A_JOB, USUAL_PORTS, find_local
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _LEAD_S = 0.5  # several workers start together, this far ahead, so that every r
 class CaptureSettings:
     """Attributes:
     addresses: workers to profile; none: this host's.
+    port: where to look on this host; None: the usual ones.
     simulate: a simulated TPU to profile instead.
     logdir: directory or bucket URL.
     window_s: what is traced.
@@ -46,6 +48,7 @@ class CaptureSettings:
 
     logdir: str
     addresses: Sequence[str] = ()
+    port: int | None = None
     simulate: SimulatorSettings | None = None
     window_s: float = 1.0
     attempts: int = 3
@@ -82,20 +85,23 @@ class _Worker:
     """What has come of one worker so far."""
 
     target: Target
-    client: Client
-    approach: Approach | None = None
+    profiler: Profiler
+    returns_traces: bool = False
+    told_left_out: bool = False
+    hopeless: bool = False
     failure: TpumonError | None = None
     saved: _Saved | None = None
-    told: set[str] = field(default_factory=set)
 
     @property
     def pending(self) -> bool:
         """Whether another try may bring its profile."""
-        if self.saved is not None:
+        if self.saved is not None or self.hopeless:
             return False
-        return self.failure is None or (
-            isinstance(self.failure, SourceError) and self.failure.reason not in FINAL_REASONS
-        )
+        return self.failure is None or _reason(self.failure) not in {None, *FINAL_REASONS}
+
+
+def _reason(failure: TpumonError | None) -> Reason | None:
+    return failure.reason if isinstance(failure, SourceError) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,8 @@ def run(settings: CaptureSettings) -> int:
     """
     logdir = open_logdir(settings.logdir)
     logdir.prepare()
+    if pause := current_pause():
+        say(f"sampling on this host is {pause}; this profile was asked for and is taken all the same")
     workers: Sequence[_Worker] = ()
     with Bar(sys.stderr) as bar, Background[_Event](partial(_capture, settings, logdir)) as background:
         for event in background.events(timeout_s=bar.refresh_s):
@@ -140,18 +148,22 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
 
             targets = (await stack.enter_async_context(SimulatedFleet(settings.simulate))).targets
         else:
-            targets = name_targets(settings.addresses or await find_local())
+            targets = name_targets(
+                settings.addresses or await find_local(USUAL_PORTS if settings.port is None else (settings.port,))
+            )
         if not targets:
             message = (
                 f"no profiler server on this host's usual ports; add `{LINE_FOR_A_JOB}` to the job, "
                 "or give --service-addr HOST:PORT"
             )
             raise NoTargetError(message)
+        host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = [
-            _Worker(target, await stack.enter_async_context(Client(target.address, use_proxy=settings.use_proxy)))
+            _Worker(target, Profiler(await stack.enter_async_context(client), host_events))
             for target in targets
+            for client in (Client(target.address, use_proxy=settings.use_proxy),)
         ]
-        session = _Session(settings, logdir, send)
+        session = stack.enter_context(closing(_Session(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)
             if not any(worker.pending for worker in workers):
@@ -170,93 +182,81 @@ class _Session:
         self._send = send
         self._name = logdir.new_session()
 
+    def close(self) -> None:
+        """Removes the directory where nothing came to be in it."""
+        self._logdir.discard(self._name)
+
     async def attempt(self, workers: Sequence[_Worker], number: int) -> None:
         """One try of these workers, together."""
+        overdue = {worker.target.address for worker in workers if _reason(worker.failure) == "deadline"}
         for worker in workers:
             worker.failure = None
-        await asyncio.gather(*(self._approach(worker) for worker in workers if worker.approach is None))
-        ready = [worker for worker in workers if worker.approach is not None and worker.failure is None]
+        await asyncio.gather(*(self._approach(worker) for worker in workers))
+        ready = [worker for worker in workers if worker.failure is None]
         remaining = self._settings.attempts - number
         if ready:
             window_ms = round(self._settings.window_s * 1000)
             self._say(f"Starting to trace for {window_ms} ms. Remaining attempt(s): {remaining}")
             start_in_s = _LEAD_S if len(ready) > 1 else 0.0
-            start_unix_ns = time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0
+            together = Shot(
+                window_s=self._settings.window_s,
+                hlo=True,
+                start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
+                start_in_s=start_in_s,
+            )
+            # A worker whose clock is behind would wait for the common start for as long as that; it starts at once.
+            at_once = replace(together, start_unix_ns=0, start_in_s=0.0)
             self._send(_Tracing(start_in_s + self._settings.window_s))
-            await asyncio.gather(*(self._trace(worker, number, start_unix_ns, start_in_s) for worker in ready))
+            await asyncio.gather(
+                *(self._trace(w, number, at_once if w.target.address in overdue else together) for w in ready)
+            )
         self._explain(workers, number, remaining)
 
     async def _approach(self, worker: _Worker) -> None:
         try:
-            worker.approach = await approach(worker.client, host_events=self._settings.host_level is None)
+            worker.returns_traces = await worker.profiler.approach()
         except SourceError as error:
             worker.failure = error
+            return
+        if worker.profiler.leaves_out_host_events and not worker.told_left_out:
+            worker.told_left_out = True
+            self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
 
-    async def _trace(self, worker: _Worker, attempt: int, start_unix_ns: int, start_in_s: float) -> None:
-        assert worker.approach is not None
-        host_level = self._host_level(worker)
+    async def _trace(self, worker: _Worker, attempt: int, shot: Shot) -> None:
         file_name = trace_file_name(worker.target.address)
-        # An old server writes the file itself and takes the session's id for the directory; a new one keeps the id
-        # to itself, so it can be one that nobody else's Terminate has ever named.
-        writes_itself = not worker.approach.returns_traces
-        request = TraceRequest(
-            window_s=self._settings.window_s,
-            host_level=host_level,
-            hlo=True,
-            session_id=self._name if writes_itself else unique_session_id("capture"),
-            start_unix_ns=start_unix_ns,
-            start_in_s=start_in_s,
-            repository_root=self._logdir.root,
-            host_name=file_name.removesuffix(TRACE_SUFFIX),
-        )
         try:
-            xspace = await take_trace(worker.client, request)
-            if xspace is None and writes_itself:
-                xspace = await await_file(self._logdir, self._name, file_name, worker.target.address)
-            facts = await self._check(worker, xspace or b"")
-            if not facts.event_count:
-                if writes_itself:
-                    await asyncio.to_thread(self._logdir.discard, self._name, file_name)
-                raise self._empty(worker, host_level)
+            if worker.returns_traces:
+                xspace = await worker.profiler.take(shot)
+            else:
+                xspace = await worker.profiler.take_written(shot, self._logdir, self._name)
+            facts = await self._check(worker, xspace)
             path = f"{self._logdir.root}/{self._name}/{file_name}"
-            if not writes_itself:
-                path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace or b"")
+            if worker.returns_traces:
+                path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace)
         except TpumonError as error:
             worker.failure = error
             return
-        worker.saved = _Saved(path=path, size_bytes=len(xspace or b""), outline=facts, attempt=attempt)
+        worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
     async def _check(self, worker: _Worker, xspace: bytes) -> Outline:
-        """What the trace holds, proving that it is one."""
+        """What the trace holds, proving that it is one and has something in it."""
         try:
-            return await asyncio.to_thread(outline, xspace)
+            facts = await asyncio.to_thread(outline, xspace)
         except SourceError as error:
             raise SourceError(error.reason, f"{worker.target.address}: {error}") from error
-
-    def _host_level(self, worker: _Worker) -> int:
-        if self._settings.host_level is not None:
-            return self._settings.host_level
-        if worker.approach is not None and worker.approach.host_events_safe:
-            return _SAFE_HOST_LEVEL
-        if "host" not in worker.told:
-            worker.told.add("host")
-            self._say(
-                f"{worker.target.address}: host events are left out: this server is of an age in which host tracing "
-                "can hang the job for good (jaxlib 0.6.2 to 0.8.2 without TensorFlow do); "
-                f"--host-tracer-level {_SAFE_HOST_LEVEL} takes them all the same"
-            )
-        return 0
-
-    def _empty(self, worker: _Worker, host_level: int) -> SourceError:
+        if facts.event_count:
+            return facts
+        if not worker.returns_traces:
+            await asyncio.to_thread(self._logdir.discard, self._name, trace_file_name(worker.target.address))
         message = f"{worker.target.address}: no trace event was collected"
-        if host_level == 0 and self._settings.host_level is None:
+        if worker.profiler.leaves_out_host_events:
             message += "; host events were left out (see above), and nothing else happened, or is there to be traced"
-        # Trying again cannot help where nothing but host events could be traced.
-        no_device = host_level == 0 and worker.approach is not None and worker.approach.device_planes is False
-        return SourceError("refused" if no_device else "empty-trace", message)
+            # Where nothing but host events could be traced, trying again cannot help.
+            worker.hopeless = worker.profiler.has_devices is False
+        raise SourceError("empty-trace", message)
 
     def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:
-        empty = [w for w in workers if isinstance(w.failure, SourceError) and w.failure.reason == "empty-trace"]
+        empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
         if empty and remaining:
             self._say("No trace event is collected. Automatically retrying.")
         elif empty:
@@ -280,8 +280,7 @@ def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
             say(f"{worker.target.address}: the profiler warns: {warning}")
     for worker in workers:
         if worker.saved is None:
-            reason = worker.failure.reason if isinstance(worker.failure, SourceError) else "failed"
-            say(f"no profile of {worker.target.worker}: {worker.failure} [{reason}]")
+            say(f"no profile of {worker.target.worker}: {worker.failure} [{_reason(worker.failure) or 'failed'}]")
     if not done:
         return 1
     window_ms = round(settings.window_s * 1000)

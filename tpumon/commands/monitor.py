@@ -36,6 +36,7 @@ class MonitorSettings:
     """Attributes:
     level: 1 or 2.
     addresses: workers to follow; none: this host's.
+    port: where to look on this host; None: the usual ones.
     simulate: a simulated TPU to follow instead.
     window_s: what each query asks for; None: as long as the source finds right.
     interval_s: from one query's start to the next; None: as is usual for the source.
@@ -51,6 +52,7 @@ class MonitorSettings:
 
     level: int
     addresses: Sequence[str] = ()
+    port: int | None = None
     simulate: SimulatorSettings | None = None
     window_s: float | None = None
     interval_s: float | None = None
@@ -86,15 +88,18 @@ def run(settings: MonitorSettings) -> int:
         NoTargetError: with `num_queries`, when nobody ever answered.
         BrokenPipeError: the reader of stdout went away.
     """
+    if settings.logdir:
+        open_logdir(settings.logdir).prepare()
     notices = Notices()
     targets: Sequence[Target] = ()
+    writer: _Writer | None = None
+    dropped = False
     with ExitStack() as stack:
         background = stack.enter_context(Background[_Event](partial(_sample, settings)))
-        writer: _Writer | None = None
         for event in background.events():
             match event:
                 case _Waiting():
-                    say(f"WAITING for a job: {_nobody_here()}; looking again every {_LOOK_AGAIN_S:.0f} s")
+                    say(f"WAITING for a job: {_nobody_here(settings)}; looking again every {_LOOK_AGAIN_S:.0f} s")
                 case _Following():
                     targets = event.targets
                     output = _open_output(settings, name_workers=len(targets) > 1)
@@ -104,31 +109,37 @@ def run(settings: MonitorSettings) -> int:
                         say(line)
                     if writer is not None:
                         writer.write(event)
-        if background.dropped:
-            say(f"{background.dropped} samples were not written: the reader of stdout was too slow")
+            if background.dropped and not dropped:
+                dropped = True
+                say("samples are dropped, oldest first: the reader of stdout is too slow")
     if not notices.answered:
         raise NoTargetError(_no_answer(targets))
-    return 0
+    return 1 if writer is not None and writer.failing else 0
 
 
 class _Writer:
-    """Writes to an output, and goes on when it cannot."""
+    """Writes to an output, and goes on when it cannot.
+
+    Attributes:
+        failing: whether the last sample could not be written.
+    """
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._failing = False
+        self.failing = False
 
     def write(self, sample: Sample) -> None:
         try:
             self._output.write(sample)
         except BrokenPipeError:
             raise
-        except OSError as error:
-            if not self._failing:
-                say(f"cannot write samples: {error.strerror or error}; going on without, and trying with each sample")
-            self._failing = True
+        except Exception as error:  # noqa: BLE001 - whatever one output does, sampling and the other outputs go on
+            if not self.failing:
+                why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+                say(f"cannot write samples: {why}; going on without, and trying with each sample")
+            self.failing = True
         else:
-            self._failing = False
+            self.failing = False
 
 
 def _open_output(settings: MonitorSettings, *, name_workers: bool) -> Output:
@@ -168,9 +179,9 @@ async def _sample(settings: MonitorSettings, send: Callable[[_Event], None]) -> 
 
 async def _wait_for_local(settings: MonitorSettings, send: Callable[[_Event], None]) -> Sequence[str]:
     told = False
-    while not (addresses := await find_local()):
+    while not (addresses := await find_local(_ports(settings))):
         if settings.num_queries:
-            raise NoTargetError(_nobody_here())
+            raise NoTargetError(_nobody_here(settings))
         if not told:
             send(_Waiting())
         told = True
@@ -178,10 +189,16 @@ async def _wait_for_local(settings: MonitorSettings, send: Callable[[_Event], No
     return addresses
 
 
-def _nobody_here() -> str:
-    ports = ", ".join(str(port) for port in USUAL_PORTS)
+def _ports(settings: MonitorSettings) -> Sequence[int]:
+    return USUAL_PORTS if settings.port is None else (settings.port,)
+
+
+def _nobody_here(settings: MonitorSettings) -> str:
+    where = (
+        "usual ports (" + ", ".join(map(str, USUAL_PORTS)) + ")" if settings.port is None else f"port {settings.port}"
+    )
     return (
-        f"no profiler server on this host's usual ports ({ports}); add `{LINE_FOR_A_JOB}` to the job, "
+        f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, "
         "or give --service-addr HOST:PORT; to look around: tpumon --simulate v5e-8"
     )
 

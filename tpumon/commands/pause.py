@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tpumon.errors import TpumonError, UsageError
+from tpumon.model import LONGEST_WINDOW_S
 from tpumon.pausing import LONGEST_S, current_pause, pause_for
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
@@ -37,5 +38,6 @@ def run(duration_s: float) -> int:
     except OSError as error:
         raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}") from error
     pause = current_pause()
-    print(f"sampling on this host is {pause}" if pause else "sampling on this host is not paused", flush=True)
+    running = f"; a sample that is being taken may last {LONGEST_WINDOW_S:.0f} s more"
+    print(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused", flush=True)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Self, TextIO
 
 if TYPE_CHECKING:
@@ -55,12 +56,14 @@ class Bar:
         task = self._progress.tasks[0]
         overdue = task.total is not None and (task.elapsed or 0) > task.total
         words = "collecting" if overdue else "tracing"
-        self._progress.update(self._task, completed=task.elapsed or 0, description=words, refresh=True)
+        with contextlib.suppress(OSError):
+            self._progress.update(self._task, completed=task.elapsed or 0, description=words, refresh=True)
 
     def stop(self) -> None:
         """Removes the bar."""
         if self._progress is not None:
-            self._progress.stop()
+            with contextlib.suppress(OSError):  # the terminal may be gone
+                self._progress.stop()
         self._progress = None
 
     def __enter__(self) -> Self:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 
+from tpumon.signals import STOPPING
 from tpumon.simulator import MARK
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
@@ -26,7 +26,7 @@ def run(settings: SimulatorSettings) -> int:
 async def _serve(fleet: SimulatedFleet) -> int:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPPING:
         loop.add_signal_handler(number, stopped.set)
     async with fleet:
         print("\n".join(_greeting(fleet)), flush=True)

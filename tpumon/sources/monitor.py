@@ -16,23 +16,24 @@ from tpumon.text import safe
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _USUAL_WINDOW_S = 1.0
 _MAX_TEXT_CHARS = 64 * 1024
 
 _NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
-_DEVICE_TYPE = re.compile(r"^\s*TPU type:\s*(.+?)\s*$", re.MULTILINE)
-_CORES = re.compile(r"^\s*Number of TPU cores[^:]*:\s*(\d+)", re.MULTILINE | re.IGNORECASE)
-_IDLE = re.compile(rf"TPU idle time[^:\n]*:\s*{_NUMBER}\s*%")
-_MXU = re.compile(rf"Utilization of TPU Matrix Units[^:\n]*:\s*{_NUMBER}\s*%")
-_STEP = re.compile(
-    rf"Step time[^:\n]*:\s*{_NUMBER}\s*(\w+)\s*\(avg\),\s*{_NUMBER}\s*(\w+)\s*\(min\),\s*{_NUMBER}\s*(\w+)"
-)
-_INFEED = re.compile(
-    rf"Infeed percentage[^:\n]*:\s*{_NUMBER}\s*%\s*\(avg\),\s*{_NUMBER}\s*%\s*\(min\),\s*{_NUMBER}\s*%"
-)
+# Each for one line, without the blanks around it: nothing in them can be slow on a hostile text.
+_DEVICE_TYPE = re.compile(r"TPU type:(.+)")
+_CORES = re.compile(r"Number of TPU cores[^:]*: *(\d{1,6})(?!\d)", re.IGNORECASE)
+_IDLE = re.compile(rf"TPU idle time[^:]*: *{_NUMBER} *%")
+_MXU = re.compile(rf"Utilization of TPU Matrix Units[^:]*: *{_NUMBER} *%")
+_STEP = re.compile(rf"Step time[^:]*: *{_NUMBER} *(\w+) *\(avg\), *{_NUMBER} *(\w+) *\(min\), *{_NUMBER} *(\w+)")
+_INFEED = re.compile(rf"Infeed percentage[^:]*: *{_NUMBER} *% *\(avg\), *{_NUMBER} *% *\(min\), *{_NUMBER} *%")
+_LONGEST_LINE_CHARS = 300
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "kms": 1.0}  # "1.95 kms" is how 1950 ms was once printed
+
+
+_TOLD = frozenset({MonitorResult.UTIL_ONLY, MonitorResult.UTIL_IDLE, MonitorResult.UTIL_IDLE_STEP})
 
 
 class MonitorSource:
@@ -63,12 +64,13 @@ class MonitorSource:
         took_s = time.monotonic() - start_s
 
         text = safe(reply.data[:_MAX_TEXT_CHARS]).strip("\n")
-        result = reply.monitor_result if reply.HasField("monitor_result") else None
-        if not text.strip() and (result is None or result.response_type == MonitorResult.EMPTY_RESULT):
+        told = reply.monitor_result.response_type in _TOLD  # no result, and one of an unknown type, tell nothing
+        if not text.strip() and not told:
             raise SourceError(
                 "empty-trace", f"{self._client.address}: Monitor answered without a figure; is the job running?"
             )
-        figures, absent = _from_text(text) if result is None else _from_result(result)
+        lines = [line.strip() for line in text.splitlines() if len(line) <= _LONGEST_LINE_CHARS]
+        figures, absent = _from_result(reply.monitor_result) if told else _from_text(lines)
         asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if query.level > 1 else 1]
         figures = {name: figures.get(name) for name in asked}
         return Sample(
@@ -80,8 +82,8 @@ class MonitorSource:
             interval_s=query.interval_s,
             source="monitor",
             simulated=SIMULATED_MARK in text,
-            device_type=_first(_DEVICE_TYPE, text),
-            cores=_count(_first(_CORES, text)),
+            device_type=_first(_DEVICE_TYPE, lines),
+            cores=int(cores) if (cores := _first(_CORES, lines)) else None,
             mxu_method="server" if figures["mxu_utilization_ratio"] is not None else None,
             step_source="server" if figures.get("step_time_s") is not None else None,
             absent={name: absent.get(name, "not sent by the server") for name in asked if figures[name] is None},
@@ -114,17 +116,19 @@ def _from_result(result: MonitorResult) -> tuple[dict[str, Any], Mapping[str, st
     return figures, {name: "the server sent an impossible value" for name, value in figures.items() if value is None}
 
 
-def _from_text(text: str) -> tuple[dict[str, Any], Mapping[str, str]]:
+def _from_text(lines: Sequence[str]) -> tuple[dict[str, Any], Mapping[str, str]]:
     figures: dict[str, Any] = {}
-    if found := _IDLE.search(text):
-        figures["idle_ratio"] = _ratio(_float(found[1]))
-    if found := _MXU.search(text):
-        figures["mxu_utilization_ratio"] = _ratio(_float(found[1]))
-    if found := _STEP.search(text):
-        pairs = zip(found.groups()[::2], found.groups()[1::2], strict=True)
-        figures["step_time_s"] = _step_times(*(_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs))
-    if found := _INFEED.search(text):
-        figures["infeed_ratio"] = _spread(*(_float(number) for number in found.groups()))
+    for line in lines:
+        if found := _IDLE.match(line):
+            figures["idle_ratio"] = _ratio(_float(found[1]))
+        elif found := _MXU.match(line):
+            figures["mxu_utilization_ratio"] = _ratio(_float(found[1]))
+        elif found := _STEP.match(line):
+            pairs = zip(found.groups()[::2], found.groups()[1::2], strict=True)
+            times_s = (_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs)
+            figures["step_time_s"] = _step_times(*times_s)
+        elif found := _INFEED.match(line):
+            figures["infeed_ratio"] = _spread(*(_float(number) for number in found.groups()))
     return figures, {name: "the server's text is not understood" for name, value in figures.items() if value is None}
 
 
@@ -150,10 +154,6 @@ def _float(text: str) -> float:
         return math.nan
 
 
-def _first(pattern: re.Pattern[str], text: str) -> str | None:
-    found = pattern.search(text)
-    return found[1] if found else None
-
-
-def _count(text: str | None) -> int | None:
-    return int(text) if text and len(text) < 7 else None
+def _first(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
+    found = next((match for line in lines if (match := pattern.match(line))), None)
+    return found[1].strip() if found else None

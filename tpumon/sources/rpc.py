@@ -63,6 +63,8 @@ class Client:
 
     def __init__(self, address: str, *, use_proxy: bool = False) -> None:
         self.address = address
+        self.connection = 0
+        """Counts connections: what was learned of a server is good for one of them."""
         self._channel = grpc.aio.insecure_channel(address, options=channel_options(use_proxy=use_proxy))
 
     async def call(self, path: str, request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
@@ -77,6 +79,8 @@ class Client:
         Raises:
             SourceError: the call failed, or the answer is not such a message.
         """
+        if not self.connected:
+            self.connection += 1
         method = self._channel.unary_unary(path)  # bytes in, bytes out: a bad answer is ours to report
         try:
             answer: bytes = await method(request.SerializeToString(), timeout=timeout_s)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import secrets
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from tpumon.errors import SourceError
-from tpumon.logdir import TRACE_SUFFIX, LocalLogDir, LogDir, trace_file_name
-from tpumon.model import Query, Sample, Target
+from tpumon.errors import SourceError, TpumonError
+from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
+from tpumon.model import LONGEST_WINDOW_S, Query, Sample, Target
 from tpumon.sources.base import SourceOptions
-from tpumon.sources.profile import Approach, TraceRequest, approach, await_file, take_trace, unique_session_id
+from tpumon.sources.profile import HostEvents, Profiler, Shot
+from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.sources.rpc import Client
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
 _USUAL_LONGEST_WINDOW_S = 2.0
-_LONGEST_WINDOW_S = 10.0
 _STEPS_WANTED = 3
 
 _LEVEL_1_FIELDS = frozenset(
@@ -34,7 +33,14 @@ _LEVEL_1_FIELDS = frozenset(
 
 _SAMPLE_FIELDS = frozenset(field.name for field in fields(Sample))
 
-_NOT_TRACED = frozenset({"busy", "unavailable", "unimplemented", "not-a-profiler"})
+_NOT_TRACED = frozenset({"busy", "unimplemented", "not-a-profiler"})
+_COLLECTING_S = 5.0
+_BUSY_IDLE_RATIO = 0.5
+
+_CANNOT_BE_SEEN = (
+    "this old server can only write traces into files, and none that can be seen from here; give --logdir DIR that "
+    "both see (a shared directory or gs://)"
+)
 
 _SAFE_HOST_LEVEL = 1  # step annotations are in it; level 2 costs the job more
 
@@ -51,18 +57,14 @@ class Window:
     def __init__(self) -> None:
         self.length_s = _FIRST_WINDOW_S
 
-    def learn(self, step_s: float | None) -> None:
-        """Takes into account what the last window showed.
+    def learn(self, step_s: float) -> None:
+        """Steps take so long, on average."""
+        longest_s = _USUAL_LONGEST_WINDOW_S if 2 * step_s <= _USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
+        self.length_s = min(longest_s, max(_SHORTEST_WINDOW_S, _STEPS_WANTED * step_s))
 
-        Args:
-            step_s: average step, in seconds; None: no whole step was in it.
-        """
-        if step_s is None:
-            self.length_s = min(_LONGEST_WINDOW_S, 2 * self.length_s)
-            return
-        wanted_s = _STEPS_WANTED * step_s
-        longest_s = _USUAL_LONGEST_WINDOW_S if 2 * step_s <= _USUAL_LONGEST_WINDOW_S else _LONGEST_WINDOW_S
-        self.length_s = min(longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
+    def grow(self, longest_s: float) -> None:
+        """No whole step was in the last window."""
+        self.length_s = max(self.length_s, min(longest_s, 2 * self.length_s))
 
 
 class TraceSource:
@@ -76,91 +78,84 @@ class TraceSource:
     usual_interval_s = 10.0
 
     def __init__(self, client: Client, target: Target, options: SourceOptions) -> None:
-        self._client = client
         self._target = target
         self._options = options
-        self._approach: Approach | None = None
+        host_events = HostEvents(level=options.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=False)
+        self._profiler = Profiler(client, host_events)
+        self._client = client
         self._window = Window()
+        self._writes_elsewhere_on: int | None = None
 
     async def fetch(self, query: Query) -> Sample:
         """One trace, at level 1 the same as at level 2: less of it is shown.
 
         Raises:
             SourceError: `busy` where anyone else is profiling; `refused` where the server can only write traces into
-                files that cannot be seen from here; otherwise as the call failed or the trace is.
+                files that cannot be seen from here; otherwise as the call failed or the trace is. Its `traced_s` is
+                what the job paid all the same.
         """
-        try:
-            return await self._fetch(query)
-        except SourceError as error:
-            if error.reason != "busy":
-                self._approach = None
-            raise
-
-    async def _fetch(self, query: Query) -> Sample:
-        # A server that went away may come back as another one, of a generation that host events would hang: what was
-        # learned is good for one connection, and is forgotten with any failure.
-        if not self._client.connected:
-            self._approach = None
-        if self._approach is None:
-            self._approach = await approach(self._client, host_events=self._options.host_level is None)
+        start_s = time.monotonic()
+        returns_traces = await self._profiler.approach()
         window_s = query.window_s if query.window_s is not None else self._window.length_s
-        time_unix_s, start_s = time.time(), time.monotonic()
+        time_unix_s, asked_s = time.time(), time.monotonic()
+        shot = Shot(window_s=window_s)
         try:
-            xspace = await self._take(self._approach, window_s)
-        except SourceError as error:
-            error.traced_s = 0.0 if error.reason in _NOT_TRACED else time.monotonic() - start_s
-            raise
-        traced_s = time.monotonic() - start_s
-        try:
-            found = await asyncio.get_running_loop().run_in_executor(_readers, _figures, xspace)
-        except SourceError as error:
-            left_out = self._what_is_left_out(self._approach) if error.reason == "empty-trace" else ""
-            message = f"{self._client.address}: {error}{left_out}"
-            raise SourceError(error.reason, message, traced_s=traced_s) from error
-        self._window.learn(found.step_time_s.avg if found.step_time_s is not None else None)
+            xspace = await (self._profiler.take(shot) if returns_traces else self._take_written(shot))
+            traced_s = time.monotonic() - start_s
+        except TpumonError as error:
+            reason = error.reason if isinstance(error, SourceError) else "refused"
+            traced_s = 0.0 if reason in _NOT_TRACED else _paid_s(time.monotonic() - asked_s, window_s)
+            raise SourceError(reason, str(error), traced_s=traced_s) from error
+        found = await self._analyse(xspace, traced_s)
+        self._learn(found)
         return self._sample(query, found, time_unix_s=time_unix_s, traced_s=traced_s, start_s=start_s)
 
-    def _host_level(self, known: Approach) -> int:
-        if self._options.host_level is not None:
-            return self._options.host_level
-        return _SAFE_HOST_LEVEL if known.host_events_safe and not known.device_planes else 0
+    async def _analyse(self, xspace: bytes, traced_s: float) -> Figures:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(_readers, _figures, xspace)
+        except SourceError as error:
+            left_out = ""
+            if error.reason == "empty-trace":
+                self._learn(None)
+                left_out = f"; {self._profiler.what_is_left_out}" if self._profiler.leaves_out_host_events else ""
+            message = f"{self._target.address}: {error}{left_out}"
+            raise SourceError(error.reason, message, traced_s=traced_s) from error
+        except Exception as error:  # a bug in the analysis must not make tracing free
+            message = f"{self._target.address}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+            raise SourceError("internal", message, traced_s=traced_s) from error
 
-    def _what_is_left_out(self, known: Approach) -> str:
-        """Why a trace of a job without TPU or GPU has nothing in it."""
-        if self._host_level(known) or known.host_events_safe:
-            return ""
-        return (
-            "; host events were left out: this server is of an age in which they can hang the job for good (jaxlib "
-            f"0.6.2 to 0.8.2 without TensorFlow do); --host-tracer-level {_SAFE_HOST_LEVEL} takes them all the same"
-        )
+    def _learn(self, found: Figures | None) -> None:
+        """A window without a step is evidence of long steps where the device was busy, or on a job without one."""
+        if found is not None and found.step_time_s is not None:
+            self._window.learn(found.step_time_s.avg)
+        elif self._profiler.has_devices:
+            busy = found is not None and found.idle_ratio is not None and found.idle_ratio < _BUSY_IDLE_RATIO
+            self._window.grow(LONGEST_WINDOW_S if busy else _USUAL_LONGEST_WINDOW_S)
+        elif not self._profiler.leaves_out_host_events:
+            self._window.grow(LONGEST_WINDOW_S)
 
-    async def _take(self, known: Approach, window_s: float) -> bytes:
-        request = TraceRequest(
-            window_s=window_s, host_level=self._host_level(known), hlo=False, session_id=unique_session_id("sample")
-        )
-        if known.returns_traces:
-            xspace = await take_trace(self._client, request)
-        else:
-            with self._written_to() as logdir:
-                xspace = await _take_written(self._client, request, logdir)
-        if not xspace:
-            raise SourceError("empty-trace", f"{self._client.address}: the server answered without a trace")
-        return xspace
-
-    @contextmanager
-    def _written_to(self) -> Iterator[LogDir]:
-        """Where a server that writes traces itself may do so."""
+    async def _take_written(self, shot: Shot) -> bytes:
+        """A trace from a server that can only write it into a file."""
+        if self._writes_elsewhere_on == self._client.connection:
+            raise SourceError("refused", f"{self._target.address}: {_CANNOT_BE_SEEN}")
         if self._options.logdir is not None:
-            yield self._options.logdir
-        elif _on_this_host(self._client.address):
-            with tempfile.TemporaryDirectory(prefix="tpumon-") as private:
-                yield LocalLogDir(private)
-        else:
-            raise SourceError(
-                "refused",
-                f"{self._client.address}: this old server can only write traces into files; give --logdir DIR that "
-                "both see (a shared directory or gs://)",
-            )
+            return await self._take_into(self._options.logdir, shot)
+        if not _on_this_host(self._target.address):
+            raise SourceError("refused", f"{self._target.address}: {_CANNOT_BE_SEEN}")
+        with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
+            return await self._take_into(LocalLogDir(private), shot)
+
+    async def _take_into(self, logdir: LogDir, shot: Shot) -> bytes:
+        session = f"tpumon-{secrets.token_hex(8)}"
+        try:
+            return await self._profiler.take_written(shot, logdir, session)
+        except SourceError as error:
+            # Once is enough: in a container of its own, each trace would stay on the server's disk for good.
+            if error.reason == "refused":
+                self._writes_elsewhere_on = self._client.connection
+            raise
+        finally:
+            await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
     def _sample(self, query: Query, found: Figures, *, time_unix_s: float, traced_s: float, start_s: float) -> Sample:
         figures = {field.name: getattr(found, field.name) for field in fields(found) if field.name in _SAMPLE_FIELDS}
@@ -179,16 +174,9 @@ class TraceSource:
         )
 
 
-async def _take_written(client: Client, request: TraceRequest, logdir: LogDir) -> bytes | None:
-    """A trace from a server that writes it itself: fetched from where it wrote it, and removed there."""
-    logdir.prepare()
-    file_name = trace_file_name(client.address)
-    request = replace(request, repository_root=logdir.root, host_name=file_name.removesuffix(TRACE_SUFFIX))
-    try:
-        await take_trace(client, request)
-        return await await_file(logdir, request.session_id, file_name, client.address)
-    finally:
-        await asyncio.to_thread(logdir.discard, request.session_id, file_name)
+def _paid_s(elapsed_s: float, window_s: float) -> float:
+    """What a call that failed cost the job: the window and what collecting may take, not the wait for a dead server."""
+    return min(elapsed_s, 2 * window_s + _COLLECTING_S)
 
 
 def _figures(xspace: bytes) -> Figures:

@@ -81,7 +81,6 @@ class TensorCore:
         ops: the ops, one by one.
         table: the ops, added up.
         op_time_ps: self time of all counted ops.
-        total_ps: from first to last of steps and ops, no less than `op_time_ps`.
         window_ps: first and last moment of steps, modules and ops; None where there are none.
         duty: when it worked.
         has_infeed: whether any op is an infeed.
@@ -96,11 +95,16 @@ class TensorCore:
     ops: CoreOps
     table: OpTable = field(repr=False)
     op_time_ps: float
-    total_ps: float
     window_ps: tuple[int, int] | None
     duty: Duty
     has_infeed: bool
     dropped: int
+
+    def total_ps(self, markers: Events) -> float:
+        """Time from first to last of ops and step markers, no less than the ops' own; XProf: SetTotalTimePs."""
+        spans = [(self.ops.device_begin_ps, self.ops.device_duration_ps), markers.device_span_ps()]
+        span_ps = extent(*((begin_ps, begin_ps + duration_ps) for begin_ps, duration_ps in spans))
+        return max(self.op_time_ps, float(span_ps[1] - span_ps[0]) if span_ps else 0.0)
 
 
 def read_tensor_core(plane: Plane, module_stats: tuple[str, ...] = ()) -> TensorCore:
@@ -121,9 +125,6 @@ def read_tensor_core(plane: Plane, module_stats: tuple[str, ...] = ()) -> Tensor
     self_ps = self_times_ps(ops.device_begin_ps, ops.device_duration_ps)
     table = index.totals(op_events, ops.device_duration_ps, self_ps)
     op_time_ps = float(self_ps[ops.counted].sum())
-    step_begin_ps, step_duration_ps = steps.device_span_ps()
-    spans = [(ops.device_begin_ps, ops.device_duration_ps), (step_begin_ps, step_duration_ps)]
-    span_ps = extent(*((begin, begin + duration) for begin, duration in spans))
     every = [(events.begin_ps, events.end_ps) for events in (steps, modules, ops.events)]
     return TensorCore(
         number=plane.tensor_core or 0,
@@ -134,7 +135,6 @@ def read_tensor_core(plane: Plane, module_stats: tuple[str, ...] = ()) -> Tensor
         ops=ops,
         table=table,
         op_time_ps=op_time_ps,
-        total_ps=max(op_time_ps, float(span_ps[1] - span_ps[0]) if span_ps else 0.0),
         window_ps=extent(*every),
         duty=_duty(ops.events, ~np.isin(ops.category, OFF_DUTY), modules),
         has_infeed=bool(np.isin(ops.category, INFEED).any()),

@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpumon.xspace.device import TensorCore, sorted_events
+from tpumon.xspace.device import STEP_STATS, TensorCore
 from tpumon.xspace.intervals import parents
 from tpumon.xspace.planes import Events, Plane
-from tpumon.xspace.reader import Ints
-from tpumon.xspace.steps import CoreSteps, core_steps
+from tpumon.xspace.reader import Ints, StatColumn
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 """Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
@@ -161,8 +160,8 @@ def _pair(stats: Mapping[str, int], kind: str, number: str) -> Context | None:
     return ("told", stats[kind], stats[number]) if kind in stats and number in stats else None
 
 
-def step_groups(host: Plane | None, cores: Sequence[TensorCore]) -> list[CoreSteps]:
-    """The steps of every core, numbered so that the same step has the same number.
+def number_markers(host: Plane | None, cores: Sequence[TensorCore]) -> list[tuple[Events, Ints]]:
+    """The markers of every core, numbered so that the same step has the same number; those that do not count are out.
 
     XProf: GroupTpuEventsOSS, CreateEventGroups, MergeHostSteps.
 
@@ -175,12 +174,12 @@ def step_groups(host: Plane | None, cores: Sequence[TensorCore]) -> list[CoreSte
     """
     reached = _reached(host, cores)
     if not reached:
-        return [core_steps(core, core.steps, np.arange(len(core.steps))) for core in cores]
+        return [(core.steps, np.arange(len(core.steps))) for core in cores]
     found = []
     for i, core in enumerate(cores):
         rows = [row for row in range(len(core.steps)) if (i, row) in reached]
         groups = np.array([reached[i, row] for row in rows], dtype=np.int64)
-        found.append(core_steps(core, *_merged(core.steps, np.array(rows, dtype=np.int64), groups)))
+        found.append(_merged(core.steps, np.array(rows, dtype=np.int64), groups))
     return found
 
 
@@ -222,12 +221,22 @@ def _consumed(core: TensorCore) -> Iterator[tuple[Context, int]]:
 
 
 def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
-    """Neighbouring markers of one number as one; XProf: MergeHostSteps."""
-    kept = Events(
-        metadata_id=steps.metadata_id[rows], begin_ps=steps.begin_ps[rows], duration_ps=steps.duration_ps[rows]
-    )
-    kept = sorted_events(kept)
+    """Neighbouring markers of one number as one, on the host's clock and the device's; XProf: MergeHostSteps."""
     first = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]])) if len(groups) else groups
-    begin_ps = kept.begin_ps[first]
-    end_ps = np.maximum.reduceat(kept.end_ps, first) if len(first) else begin_ps
-    return Events(metadata_id=kept.metadata_id[first], begin_ps=begin_ps, duration_ps=end_ps - begin_ps), groups[first]
+    begin_ps, duration_ps = _merged_spans(steps.begin_ps[rows], steps.end_ps[rows], first)
+    own_begin_ps, own_duration_ps = steps.device_span_ps()
+    own_ends_ps = (own_begin_ps + own_duration_ps)[rows]
+    stats = {}
+    for name, values in zip(STEP_STATS, _merged_spans(own_begin_ps[rows], own_ends_ps, first), strict=True):
+        stats[name] = StatColumn(
+            rows=np.arange(len(first)), values=values.view(np.uint64), is_double=np.zeros(len(first), dtype=np.bool_)
+        )
+    merged = Events(metadata_id=steps.metadata_id[rows][first], begin_ps=begin_ps, duration_ps=duration_ps, stats=stats)
+    return merged, groups[first]
+
+
+def _merged_spans(begin_ps: Ints, end_ps: Ints, first: Ints) -> tuple[Ints, Ints]:
+    """Begins and durations of runs of intervals that start at the indices `first`."""
+    begins_ps = begin_ps[first]
+    ends_ps = np.maximum.reduceat(end_ps, first) if len(first) else begins_ps
+    return begins_ps, ends_ps - begins_ps

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown
-from tpumon.xspace.planes import Events, Plane, Value
+from tpumon.xspace.planes import Events, Plane, Value, named
 from tpumon.xspace.reader import Ints, Mask
 
 Number = TypeVar("Number", bound=np.generic)
@@ -29,6 +29,16 @@ OP_STATS = (
     "model_flops",
 )
 """Stats of op events that figures need."""
+
+
+_METADATA_STATS = (
+    "hlo_category",
+    "program_id",
+    "symbol_id",
+    "flops",
+    "model_flops",
+    "memory_access_breakdown",
+)
 
 
 class Category(IntEnum):
@@ -110,18 +120,26 @@ class OpKind:
     custom: bool
 
 
-def op_kind(plane: Plane, number: int) -> OpKind:
-    """Reads the metadata of an op; XProf: SetOpMetadataFromHloEventMetadata, GetOpKeyFromXEvent.
+def op_kinds(plane: Plane, numbers: Iterable[int]) -> list[OpKind]:
+    """Reads the metadata of ops; XProf: SetOpMetadataFromHloEventMetadata, GetOpKeyFromXEvent.
 
     Raises:
         SourceError: `malformed`.
     """
-    metadata = plane.event_metadata(number)
-    stats = plane.named(metadata.stats)
+    names = plane.stat_names()
+    wanted = {number: name for number, name in names.items() if name in _METADATA_STATS}
+    found = []
+    for number in numbers:
+        metadata = plane.event_metadata(number)
+        found.append(_op_kind(metadata.display_name or metadata.name, named(metadata.stats, names, wanted)))
+    return found
+
+
+def _op_kind(name: str, stats: Mapping[str, Value]) -> OpKind:
     category = stats.get("hlo_category")
     symbol = stats.get("symbol_id")
     return OpKind(
-        key=(_whole(stats.get("program_id")), metadata.display_name or metadata.name),
+        key=(_whole(stats.get("program_id")), name),
         category=_CATEGORIES.get(category, Category.OTHER) if isinstance(category, str) else Category.OTHER,
         counted="program_id" in stats and isinstance(symbol, int) and symbol != 0,
         flops=_whole(stats.get("flops")),
@@ -247,7 +265,7 @@ class OpIndex:
 
     def __init__(self, plane: Plane, metadata_id: Ints) -> None:
         self.numbers, self.of_event = _distinct(metadata_id)
-        self.kinds = [op_kind(plane, number) for number in self.numbers.tolist()]
+        self.kinds = op_kinds(plane, self.numbers.tolist())
 
     def spread(self, per_kind: NDArray[Number]) -> NDArray[Number]:
         """One value per kind to one per event."""

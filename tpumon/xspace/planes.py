@@ -24,6 +24,7 @@ TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
 TENSOR_CORE_OPS, SPARSE_CORE_OPS = "XLA Ops", "Sparse Core Ops"
 
 TPU_PREFIX, GPU_PREFIX, HOST_THREADS = "/device:TPU:", "/device:GPU:", "/host:CPU"
+_ENVIRONMENT = "Task Environment"
 _TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")
 _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})")
 _GPU = re.compile(r"/device:GPU:(\d{1,9})")
@@ -109,24 +110,8 @@ class Plane:
 
     def stats(self) -> dict[str, Value]:
         """The plane's own stats."""
-        return self.named(self.outline.stats)
-
-    def named(self, stats: Iterable[XStat]) -> dict[str, Value]:
-        """Stats by name, references followed; those without a name or value are left out."""
-        metadata = self.outline.stat_metadata
-        out: dict[str, Value] = {}
-        for stat in stats:
-            kind = stat.WhichOneof("value")
-            # `in` first: looking up a key that is not there would put it there.
-            if kind is None or stat.metadata_id not in metadata:
-                continue
-            value = getattr(stat, kind)
-            if kind == "ref_value":
-                if value >= 1 << 63 or value not in metadata:
-                    continue
-                value = metadata[value].name
-            out[metadata[stat.metadata_id].name] = value
-        return out
+        names = self.stat_names()
+        return named(self.outline.stats, names, names)
 
     def event_metadata(self, number: int) -> XEventMetadata:
         """What events with this metadata id have in common; empty where the trace does not say.
@@ -169,6 +154,29 @@ class Plane:
         offset_ps, duration_ps = columns.offset_ps, columns.duration_ps
         sane = (duration_ps >= 0) & (duration_ps < _LATEST_PS) & (offset_ps > -_LATEST_PS) & (offset_ps < _LATEST_PS)
         return _sane(columns, start_ns * PS_PER_NS, ids, sane)
+
+
+def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int, str]) -> dict[str, Value]:
+    """Stats by name, references followed; those without a value are left out.
+
+    Args:
+        stats: of a plane, or of an event's metadata.
+        names: all of the plane's, by metadata id.
+        wanted: those of them that are asked for.
+    """
+    out: dict[str, Value] = {}
+    for stat in stats:
+        name = wanted.get(stat.metadata_id)
+        kind = stat.WhichOneof("value") if name is not None else None
+        if name is None or kind is None:
+            continue
+        value = getattr(stat, kind)
+        if kind == "ref_value":
+            if value not in names:
+                continue
+            value = names[value]
+        out[name] = value
+    return out
 
 
 def _sane(columns: EventColumns, start_ps: int, ids: Mapping[int, str], sane: Mask) -> Events:
@@ -230,6 +238,7 @@ class Space:
         tpu_planes: all planes of TPUs, in the trace's order; XProf takes the peaks from the first.
         gpus: planes of GPUs.
         host: the plane of the host's threads.
+        start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
         remarks: the profiler's own errors and warnings, one line each, each once.
         truncated: whether one of them says that events were dropped.
@@ -240,6 +249,7 @@ class Space:
     tpu_planes: tuple[Plane, ...]
     gpus: tuple[Plane, ...]
     host: Plane | None
+    start_unix_s: float | None
     hostnames: tuple[str, ...]
     remarks: tuple[str, ...]
     truncated: bool
@@ -251,6 +261,7 @@ _DROPPED = re.compile(
 )
 
 _MOST_REMARKS = 20
+_LATEST_START_NS = 1 << 62
 
 
 def read_space(xspace: bytes) -> Space:
@@ -278,7 +289,14 @@ def read_space(xspace: bytes) -> Space:
         tpu_planes=tpu_planes,
         gpus=tuple(plane for plane in planes if _GPU.fullmatch(plane.name)),
         host=next((plane for plane in planes if plane.name == HOST_THREADS), None),
+        start_unix_s=_start_unix_s(planes),
         hostnames=tuple(one_line(name) for name in trace.hostnames),
         remarks=tuple(remarks[:_MOST_REMARKS]),
         truncated=any(_DROPPED.search(remark) for remark in remarks),
     )
+
+
+def _start_unix_s(planes: Sequence[Plane]) -> float | None:
+    environment = next((plane for plane in planes if plane.name == _ENVIRONMENT), None)
+    start_ns = environment.stats().get("profile_start_time") if environment else None
+    return start_ns / 1e9 if isinstance(start_ns, int) and 0 < start_ns < _LATEST_START_NS else None

@@ -14,10 +14,11 @@ from tpumon.xspace.counters import mxu_busy_ratio
 from tpumon.xspace.device import CorePlace, Duty, TensorCore, read_sparse_core, read_tensor_core
 from tpumon.xspace.host import HostActivity, gpu_busy_ps, read_host
 from tpumon.xspace.intervals import covered_ps
-from tpumon.xspace.linking import CONSUMER_STATS, step_groups
+from tpumon.xspace.linking import CONSUMER_STATS, number_markers
 from tpumon.xspace.ops import OpTable
 from tpumon.xspace.peaks import Peak, peak_of
 from tpumon.xspace.planes import PS_PER_S, Events, Space, Value, read_space
+from tpumon.xspace.reader import Ints
 from tpumon.xspace.steps import CoreSteps, HostSteps, core_steps, host_steps
 
 Hardware = Literal["TPU", "GPU", "CPU"]
@@ -60,6 +61,7 @@ class Trace:
             do not run it twice are left out.
         host: what the host's threads tell; None where devices tell all.
         gpu_ps: busy time and time of GPUs.
+        start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
         remarks: what a reader should know, one line each.
@@ -80,6 +82,7 @@ class Trace:
     module_steps: Mapping[int, CoreSteps]
     host: HostActivity | None
     gpu_ps: tuple[int, int]
+    start_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
     remarks: tuple[str, ...]
@@ -99,7 +102,8 @@ def read_trace(xspace: bytes) -> Trace:
     cores: list[TensorCore] = []
     if hardware == "TPU":
         cores = [read_tensor_core(plane, CONSUMER_STATS) for plane in space.tensor_cores]
-    steps = _marked_steps(space, cores)
+    markers = number_markers(space.host, cores)
+    steps = _marked_steps(cores, markers)
     module_steps = {} if any(len(core.steps) for core in cores) else _module_steps(cores)
     # Where the devices have steps, the host's many events tell nothing more.
     host = read_host(space.host) if space.host and steps is None and not module_steps else None
@@ -110,8 +114,14 @@ def read_trace(xspace: bytes) -> Trace:
         device_type=device_type,
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
         cores=tuple(
-            CoreTotals(place=core.place, table=core.table, op_time_ps=core.op_time_ps, total_ps=core.total_ps)
-            for core in cores
+            CoreTotals(
+                place=core.place,
+                table=core.table,
+                op_time_ps=core.op_time_ps,
+                # Markers that do not count are none, unless none of the core's counts.
+                total_ps=core.total_ps(marked if len(marked) else core.steps),
+            )
+            for core, (marked, _) in zip(cores, markers, strict=True)
         ),
         window_ps=_window(windows, host),
         duty_ps=_duty([(core.place, core.duty) for core in cores] + [read_sparse_core(p) for p in space.sparse_cores]),
@@ -123,6 +133,7 @@ def read_trace(xspace: bytes) -> Trace:
         module_steps=module_steps,
         host=host,
         gpu_ps=gpu_busy_ps(space.gpus),
+        start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
         remarks=_remarks(space, cores),
@@ -130,8 +141,8 @@ def read_trace(xspace: bytes) -> Trace:
     )
 
 
-def _marked_steps(space: Space, cores: Sequence[TensorCore]) -> HostSteps | None:
-    steps = host_steps(step_groups(space.host, cores))
+def _marked_steps(cores: Sequence[TensorCore], markers: Sequence[tuple[Events, Ints]]) -> HostSteps | None:
+    steps = host_steps([core_steps(core, *marked) for core, marked in zip(cores, markers, strict=True)])
     return steps if len(steps) and len(steps.cores) else None
 
 

@@ -1,0 +1,150 @@
+"""The command as a process: signals, streams, environment."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.run import environment
+from support import free_port, wait_until
+
+SIMULATED = ["--level", "2", "--simulate", "v3-8", "--duration-ms", "50", "--interval", "0"]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs tpumon to its end; more environment by name."""
+
+    def run(*arguments, timeout_s=60, **variables):
+        return subprocess.run(
+            [sys.executable, "-m", "tpumon", *arguments],
+            capture_output=True, text=True, timeout=timeout_s, cwd=tmp_path, env=environment(tmp_path) | variables,
+        )  # fmt: skip
+
+    (tmp_path / "home").mkdir()
+    return run
+
+
+def test_nohup_is_respected(tmp_path):
+    """A SIGHUP that the process was started to ignore stays ignored; SIGTERM ends it."""
+    (tmp_path / "home").mkdir()
+    log = tmp_path / "log"
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            ["nohup", sys.executable, "-m", "tpumon", *SIMULATED],
+            stdout=file, stdin=subprocess.DEVNULL, cwd=tmp_path, env=environment(tmp_path),
+        )  # fmt: skip
+    try:
+        wait_until(lambda: log.read_text().count("Timestamp"), 30, "no sample")
+        process.send_signal(signal.SIGHUP)
+        before = log.read_text().count("Timestamp")
+        wait_until(lambda: log.read_text().count("Timestamp") > before + 2, 30, "it stopped")
+        process.terminate()
+        assert process.wait(10) == 143
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_full_disk_is_told_and_is_a_failure_in_the_end(tmp_path):
+    """Not one sample could be written: one line, and exit status 1."""
+    (tmp_path / "home").mkdir()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpumon", *SIMULATED, "--num-queries", "3"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path, env=environment(tmp_path),
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.count("cannot write samples: No space left on device") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_the_help_that_cannot_be_written_is_one_line(tmp_path):
+    """An error of the system is told in its own words, not as a bug."""
+    (tmp_path / "home").mkdir()
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "tpumon", "--help"],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, cwd=tmp_path, env=environment(tmp_path),
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == "tpumon: No space left on device\n"
+
+
+def test_the_address_that_kubernetes_puts_there_is_no_port(run):
+    """A service called tpumon makes TPUMON_PORT=tcp://...; that is not ours."""
+    assert run("pause", "0", TPUMON_PORT="tcp://10.0.0.1:8466").returncode == 0
+
+
+def test_what_is_typed_beats_the_environment(run):
+    """--simulate wins over addresses that only the environment gives, and excludes typed ones."""
+    options = [*SIMULATED, "--num-queries", "1"]
+    assert run(*options, TPUMON_SERVICE_ADDR="10.0.0.1:1").returncode == 0
+    assert run(*options, "--service-addr", "10.0.0.1:1").returncode == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--interval", "inf"], ["--interval", "nan"], ["--max-duty", "0"], ["--max-duty", "nan"], ["--duration-ms", "0"],
+     ["--duration-ms", "soon"], ["--level", "0", "--logdir", "~nobody-of-this-name/x"], ["pause", "for ever"]],
+)  # fmt: skip
+def test_absurd_values_are_usage_errors(run, arguments):
+    """One line, exit status 2."""
+    done = run(*arguments)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "bug" not in done.stderr
+
+
+def test_a_directory_that_cannot_be_used_is_told_before_anything_else(run):
+    """At level 2, too, a bad --logdir is one line, and no server is asked."""
+    done = run("--level", "2", "--service-addr", "127.0.0.1:1", "--logdir", "/proc/nowhere")
+    assert done.returncode == 1
+    assert "cannot write /proc/nowhere" in done.stderr
+
+
+def test_a_port_says_where_to_look_on_this_host(run, tmp_path):
+    """--port without an address: this host's server at that port."""
+    port = free_port()
+    with subprocess.Popen(
+        [sys.executable, "-m", "tpumon", "simulate", "v3-8", "--port", str(port)],
+        stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment(tmp_path),
+    ) as simulator:  # fmt: skip
+        try:
+            assert "Simulated by tpumon" in simulator.stdout.readline()
+            done = run("--port", str(port), "--num-queries", "1", "--duration-ms", "50")
+            assert done.returncode == 0, done.stderr
+            assert "TPU v3" in done.stdout
+        finally:
+            simulator.send_signal(signal.SIGTERM)
+            assert simulator.wait(10) == 0
+    nobody = run("--port", str(port), "--num-queries", "1")
+    assert nobody.returncode == 3
+    assert f"port {port}" in nobody.stderr
+
+
+def test_ctrl_c_does_not_wait_for_a_thread_that_is_busy(tmp_path):
+    """A trace that takes long to read, or a disk that does not answer, does not hold up the way out."""
+    (tmp_path / "home").mkdir()
+    program = (
+        "import threading, time, sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from tpumon import __main__\n"
+        "ThreadPoolExecutor(1).submit(time.sleep, 60)\n"
+        f"sys.argv = ['tpumon', *{SIMULATED!r}]\n"
+        "__main__.main()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=environment(tmp_path)
+    ) as process:
+        try:
+            assert process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            process.stdout.read()
+            assert process.wait(20) == 130
+        finally:
+            process.kill()

@@ -1,0 +1,360 @@
+"""Figures of traces made by hand, what is absent and why, and traces that nobody should have written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes.run import environment
+from support.traces import CONV, INFEED, LOOP, Op, Plane, Traced, run_step
+from tpumon.errors import SourceError
+from tpumon.wire.xplane_pb2 import XPlane, XSpace
+from tpumon.xspace import Figures, figures, read_trace
+from tpumon.xspace.peaks import peak_of
+from tpumon.xspace.steps import HostSteps, align_hosts
+
+NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio")
+
+
+def of(*traced):
+    return figures([read_trace(one.bytes()) for one in traced])
+
+
+def training(*, cores=2, steps=4, mxu=40.0, **core):
+    traced = Traced()
+    for number in range(cores):
+        plane, at_us = traced.core(number, **core), 100.0
+        for _ in range(steps):
+            at_us = run_step(plane, at_us, [(INFEED, 100), (CONV, 700), (None, 50), (LOOP, 100)]) + 50
+    traced.host(mxu)
+    return traced
+
+
+def test_a_training_job():
+    found = of(training())
+    assert (found.device_type, found.cores, found.simulated) == ("TPU v5", 2, False)
+    assert (found.mxu_utilization_ratio, found.mxu_method) == (0.4, "counter")
+    assert found.window_s == pytest.approx(3950e-6)
+    assert found.step_time_s.avg == pytest.approx(950e-6)
+    assert (found.step_time_s.count, found.step_time_s.stddev, found.step_source) == (4, 0.0, "steps")
+    assert found.step_durations_s == pytest.approx([950e-6] * 4)
+    assert found.infeed_ratio.avg == found.infeed_ratio.max == pytest.approx(100 / 950)
+    assert found.idle_ratio == pytest.approx(1 - 3600 / 3950)
+    assert found.duty_cycle_ratio == pytest.approx(3200 / 3950)
+    parts = {name: round(1e6 * time_s, 6) for name, time_s in found.step_parts_s.items()}
+    assert parts == {
+        "high_flops_compute": 700,
+        "low_flops_compute": 100,
+        "infeed": 100,
+        "outfeed": 0,
+        "collective": 0,
+        "host_transfer": 0,
+        "idle": 50,
+    }
+    assert [core["infeed_ratio"] for core in found.per_core] == pytest.approx([100 / 950] * 2)
+    assert dict(found.absent) == {}
+
+
+def test_every_figure_that_is_absent_says_why():
+    for traced in (training(), training(mxu=None), lazy(), host_only(), gpu()):
+        found = of(traced)
+        missing = {
+            name
+            for name in (*NUMBERS, "hbm_bandwidth_utilization_ratio", "step_time_s", "infeed_ratio", "step_parts_s")
+            if getattr(found, name) is None
+        }
+        assert missing == set(found.absent)
+        assert all(found.absent.values())
+
+
+def lazy():
+    """A device that did nothing while the host did something."""
+    traced = training(steps=0, mxu=0.0)
+    Plane(traced.space.planes[-1]).event("python", "sleep", 0, 10)
+    return traced
+
+
+def test_an_idle_device_has_no_figures_but_the_counter():
+    found = of(lazy())
+    assert (found.mxu_utilization_ratio, found.mxu_method) == (0.0, "counter")
+    assert found.idle_ratio is found.duty_cycle_ratio is found.flops_utilization_ratio is found.step_time_s is None
+
+
+def test_peaks_that_the_trace_does_not_tell_are_from_the_table():
+    found = of(training(peak_tflops=None, peak_gbps=None, device_type="TPU v6 Lite"))
+    told = of(training(peak_tflops=918.0, peak_gbps=1640.0))
+    assert found.flops_utilization_ratio == pytest.approx(told.flops_utilization_ratio)
+    assert found.hbm_bandwidth_utilization_ratio == pytest.approx(told.hbm_bandwidth_utilization_ratio)
+    assert any("table" in warning for warning in found.warnings)
+    unknown = of(training(peak_tflops=None, peak_gbps=None, device_type="TPU v99"))
+    assert unknown.flops_utilization_ratio is None
+    assert unknown.absent["flops_utilization_ratio"] == "no peak known for this chip"
+
+
+@pytest.mark.parametrize(
+    ("name", "tflops"),
+    [
+        ("TPU v2", 23),
+        ("TPU v3", 61.5),
+        ("TPU v4", 275),
+        ("TPU v5", 459),
+        ("TPU v5p", 459),
+        ("TPU v5 Lite", 197),
+        ("TPU v5e", 197),
+        ("TPU v6 Lite", 918),
+        ("TPU v6e", 918),
+        ("TPU7x", 1153.5),
+        ("TPU v7x", 1153.5),
+        ("TPU 8i", None),
+        ("NVIDIA V100", None),
+        (None, None),
+    ],
+)
+def test_the_table_knows_the_chips_by_all_their_names(name, tflops):
+    found = peak_of({}, name).flops_per_s
+    assert found is None if tflops is None else found == pytest.approx(1e12 * tflops)
+
+
+def test_dropped_events_are_told_from_idle_time():
+    traced = training()
+    traced.space.warnings.append("XLA trace buffer is full, events were dropped")
+    warnings = of(traced).warnings
+    assert warnings[0] == "XLA trace buffer is full, events were dropped"
+    assert "dropped" in warnings[-1]
+
+
+def test_a_core_that_falls_silent_is_pointed_out():
+    traced = training(cores=2)
+    for line in traced.space.planes[1].lines:
+        del line.events[2:]
+    assert any(warning.startswith("core 1 has no event in the last") for warning in of(traced).warnings)
+
+
+def test_hosts_without_a_device_take_no_part_where_others_have_one():
+    assert of(training(), host_only()) == of(training())
+
+
+def test_cores_of_several_hosts_are_numbered_within_the_slice():
+    second = Traced()
+    for number in range(2):
+        run_step(second.core(number, chip=2 + number), 100, [(CONV, 700)])
+    assert [core["chip"] for core in of(training(), second).per_core] == [0, 1, 2, 3]
+
+
+def test_hosts_by_different_methods_are_combined_by_one_that_all_have():
+    found = of(training(mxu=40.0), training(mxu=None))
+    assert found.mxu_method == "flops"
+    assert found.mxu_utilization_ratio == pytest.approx(of(training(mxu=None)).mxu_utilization_ratio)
+
+
+def host_only(*, name="train", steps=6, inner="", **stats):
+    traced = Traced()
+    host = traced.named("/host:CPU")
+    for step in range(steps):
+        begin_us = 100 + 1000 * step + step % 2
+        host.event("python", name, begin_us, 300, **({"step_num": step} if stats == {"annotated": True} else stats))
+        host.event(
+            "python", inner or name, begin_us + 10, 200, **({} if inner else stats if "step_num" not in stats else {})
+        )
+    return traced
+
+
+@pytest.mark.parametrize(
+    ("name", "stats"),
+    [
+        ("train", {"annotated": True}),
+        ("step", {"tf_function_call": "notTraced-nonXla"}),
+        ("PjitFunction(train_step)", {}),
+    ],
+)
+def test_steps_of_a_job_without_a_device(name, stats):
+    found = of(host_only(name=name, inner="PjitFunction(train_step)" if not stats else "matmul", **stats))
+    assert (found.device_type, found.step_source, found.step_time_s.count) == ("CPU", "host", 5)
+    assert found.step_time_s.avg == pytest.approx(1e-3, rel=1e-3)
+    assert set(found.absent.values()) == {"no device in the trace", "no steps of a TPU"}
+
+
+def test_annotations_come_before_functions_and_the_one_that_takes_longest_counts():
+    traced = host_only(name="train", inner="PjitFunction(f)", annotated=True)
+    host = Plane(traced.space.planes[0])
+    host.event("python", "PjitFunction(g)", 7000, 9000)
+    for i in range(50):
+        event = host.event("logger", "log", 100 * i, 5)
+        event.stats.add(metadata_id=1, int64_value=i)
+    assert host.plane.stat_metadata[1].name == "step_num"
+    assert of(traced).step_time_s.count == 5
+
+
+def test_input_wait_of_a_tensorflow_job():
+    traced = Traced()
+    host = traced.named("/host:CPU")
+    for step in range(5):
+        host.event("python", "train", 1000 * step, 900, step_num=step)
+        host.event("python", "IteratorGetNextOp::DoCompute", 1000 * step + 100, 300)
+        host.event("tf_data", "Iterator::Root", 1000 * step, 900)
+    found = of(traced)
+    assert found.step_parts_s == {"input_wait": pytest.approx(300e-6)}
+    assert found.infeed_ratio is None
+
+
+def gpu():
+    traced = Traced()
+    plane = traced.named("/device:GPU:0")
+    plane.put(plane.plane.stats, {"device_type_string": "NVIDIA H200"})
+    for step in range(4):
+        plane.event("Stream #1", "gemm", 1000 * step, 400)
+        plane.event("Stream #2", "copy", 1000 * step + 300, 200)
+    host = traced.named("/host:CPU")
+    for step in range(4):
+        host.event("python", "train", 1000 * step, 100, step_num=step)
+    return traced
+
+
+def test_a_gpu_has_step_time_and_idle_and_is_called_one():
+    found = of(gpu())
+    assert (found.device_type, found.cores) == ("NVIDIA H200", 1)
+    assert found.idle_ratio == pytest.approx(1 - 2000 / 3500)
+    assert found.step_time_s.avg == pytest.approx(1e-3)
+    assert found.absent["mxu_utilization_ratio"] == "a GPU, not a TPU"
+    assert any(warning.startswith("a GPU") for warning in found.warnings)
+
+
+def refused(content):
+    with pytest.raises(SourceError) as error:
+        read_trace(content)
+    assert "\n" not in str(error.value)
+    return error.value.reason
+
+
+def test_no_trace_and_an_empty_one_are_refused():
+    assert refused(b"no trace at all") == "malformed"
+    assert refused(b"") == "empty-trace"
+    assert refused(XSpace(hostnames=["a"]).SerializeToString()) == "empty-trace"
+    assert refused(training(cores=0).bytes()) == "empty-trace"
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_damaged_trace_has_figures_or_is_refused(data):
+    content = bytearray(training(cores=1, steps=2).bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del content[data.draw(st.integers(0, len(content))) :]
+    try:
+        found = figures([read_trace(bytes(content))])
+    except SourceError:
+        return
+    check_sane(found)
+
+
+def check_sane(found):
+    """Ratios are ratios, times are not negative, and all of it can be written as JSON."""
+    assert isinstance(found, Figures)
+    for name in (*NUMBERS, "hbm_bandwidth_utilization_ratio"):
+        value = getattr(found, name)
+        assert value is None or 0 <= value <= 1, name
+    if found.step_time_s is not None:
+        assert 0 <= found.step_time_s.min <= found.step_time_s.avg * (1 + 1e-9)
+        assert found.step_time_s.avg <= found.step_time_s.max * (1 + 1e-9)
+    json.dumps([dict(core) for core in found.per_core], allow_nan=False)
+
+
+INT64 = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.sampled_from([0, 1, -1, 1 << 62, -(1 << 63)]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(INT64, INT64, INT64), min_size=1, max_size=12), INT64)
+def test_absurd_times_are_left_out(times, timestamp_ns):
+    traced = training(cores=1, steps=2)
+    plane = traced.space.planes[0]
+    for line in plane.lines:
+        for number, offset_ps, duration_ps in times:
+            line.events.add(metadata_id=number, offset_ps=offset_ps, duration_ps=duration_ps)
+    plane.lines[-1].timestamp_ns = timestamp_ns
+    check_sane(of(traced))
+
+
+def test_times_that_count_from_1970():
+    traced = training()
+    for plane in traced.space.planes:
+        for line in plane.lines:
+            line.timestamp_ns = 1_700_000_000_000_000_000
+    expected = of(training())
+    assert of(traced) == expected
+
+
+def test_thousands_of_planes_and_unknown_stats_are_ignored():
+    traced = training()
+    expected = of(traced)
+    for i in range(3000):
+        plane = traced.named(f"/device:CUSTOM:{i}")
+        plane.event("counters", "power", i, 1, watts=3)
+    core = traced.space.planes[0]
+    core.stats.add(metadata_id=999, int64_value=3)
+    core.stats.add(metadata_id=1)
+    core.event_metadata[5].stats.add(metadata_id=998, ref_value=(1 << 64) - 1)
+    core.lines.add(name="Overlay").events.add(metadata_id=77)
+    found = of(traced)
+    assert found.step_time_s == expected.step_time_s
+    assert found.idle_ratio == expected.idle_ratio
+
+
+def test_core_details_and_breakdowns_that_do_not_parse_are_ignored():
+    traced = Traced()
+    plane = traced.named("/device:TPU:0")
+    plane.put(plane.plane.stats, {"core_details": b"\xff\xff", "device_type_string": "TPU v4"})
+    plane.event("XLA Ops", Op("a", "loop fusion"), 0, 10)
+    number = plane.event_id(Op("a", "loop fusion"))
+    plane.put(plane.plane.event_metadata[number].stats, {"memory_access_breakdown": b"\xff"})
+    found = of(traced)
+    assert found.hbm_bandwidth_utilization_ratio == 0
+    assert found.per_core[0]["chip"] == 0
+
+
+def test_broken_metadata_is_refused():
+    broken = XPlane(name="/device:TPU:0")
+    broken.lines.add(name="XLA Ops").events.add(metadata_id=1, duration_ps=5)
+    # event_metadata {key: 1, value: two bytes that are no message}
+    entry = b"\x08\x01\x12\x02\xff\xff"
+    raw = broken.SerializeToString() + b"\x22" + bytes([len(entry)]) + entry
+    assert refused(b"\x0a" + bytes([len(raw)]) + raw) == "malformed"
+
+
+def host(begins, length=10):
+    steps = np.array(begins, dtype=np.int64)
+    return HostSteps(
+        begin_ps=steps,
+        duration_ps=np.full(len(steps), length),
+        own_ps=np.full((1, len(steps)), length),
+        by_category_ps=np.zeros((1, len(steps), 12)),
+        all_reduce_ps=np.zeros(len(steps)),
+        cores=(0,),
+    )
+
+
+@given(st.integers(0, 5), st.integers(0, 5), st.integers(1, 8))
+def test_hosts_are_put_where_their_steps_overlap(skip_first, skip_second, common):
+    """Two hosts see the same steps, one from its third on, say, the other until later."""
+    steps = [100 * i for i in range(20)]
+    first = steps[skip_first : skip_first + common + 5]
+    second = steps[skip_second : skip_second + common]
+    aligned = align_hosts([host(first), host([begin + 3 for begin in second])])
+    both = sorted(set(first) & set(second))
+    assert aligned[0].begin_ps.tolist() == (both or aligned[0].begin_ps.tolist())
+    assert len(aligned[0]) == len(aligned[1])
+
+
+def test_a_host_without_steps_leaves_none_in_common():
+    assert [len(steps) for steps in align_hosts([host([1, 20]), host([])])] == [0, 0]
+
+
+def test_numpy_is_not_imported_before_a_trace_is_read(tmp_path):
+    code = "import sys, tpumon.xspace, tpumon.xspace.outline; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment(tmp_path), check=False).returncode == 0

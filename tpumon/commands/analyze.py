@@ -1,0 +1,213 @@
+"""`tpumon analyze`: the figures of traces that are on disk already."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpumon.commands.console import say
+from tpumon.errors import SourceError, UsageError
+from tpumon.model import Failure, Sample
+from tpumon.view.text import render_block
+from tpumon.xspace import figures, read_trace
+
+if TYPE_CHECKING:
+    from tpumon.xspace import Figures, Trace
+
+_SUFFIX = ".xplane.pb"
+_SESSIONS = Path("plugins") / "profile"
+_LARGEST_BYTES = 1 << 31  # as much as protobuf reads
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnalyzeSettings:
+    """Attributes:
+    paths: files, session directories or log directories; of a log directory the newest session is taken.
+    output: blocks as levels 1 and 2 print them, or one JSON object.
+    """
+
+    paths: Sequence[str]
+    output: Literal["text", "json"] = "text"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Host:
+    """One file.
+
+    Attributes:
+        name: the host's, from the trace or else from the file's name.
+        trace: None where the file cannot be read.
+        warnings: what a reader of the figures should know.
+        sample: its figures, or why there are none.
+    """
+
+    name: str
+    trace: Trace | None
+    sample: Sample
+    warnings: tuple[str, ...] = ()
+
+
+def run(settings: AnalyzeSettings) -> int:
+    """Prints the figures of every host, and of several hosts combined.
+
+    Returns:
+        0; 1 where any file could not be read, the others' figures are printed.
+
+    Raises:
+        UsageError: a path leads to no trace.
+    """
+    hosts = [_read(file) for file in _files(settings.paths)]
+    traces = [host.trace for host in hosts if host.trace is not None]
+    combined = figures(traces) if len(traces) > 1 else None
+    if settings.output == "json":
+        _print_json(hosts, combined)
+    else:
+        _print_text(hosts, combined)
+    for name, warnings in _warnings(hosts, combined):
+        for warning in warnings:
+            say(f"{name}: {warning}")
+    return 0 if len(traces) == len(hosts) else 1
+
+
+def _files(paths: Iterable[str]) -> list[Path]:
+    """The traces that the paths lead to, each once."""
+    found: dict[Path, None] = {}
+    for text in paths:
+        path = Path(text).expanduser()
+        if path.is_dir():
+            here = _in_directory(path)
+        elif path.exists():
+            here = [path]
+        else:
+            raise UsageError(f"{text}: no such file or directory")
+        if not here:
+            raise UsageError(f"{text}: no *{_SUFFIX} there, nor a session with one in {_SESSIONS}")
+        found.update(dict.fromkeys(here))
+    return list(found)
+
+
+def _in_directory(path: Path) -> list[Path]:
+    """The traces of a session, or of the newest session of a log directory."""
+    if own := _traces(path):
+        return own
+    for root in (path / _SESSIONS, path):
+        sessions = sorted((p for p in _entries(root) if p.is_dir()), key=lambda p: (_modified(p), p.name), reverse=True)
+        for session in sessions:
+            if traces := _traces(session):
+                return traces
+    return []
+
+
+def _traces(path: Path) -> list[Path]:
+    return sorted(p for p in _entries(path) if p.name.endswith(_SUFFIX) and p.is_file())
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _read(file: Path) -> _Host:
+    name = file.name.removesuffix(_SUFFIX)
+    try:
+        trace = read_trace(_content(file))
+    except (OSError, SourceError) as error:
+        reason = error.reason if isinstance(error, SourceError) else "unavailable"
+        message = str(error) if isinstance(error, SourceError) else error.strerror or str(error)
+        say(f"{file}: {message}")
+        failed = Sample(
+            worker=name,
+            address=str(file),
+            time_unix_s=0.0,
+            window_s=0.0,
+            took_s=0.0,
+            errors=(Failure(source="file", reason=reason, message=message),),
+        )
+        return _Host(name=name, trace=None, sample=failed)
+    host = figures([trace])
+    name = host.hostnames[0] if host.hostnames else name
+    time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else _modified(file)
+    sample = _sample(name, str(file), time_unix_s, host)
+    return _Host(name=name, trace=trace, sample=sample, warnings=host.warnings)
+
+
+def _content(file: Path) -> bytes:
+    size_bytes = file.stat().st_size
+    if size_bytes > _LARGEST_BYTES:
+        raise SourceError("too-large", f"{size_bytes} bytes; no more than {_LARGEST_BYTES} can be read")
+    return file.read_bytes()
+
+
+def _sample(name: str, address: str, time_unix_s: float, found: Figures) -> Sample:
+    return Sample(
+        worker=name,
+        address=address,
+        time_unix_s=time_unix_s,
+        window_s=found.window_s,
+        took_s=0.0,
+        source="file",
+        simulated=found.simulated,
+        device_type=found.device_type,
+        cores=found.cores,
+        mxu_utilization_ratio=found.mxu_utilization_ratio,
+        mxu_method=found.mxu_method,
+        idle_ratio=found.idle_ratio,
+        duty_cycle_ratio=found.duty_cycle_ratio,
+        flops_utilization_ratio=found.flops_utilization_ratio,
+        hbm_bandwidth_utilization_ratio=found.hbm_bandwidth_utilization_ratio,
+        step_time_s=found.step_time_s,
+        step_source=found.step_source,
+        infeed_ratio=found.infeed_ratio,
+        step_parts_s=found.step_parts_s,
+        per_core=found.per_core,
+        absent=found.absent,
+    )
+
+
+def _combined_sample(hosts: Sequence[_Host], combined: Figures) -> Sample:
+    read = [host for host in hosts if host.trace is not None]
+    return _sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
+
+
+def _warnings(hosts: Sequence[_Host], combined: Figures | None) -> Iterable[tuple[str, Sequence[str]]]:
+    seen: set[str] = set()
+    for host in hosts:
+        seen.update(host.warnings)
+        yield host.name, host.warnings
+    if combined is not None:
+        yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
+
+
+def _print_text(hosts: Sequence[_Host], combined: Figures | None) -> None:
+    blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
+    if combined is not None:
+        sample = _combined_sample(hosts, combined)
+        blocks.append((sample.worker, sample))
+    for name, sample in blocks:
+        title = f"Worker: {name}\n" if len(hosts) > 1 else ""
+        print(f"{title}{render_block(sample, level=2)}\n")
+    sys.stdout.flush()
+
+
+def _print_json(hosts: Sequence[_Host], combined: Figures | None) -> None:
+    """One object: "hosts", each a Sample; "combined", the same fields of all hosts that could be read, or null."""
+    together: Mapping[str, Any] | None = None
+    if combined is not None:
+        together = _combined_sample(hosts, combined).to_json()
+    elif len(readable := [host for host in hosts if host.trace is not None]) == 1:
+        together = readable[0].sample.to_json()
+    print(json.dumps({"hosts": [host.sample.to_json() for host in hosts], "combined": together}, allow_nan=False))
+    sys.stdout.flush()
