@@ -63,6 +63,13 @@ class OutputFormat(StrEnum):
     jsonl = "jsonl"
 
 
+class AnalysisFormat(StrEnum):
+    """What `tpumon analyze` writes to stdout."""
+
+    text = "text"
+    json = "json"
+
+
 def _show_version(value: bool) -> None:
     if value:
         typer.echo(f"tpumon {__version__}")
@@ -283,6 +290,20 @@ def simulate_command(
         topology=topology, scenario=scenario, monitor=monitor, seed=seed, port=port, server=server
     )
     return partial(simulate.run, settings)
+
+
+@app.command("analyze")
+def analyze_command(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE|DIR...", help="*.xplane.pb files, sessions, or log directories: their newest."),
+    ],
+    output: Annotated[AnalysisFormat, typer.Option("--output", help="What stdout gets.")] = AnalysisFormat.text,
+) -> Command:
+    """Show the figures of profiles taken before: of each host, and of all together."""
+    from tpumon.commands import analyze
+
+    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=output.value))
 
 
 @app.command("pause")

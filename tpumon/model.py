@@ -136,6 +136,11 @@ class Sample:
         return {"schema": SCHEMA_VERSION} | {name: _plain(getattr(self, name)) for name in _JSON_FIELDS}
 
 
+def taken_over(figures: Any) -> dict[str, Any]:
+    """What a Sample takes over from `tpumon.xspace.Figures`: the fields of the same name."""
+    return {field.name: getattr(figures, field.name) for field in fields(figures) if field.name in Sample.__slots__}
+
+
 _JSON_FIELDS = tuple(field.name for field in fields(Sample) if field.name != "server_text")
 
 

@@ -81,7 +81,7 @@ def watch(version: str, python: Path, scratch: Path, *options: str) -> Outcome:
             env={"TMPDIR": str(temporary)},
         ) as command:
             time.sleep(WATCHED_S)
-            result = command.signal(signal.SIGINT).end()
+            result = command.signal(signal.SIGTERM).end()
         end_s = time.time()
         time.sleep(AFTERWARDS_S + 0.2)
         ends = job.step_ends()

@@ -30,7 +30,7 @@ from fakes.run import Tpumon
 from support.jobs import Job, start_jax, start_tf
 
 TARGET = 0.98
-SAMPLES = 24
+SAMPLES = 20
 SKIPPED = 2  # the first come early, on credit
 SPAN_S = 1.0
 STEPS = ("--step-ms", "0", "--width", "8192")  # 2 to 4 ms of computing
@@ -67,7 +67,7 @@ def watch(framework: str) -> tuple[list[dict[str, Any]], list[list[float]]]:
             )
         command.wait_for(lambda: command.out.count("\n") >= SKIPPED + SAMPLES, timeout_s=60 * SAMPLES)
         time.sleep(SPAN_S + 0.2)  # and for the jobs to report it
-        result = command.signal(signal.SIGINT).end()
+        result = command.signal(signal.SIGTERM).end()
         return [json.loads(line) for line in result.out.splitlines()], [job.step_ends() for job in jobs]
 
 

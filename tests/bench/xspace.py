@@ -43,7 +43,8 @@ def write_trace(path: Path, events: int, *, cores: int = 8) -> None:
     """A trace as of a training loop on one host, of device events only, as samples are.
 
     Lines in the shares of the real v6e trace's first core: of 20 events 14 are ops, 5 asynchronous ops, 1 a TraceMe;
-    ops carry the device's clock as libtpu writes it, and two stats more, which makes 52 MB of a million events.
+    ops say which part of the model they are of, as they do there, and events carry the device's clock as libtpu writes
+    it and two stats more, which makes 52 MB of a million events.
     """
     sys.path.insert(0, str(REPOSITORY / "tests"))
     from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, OUTFEED, US, Op, Traced
@@ -55,6 +56,12 @@ def write_trace(path: Path, events: int, *, cores: int = 8) -> None:
     for number in range(cores):
         plane = traced.core(number)
         lines = {name: plane.line(name) for name in ("Steps", "XLA Modules", "XLA Ops", "Async XLA Ops", "XLA TraceMe")}
+        for i, kind in enumerate(kinds):
+            name = (
+                f"jit(train_step)/jit(main)/transformer/layer_{i % 24}/{'attention' if i % 3 else 'mlp'}/dot_general:"
+            )
+            metadata = plane.plane.event_metadata[plane.event_id(kind)]
+            plane.put(metadata.stats, {"tf_op": name, "source": f"/app/model.py:{100 + i}"})
         names = ["XLA Ops"] * 14 + ["Async XLA Ops"] * 5 + ["XLA TraceMe"]
         at_us = begin_us = 100.0
         for i in range(per_core):

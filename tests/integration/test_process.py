@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -148,3 +149,22 @@ def test_ctrl_c_does_not_wait_for_a_thread_that_is_busy(tmp_path):
             assert process.wait(20) == 130
         finally:
             process.kill()
+
+
+def test_a_profile_taken_is_a_profile_analyzed(run, tmp_path):
+    """`analyze` reads what level 0 saved: each worker, and all together; an unreadable file fails and hides nothing."""
+    logdir = tmp_path / "log"
+    assert run("--level", "0", "--simulate", "v5e-16", "--logdir", str(logdir), "--duration-ms", "300").returncode == 0
+    done = run("analyze", str(logdir))
+    assert done.returncode == 0
+    assert done.stdout.count("TPU type: TPU v5 Lite") == 5
+    assert "Worker: all 4 hosts" in done.stdout
+    assert done.stdout.count("Simulated by tpumon") == 5
+
+    (logdir / "broken.xplane.pb").write_bytes(b"no trace")
+    session = next((logdir / "plugins" / "profile").iterdir())
+    mixed = run("analyze", str(session), str(logdir / "broken.xplane.pb"), "--output", "json")
+    assert mixed.returncode == 1
+    assert [host["source"] for host in json.loads(mixed.stdout)["hosts"]] == ["file"] * 4 + [None]
+    assert mixed.stderr.count("\n") == 1
+    assert run("analyze", str(tmp_path / "nowhere")).returncode == 2

@@ -12,6 +12,7 @@ from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace import reader
 from tpumon.xspace.reader import read_events, stat_bits
+from tpumon.xspace.wire import pack
 
 INT64 = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 300), st.sampled_from([0, 127, 128, (1 << 56) - 1, 1 << 56])
@@ -72,10 +73,10 @@ def check(raw):
         events = [XEvent.FromString(one) for one in raw]
     except DecodeError:
         with pytest.raises(SourceError) as refused:
-            read_events(raw, WANTED)
+            read_events(pack(raw), WANTED)
         assert refused.value.reason == "malformed"
         return
-    found = read_events(raw, WANTED)
+    found = read_events(pack(raw), WANTED)
     assert found.metadata_id.tolist() == [event.metadata_id for event in events]
     assert found.offset_ps.tolist() == [event.offset_ps for event in events]
     assert found.duration_ps.tolist() == [event.duration_ps for event in events]
@@ -133,6 +134,6 @@ def test_a_column_says_what_the_events_without_the_stat_have():
         XEvent().SerializeToString(),
         XEvent(stats=[XStat(metadata_id=1, int64_value=-3)]).SerializeToString(),
     ]
-    column = read_events(raw, (1,)).stats[1]
+    column = read_events(pack(raw), (1,)).stats[1]
     np.testing.assert_array_equal(column.numbers(3, 1.0), [0.5, 1.0, -3.0])
     assert column.integers(3, 7)[1:].tolist() == [7, -3]

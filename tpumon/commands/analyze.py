@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.commands.console import say
 from tpumon.errors import SourceError, UsageError
-from tpumon.model import Failure, Sample
+from tpumon.model import Failure, Sample, taken_over
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
 
@@ -132,7 +132,7 @@ def _read(file: Path) -> _Host:
             worker=name,
             address=str(file),
             time_unix_s=0.0,
-            window_s=0.0,
+            window_s=None,
             took_s=0.0,
             errors=(Failure(source="file", reason=reason, message=message),),
         )
@@ -152,29 +152,7 @@ def _content(file: Path) -> bytes:
 
 
 def _sample(name: str, address: str, time_unix_s: float, found: Figures) -> Sample:
-    return Sample(
-        worker=name,
-        address=address,
-        time_unix_s=time_unix_s,
-        window_s=found.window_s,
-        took_s=0.0,
-        source="file",
-        simulated=found.simulated,
-        device_type=found.device_type,
-        cores=found.cores,
-        mxu_utilization_ratio=found.mxu_utilization_ratio,
-        mxu_method=found.mxu_method,
-        idle_ratio=found.idle_ratio,
-        duty_cycle_ratio=found.duty_cycle_ratio,
-        flops_utilization_ratio=found.flops_utilization_ratio,
-        hbm_bandwidth_utilization_ratio=found.hbm_bandwidth_utilization_ratio,
-        step_time_s=found.step_time_s,
-        step_source=found.step_source,
-        infeed_ratio=found.infeed_ratio,
-        step_parts_s=found.step_parts_s,
-        per_core=found.per_core,
-        absent=found.absent,
-    )
+    return Sample(worker=name, address=address, time_unix_s=time_unix_s, took_s=0.0, source="file", **taken_over(found))
 
 
 def _combined_sample(hosts: Sequence[_Host], combined: Figures) -> Sample:

@@ -8,12 +8,11 @@ import secrets
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError, TpumonError
 from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
-from tpumon.model import LONGEST_WINDOW_S, Query, Sample, Target
+from tpumon.model import LONGEST_WINDOW_S, Query, Sample, Target, taken_over
 from tpumon.sources.base import SourceOptions
 from tpumon.sources.profile import HostEvents, Profiler, Shot
 from tpumon.text import one_line
@@ -30,8 +29,6 @@ _STEPS_WANTED = 3
 _LEVEL_1_FIELDS = frozenset(
     {"device_type", "window_s", "simulated", "mxu_utilization_ratio", "mxu_method"},
 )
-
-_SAMPLE_FIELDS = frozenset(field.name for field in fields(Sample))
 
 _NOT_TRACED = frozenset({"busy", "unimplemented", "not-a-profiler"})
 _COLLECTING_S = 5.0
@@ -158,7 +155,7 @@ class TraceSource:
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
     def _sample(self, query: Query, found: Figures, *, time_unix_s: float, traced_s: float, start_s: float) -> Sample:
-        figures = {field.name: getattr(found, field.name) for field in fields(found) if field.name in _SAMPLE_FIELDS}
+        figures = taken_over(found)
         if query.level == 1:
             figures = {name: value for name, value in figures.items() if name in _LEVEL_1_FIELDS}
             why = found.absent.get("mxu_utilization_ratio")

@@ -35,7 +35,7 @@ def mxu_busy_ratio(planes: Sequence[Plane]) -> float | None:
     for plane in planes:
         if _VALUE not in plane.stat_names().values():
             continue
-        for line in plane.outline.lines:
+        for line in plane.lines():
             events = plane.read([line], (_VALUE, _NUMBER))
             if _VALUE not in events.stats:
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tpumon.wire.xplane_pb2 import CoreDetails
 from tpumon.xspace.intervals import own_intervals, self_times_ps, timeline_order, union
-from tpumon.xspace.ops import INFEED, OFF_DUTY, OP_STATS, CoreOps, OpIndex, OpTable
+from tpumon.xspace.ops import INFEED, OFF_DUTY, OP_STATS, Category, CoreOps, OpIndex, OpTable
 from tpumon.xspace.planes import (
     SPARSE_CORE_MODULES,
     SPARSE_CORE_OPS,
@@ -136,10 +136,15 @@ def read_tensor_core(plane: Plane, module_stats: tuple[str, ...] = ()) -> Tensor
         table=table,
         op_time_ps=op_time_ps,
         window_ps=extent(*every),
-        duty=_duty(ops.events, ~np.isin(ops.category, OFF_DUTY), modules),
-        has_infeed=bool(np.isin(ops.category, INFEED).any()),
+        duty=_duty(ops.events, ~_among(OFF_DUTY)[ops.category], modules),
+        has_infeed=bool(_among(INFEED)[ops.category].any()),
         dropped=steps.dropped + modules.dropped + op_events.dropped,
     )
+
+
+def _among(categories: Collection[Category]) -> Mask:
+    """For each category whether it is one of these."""
+    return np.array([category in categories for category in Category], dtype=np.bool_)
 
 
 def read_sparse_core(plane: Plane) -> tuple[CorePlace, Duty]:

@@ -64,7 +64,7 @@ def read_host(plane: Plane) -> HostActivity:
         SourceError: `malformed`.
     """
     names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
-    threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL)) for line in plane.outline.lines if len(line.events)]
+    threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL)) for line in plane.lines()]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     found: tuple[str, _Candidate] | None = None
     for rule, candidates in (
@@ -130,7 +130,7 @@ def gpu_busy_ps(planes: Sequence[Plane]) -> tuple[int, int]:
     """
     busy_ps = total_ps = 0
     for plane in planes:
-        events = plane.read([line for line in plane.outline.lines if len(line.events)])
+        events = plane.read(plane.lines())
         if span := extent((events.begin_ps, events.end_ps)):
             busy_ps += covered_ps(events.begin_ps, events.end_ps)
             total_ps += span[1] - span[0]

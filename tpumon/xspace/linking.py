@@ -196,9 +196,8 @@ def _reached(host: Plane | None, cores: Sequence[TensorCore]) -> dict[tuple[int,
     if not devices:
         return {}
     graph = _Graph()
-    for line in host.outline.lines:
-        if len(line.events):
-            graph.add_line(host.read([line], _HOST_STATS), names)
+    for line in host.lines():
+        graph.add_line(host.read([line], _HOST_STATS), names)
     return graph.groups(devices)
 
 

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from tpumon.errors import SourceError
 from tpumon.text import one_line
-from tpumon.wire.xplane_pb2 import LineOutline, PlaneOutline, TraceOutline, XEventMetadata, XStat
+from tpumon.wire.xplane_pb2 import PlaneOutline, TraceOutline, XEventMetadata, XStat
 from tpumon.xspace.reader import EventColumns, Ints, Mask, StatColumn, read_events
+from tpumon.xspace.wire import NOT_A_TRACE, Line, fields, read_line
 
 Value = int | float | str | bytes
 
@@ -82,11 +83,13 @@ class Plane:
     """One plane of a trace, its events not read yet.
 
     Attributes:
-        outline: what the wire says.
+        outline: what the wire says, but for the lines.
+        all_lines: the lines, in the trace's order.
         base_ns: what all timestamps of the trace count from.
     """
 
     outline: PlaneOutline
+    all_lines: tuple[Line, ...]
     base_ns: int
 
     @property
@@ -129,11 +132,11 @@ class Plane:
         """Name of the events with this metadata id."""
         return self.event_metadata(number).name
 
-    def lines(self, name: str) -> list[LineOutline]:
-        """The lines of this name that have events."""
-        return [line for line in self.outline.lines if line.name == name and len(line.events)]
+    def lines(self, name: str | None = None) -> list[Line]:
+        """The lines that have events; those of a name, if one is given."""
+        return [line for line in self.all_lines if line.has_events and name in {None, line.name}]
 
-    def read(self, lines: Sequence[LineOutline], wanted: Sequence[str] = ()) -> Events:
+    def read(self, lines: Sequence[Line], wanted: Sequence[str] = ()) -> Events:
         """The events of some lines, one after the other.
 
         Args:
@@ -146,8 +149,8 @@ class Plane:
         ids = {number: name for number, name in self.stat_names().items() if name in wanted}
         return _join([self._read_line(line, ids) for line in lines])
 
-    def _read_line(self, line: LineOutline, ids: Mapping[int, str]) -> Events:
-        columns = read_events(line.events, tuple(ids))
+    def _read_line(self, line: Line, ids: Mapping[int, str]) -> Events:
+        columns = read_events(line.events(), tuple(ids))
         start_ns = line.timestamp_ns - self.base_ns
         if not -_LATEST_NS < start_ns < _LATEST_NS:
             return _sane(columns, 0, ids, np.zeros(len(columns), dtype=np.bool_))
@@ -261,6 +264,7 @@ _DROPPED = re.compile(
 )
 
 _MOST_REMARKS = 20
+_PLANES, _LINES = 1, 3  # field numbers of XSpace and XPlane
 _LATEST_START_NS = 1 << 62
 
 
@@ -270,17 +274,20 @@ def read_space(xspace: bytes) -> Space:
     Raises:
         SourceError: `malformed`, the bytes are not an XSpace; `empty-trace`, no line has an event.
     """
-    trace = TraceOutline()
-    try:
-        trace.ParseFromString(xspace)
-    except DecodeError as error:
-        raise SourceError("malformed", f"not a trace: {len(xspace)} bytes that do not parse as an XSpace") from error
-    stamps = [line.timestamp_ns for plane in trace.planes for line in plane.lines if len(line.events)]
+    trace, parts = TraceOutline(), []
+    head, raw_planes = _apart(memoryview(xspace), _PLANES)
+    _parse(trace, head)
+    for raw in raw_planes:
+        outline = PlaneOutline()
+        head, raw_lines = _apart(raw, _LINES)
+        _parse(outline, head)
+        parts.append((outline, tuple(read_line(line) for line in raw_lines)))
+    stamps = [line.timestamp_ns for _, lines in parts for line in lines if line.has_events]
     if not stamps:
         raise SourceError("empty-trace", "the trace holds no event; was the program idle, or the profiler stopped?")
     # Times may count from 1970, which in picoseconds is more than 64 bits hold.
     base_ns = 0 if max(stamps) < _LATEST_NS else min(stamps, key=lambda stamp: (stamp <= 0, stamp))
-    planes = [Plane(outline, base_ns) for outline in trace.planes]
+    planes = [Plane(outline, lines, base_ns) for outline, lines in parts]
     tpu_planes = tuple(plane for plane in planes if plane.name.startswith(TPU_PREFIX))
     remarks = [one_line(text) for text in dict.fromkeys((*trace.errors, *trace.warnings))]
     return Space(
@@ -294,6 +301,25 @@ def read_space(xspace: bytes) -> Space:
         remarks=tuple(remarks[:_MOST_REMARKS]),
         truncated=any(_DROPPED.search(remark) for remark in remarks),
     )
+
+
+def _apart(raw: memoryview, number: int) -> tuple[bytes, list[memoryview]]:
+    """A serialized message without one of its fields, and that field's values."""
+    values: list[memoryview] = []
+    rest: list[memoryview] = []
+    for found, begin, value_begin, end, _ in fields(raw):
+        if found == number:
+            values.append(raw[value_begin:end])
+        else:
+            rest.append(raw[begin:end])
+    return b"".join(rest), values
+
+
+def _parse(message: Message, raw: bytes) -> None:
+    try:
+        message.ParseFromString(raw)
+    except DecodeError as error:
+        raise SourceError("malformed", NOT_A_TRACE) from error
 
 
 def _start_unix_s(planes: Sequence[Plane]) -> float | None:

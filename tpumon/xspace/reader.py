@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
+from tpumon.xspace.wire import Packed
 
 Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -24,7 +25,6 @@ Mask = NDArray[np.bool_]
 
 _CHUNK_EVENTS = 1 << 14  # so many at a time that the arrays of a step stay in the processor's cache
 _MOST_ROUNDS = 64  # fields of one event; beyond, the runtime reads it
-_PADDING = bytes(20)  # a varint that starts at the last byte is loaded from here on
 
 _ID, _OFFSET, _DURATION, _STAT, _OCCURRENCES = 0x08, 0x10, 0x18, 0x22, 0x28  # tag bytes of XEvent
 _DOUBLE, _UINT, _INT, _STRING, _BYTES, _REF = 0x11, 0x18, 0x20, 0x2A, 0x32, 0x38  # of XStat, after its metadata_id
@@ -96,17 +96,18 @@ class EventColumns:
         return len(self.metadata_id)
 
 
-def read_events(events: Sequence[bytes], wanted_stats: Sequence[int] = ()) -> EventColumns:
+def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumns:
     """Decodes serialized XEvents.
 
     Args:
-        events: the field `events` of a LineOutline.
+        events: of one line, serialized.
         wanted_stats: metadata ids of the stats to decode; others are skipped.
 
     Raises:
         SourceError: `malformed`, an event is not one.
     """
-    parts = [_Chunk(events[i : i + _CHUNK_EVENTS], wanted_stats) for i in range(0, len(events), _CHUNK_EVENTS)]
+    count = len(events.begin)
+    parts = [_Chunk(events, slice(i, i + _CHUNK_EVENTS), wanted_stats) for i in range(0, count, _CHUNK_EVENTS)]
     if not parts:
         nothing = np.zeros(0, dtype=np.int64)
         return EventColumns(metadata_id=nothing, offset_ps=nothing, duration_ps=nothing)
@@ -130,14 +131,12 @@ def read_events(events: Sequence[bytes], wanted_stats: Sequence[int] = ()) -> Ev
 class _Chunk:
     """The decoded columns of a few ten thousand events."""
 
-    def __init__(self, events: Sequence[bytes], wanted_stats: Sequence[int]) -> None:
-        count = len(events)
-        lengths = np.fromiter(map(len, events), dtype=np.int64, count=count)
-        joined = b"".join([*events, _PADDING])
-        self._data: Bytes = np.frombuffer(joined, dtype=np.uint8)
+    def __init__(self, events: Packed, these: slice, wanted_stats: Sequence[int]) -> None:
+        begins, self._ends = events.begin[these], events.end[these]
+        count = len(begins)
+        self._data: Bytes = np.frombuffer(events.data, dtype=np.uint8)
         # Eight bytes from every position on, so that one load takes a whole varint.
-        self._words: Words = np.ndarray((len(joined) - 7,), dtype="<u8", buffer=joined, strides=(1,))
-        self._ends = np.cumsum(lengths)
+        self._words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))
         self.metadata_id = np.zeros(count, dtype=np.int64)
         self.offset_ps = np.zeros(count, dtype=np.int64)
         self.duration_ps = np.zeros(count, dtype=np.int64)
@@ -146,13 +145,13 @@ class _Chunk:
         self._wanted = wanted_stats
         self._is_wanted = np.isin(np.arange(128), np.array(wanted_stats, dtype=np.int64))
         self._found: dict[int, list[tuple[Ints, Words, Mask]]] = {}
-        self._walk(self._ends - lengths)
+        self._walk(begins)
         odd = np.flatnonzero(self._odd)
         if len(odd):
             # What was read of them so far does not count.
             for parts in self._found.values():
                 parts[:] = [tuple(column[~self._odd[part[0]]] for column in part) for part in parts]  # type: ignore[misc]
-            self._read_odd(events, odd)
+            self._read_odd([events.data[begins[row] : self._ends[row]] for row in odd], odd)
         for number, parts in self._found.items():
             rows, values, doubles = (np.concatenate(column) for column in zip(*parts, strict=True))
             # Events are walked a field at a time, so a stat that is not always at the same place comes unordered.
@@ -287,9 +286,9 @@ class _Chunk:
         """Lets the protobuf runtime read the events that are not so simple."""
         found: dict[int, list[tuple[int, int, bool]]] = {}
         wanted = frozenset(self._wanted)
-        for row in odd.tolist():
+        for row, raw in zip(odd.tolist(), events, strict=True):
             try:
-                event = XEvent.FromString(events[row])
+                event = XEvent.FromString(raw)
             except DecodeError as error:
                 raise SourceError("malformed", "the trace is broken: an event does not parse") from error
             self.metadata_id[row] = event.metadata_id
