@@ -93,6 +93,7 @@ class Sample:
         traced_s: how long the job was traced for this query, collecting included; 0 where it was not.
         device_type: as the source calls it, for example "TPU v2".
         cores: TPU cores of the worker.
+        warnings: what a reader of the figures should know, one line each; dropped events among them.
         absent: for a figure that is None though it was asked for: why, by field name.
         server_text: the block that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
     """
@@ -123,6 +124,7 @@ class Sample:
     hbm_total_bytes: int | None = None
     devices: tuple[Mapping[str, float | int | str | None], ...] = ()
     errors: tuple[Failure, ...] = ()
+    warnings: tuple[str, ...] = ()
     absent: Mapping[str, str] = field(default_factory=dict)
     server_text: str | None = None
 

@@ -96,6 +96,15 @@ def test_that_a_job_is_traced_is_said_once():
     assert notices.update(traced) == []
 
 
+def test_what_a_trace_warns_of_is_told_once_a_worker():
+    """Dropped events, a peak from the table: said when they first show."""
+    notices = Notices()
+    assert notices.update(sample(warnings=("3 events dropped",))) == ["w: 3 events dropped"]
+    assert notices.update(sample(warnings=("3 events dropped",))) == []
+    assert notices.update(sample(warnings=("14 events dropped",))) == []
+    assert notices.update(sample(worker="v", warnings=("3 events dropped",))) == ["v: 3 events dropped"]
+
+
 def test_events_come_in_order_and_the_end_is_the_end():
     """What the thread sends arrives in order; then the iteration ends."""
 

@@ -27,7 +27,7 @@ _USUAL_LONGEST_WINDOW_S = 2.0
 _STEPS_WANTED = 3
 
 _LEVEL_1_FIELDS = frozenset(
-    {"device_type", "window_s", "simulated", "mxu_utilization_ratio", "mxu_method"},
+    {"device_type", "window_s", "simulated", "mxu_utilization_ratio", "mxu_method", "warnings"},
 )
 
 _NOT_TRACED = frozenset({"busy", "unimplemented", "not-a-profiler"})

@@ -5,11 +5,15 @@ Of trouble there is one line when it begins, one when its kind changes, one when
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tpumon.model import Sample
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 @dataclass(slots=True)
@@ -24,13 +28,14 @@ class Notices:
     def __init__(self) -> None:
         self._troubles: dict[str, _Trouble] = {}
         self._traces_told = False
+        self._warnings_told: set[tuple[str, str]] = set()
         self.answered: set[str] = set()
         """Workers that answered at least once."""
 
     def update(self, sample: Sample) -> list[str]:
         """The lines to print about this sample, mostly none."""
         about_answer = self._about_end(sample) if sample.answered else self._about_trouble(sample)
-        return self._about_source(sample) + about_answer
+        return self._about_source(sample) + about_answer + self._about_figures(sample)
 
     def _about_source(self, sample: Sample) -> list[str]:
         """That a job is traced is said, once a run: it is the one thing that costs it."""
@@ -43,6 +48,16 @@ class Notices:
             f"traces, the job being traced for {sample.traced_s:.1f} s{interval}"
         )
         return [line]
+
+    def _about_figures(self, sample: Sample) -> list[str]:
+        """What a trace warns of, each warning once a worker: its next sample will most likely say the same."""
+        lines = []
+        for warning in sample.warnings:
+            kind = (sample.worker, _NUMBER.sub("", warning))
+            if kind not in self._warnings_told:
+                self._warnings_told.add(kind)
+                lines.append(f"{sample.worker}: {warning}")
+        return lines
 
     def _about_end(self, sample: Sample) -> list[str]:
         self.answered.add(sample.worker)
