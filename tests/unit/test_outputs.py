@@ -92,7 +92,8 @@ def test_that_a_job_is_traced_is_said_once():
     assert notices.update(sample()) == []
     (line,) = notices.update(traced)
     assert "no Monitor RPC there (UNIMPLEMENTED)" in line
-    assert "traced for 0.6 s every 31 s" in line
+    assert "0.6 s this time" in line
+    assert "every 31 s" in line
     assert notices.update(traced) == []
 
 

@@ -42,10 +42,10 @@ class Notices:
         if sample.source != "trace" or self._traces_told:
             return []
         self._traces_told = True
-        interval = f" every {sample.interval_s:.0f} s" if sample.interval_s else ""
+        interval = f", at that length no more often than every {sample.interval_s:.0f} s" if sample.interval_s else ""
         line = (
             f"{sample.address}: no Monitor RPC there (UNIMPLEMENTED), as on every TPU VM; figures come from short "
-            f"traces, the job being traced for {sample.traced_s:.1f} s{interval}"
+            f"traces: {sample.traced_s:.1f} s this time{interval}"
         )
         return [line]
 
