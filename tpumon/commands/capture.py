@@ -21,7 +21,7 @@ from tpumon.sampler import pause_after_failures
 from tpumon.sources import FINAL_REASONS, Client
 from tpumon.sources.profile import HostEvents, Profiler, Shot
 from tpumon.targets.addresses import name_targets
-from tpumon.targets.local import LINE_FOR_A_JOB, USUAL_PORTS, find_local
+from tpumon.targets.local import find_local, nobody_here
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -148,21 +148,14 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
 
             targets = (await stack.enter_async_context(SimulatedFleet(settings.simulate))).targets
         else:
-            targets = name_targets(
-                settings.addresses or await find_local(USUAL_PORTS if settings.port is None else (settings.port,))
-            )
+            targets = name_targets(settings.addresses or await find_local(settings.port))
         if not targets:
-            message = (
-                f"no profiler server on this host's usual ports; add `{LINE_FOR_A_JOB}` to the job, "
-                "or give --service-addr HOST:PORT"
-            )
-            raise NoTargetError(message)
+            raise NoTargetError(nobody_here(settings.port))
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
-        workers = [
-            _Worker(target, Profiler(await stack.enter_async_context(client), host_events))
-            for target in targets
-            for client in (Client(target.address, use_proxy=settings.use_proxy),)
-        ]
+        workers = []
+        for target in targets:
+            client = await stack.enter_async_context(Client(target.address, use_proxy=settings.use_proxy))
+            workers.append(_Worker(target, Profiler(client, host_events)))
         session = stack.enter_context(closing(_Session(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)

@@ -18,7 +18,7 @@ from tpumon.outputs import Output, open_output
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
 from tpumon.targets.addresses import name_targets
-from tpumon.targets.local import LINE_FOR_A_JOB, USUAL_PORTS, find_local
+from tpumon.targets.local import find_local, nobody_here
 from tpumon.view.notices import Notices
 from tpumon.view.text import TextOutput
 
@@ -99,7 +99,7 @@ def run(settings: MonitorSettings) -> int:
         for event in background.events():
             match event:
                 case _Waiting():
-                    say(f"WAITING for a job: {_nobody_here(settings)}; looking again every {_LOOK_AGAIN_S:.0f} s")
+                    say(f"WAITING for a job: {nobody_here(settings.port)}; looking again every {_LOOK_AGAIN_S:.0f} s")
                 case _Following():
                     targets = event.targets
                     output = _open_output(settings, name_workers=len(targets) > 1)
@@ -179,28 +179,14 @@ async def _sample(settings: MonitorSettings, send: Callable[[_Event], None]) -> 
 
 async def _wait_for_local(settings: MonitorSettings, send: Callable[[_Event], None]) -> Sequence[str]:
     told = False
-    while not (addresses := await find_local(_ports(settings))):
+    while not (addresses := await find_local(settings.port)):
         if settings.num_queries:
-            raise NoTargetError(_nobody_here(settings))
+            raise NoTargetError(nobody_here(settings.port))
         if not told:
             send(_Waiting())
         told = True
         await asyncio.sleep(_LOOK_AGAIN_S)
     return addresses
-
-
-def _ports(settings: MonitorSettings) -> Sequence[int]:
-    return USUAL_PORTS if settings.port is None else (settings.port,)
-
-
-def _nobody_here(settings: MonitorSettings) -> str:
-    where = (
-        "usual ports (" + ", ".join(map(str, USUAL_PORTS)) + ")" if settings.port is None else f"port {settings.port}"
-    )
-    return (
-        f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, "
-        "or give --service-addr HOST:PORT; to look around: tpumon --simulate v5e-8"
-    )
 
 
 def _no_answer(targets: Sequence[Target]) -> str:
