@@ -1,13 +1,17 @@
-"""Level 0, and level 2's refusal, against the profiler servers of live TensorFlow and JAX jobs."""
+"""Level 0, and what level 2 says, against the profiler servers of live TensorFlow and JAX jobs."""
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fakes.run import Tpumon, tpumon
+from support import require
 from support.jobs import Job
 from support.profiler import Profiler
 from support.xprof import host_event_names, open_with_xprof
@@ -166,3 +170,23 @@ def test_stands_back_from_a_continuous_session(jax_job: Job, tmp_path: Path) -> 
     assert "busy" in done.err
     assert files_below(tmp_path) == []
     assert_unharmed(jax_job)
+
+
+def test_a_bucket_is_reached_by_tensorflows_file_systems() -> None:
+    """What goes to gs:// goes through tf.io.gfile; its file system in memory stands for the bucket."""
+    require(importlib.util.find_spec("tensorflow"), "TensorFlow beside pytest")
+    program = """
+from tpumon.logdir import open_logdir
+logdir = open_logdir("ram://bucket/log")
+logdir.prepare()
+session = logdir.new_session()
+assert logdir.load(session, "w.xplane.pb") is None
+path = logdir.save(session, "w.xplane.pb", b"trace")
+assert path == f"ram://bucket/log/plugins/profile/{session}/w.xplane.pb", path
+assert logdir.load(session, "w.xplane.pb") == b"trace"
+assert logdir.new_session() != session
+logdir.discard(session, "w.xplane.pb")
+assert logdir.load(session, "w.xplane.pb") is None
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -54,8 +54,8 @@ def found_in(files):
     return figures([read_trace(file.read_bytes()) for file in files])
 
 
-def overview(files):
-    parts = open_with_xprof(files, "overview_page")
+def overview(files, *, older=False):
+    parts = open_with_xprof(files, "overview_page", older=older)
     return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
 
 
@@ -328,6 +328,8 @@ def test_flops_of_custom_calls_come_with_their_events(tmp_path):
     assert ours.flops_utilization_ratio == pytest.approx(4 * (8e9 + 1000 + 6e9) / time_s / 100e12, rel=FULL)
     shown = open_with_xprof(files, "op_profile")["byProgram"]["metrics"]["flops"]
     assert shown == pytest.approx(4 * (8e9 + 1000) / time_s / 100e12, rel=FULL)
+    older = open_with_xprof(files, "op_profile", older=True)["byProgram"]["metrics"]["flops"]
+    assert older == pytest.approx(ours.flops_utilization_ratio, rel=FULL)
 
 
 def test_waiting_within_a_loop_is_off_duty(tmp_path):
@@ -344,8 +346,10 @@ def test_waiting_within_a_loop_is_off_duty(tmp_path):
         plane.event("XLA Ops", CONV, at_us + 640, 50)
         plane.event("Steps", "train", at_us, 950)
     traced.host()
-    ours = check(saved(tmp_path, traced))
+    files = saved(tmp_path, traced)
+    ours = check(files)
     assert ours.duty_cycle_ratio == pytest.approx(3 * (900 - 100 - 77 - 50) / 2900, rel=FULL)
+    assert ratio(overview(files, older=True), "device_duty_cycle_percent") == pytest.approx(3 * 900 / 2900, abs=5.1e-4)
 
 
 def test_events_that_overlap_without_nesting(tmp_path):

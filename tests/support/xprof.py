@@ -13,19 +13,22 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fakes.run import environment
-from support import require
+from support import REPOSITORY, require
+
+OLDER = REPOSITORY / ".venvs" / "xprof-2-23-1" / "bin" / "python"
+"""Has XProf 2.23.1, the last one whose source is public."""
 
 
-def open_with_xprof(files: Sequence[Path], tool: str) -> Any:
+def open_with_xprof(files: Sequence[Path], tool: str, *, older: bool = False) -> Any:
     """The JSON of one of XProf's tools (`overview_page`, `trace_viewer`, ...) for the traces of one session.
 
     In a process of its own, because a broken trace may end XProf the hard way, and on a copy, because XProf keeps
     its results beside the trace.
     """
-    require(importlib.util.find_spec("xprof"), "XProf beside pytest")
+    require(OLDER.exists() if older else importlib.util.find_spec("xprof"), "XProf 2.23.1" if older else "XProf")
     with TemporaryDirectory() as directory:
         copies = [shutil.copy(file, directory) for file in files]
-        command = [sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), tool, *copies]
+        command = [OLDER if older else sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), tool, *copies]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=False, env=environment(Path(directory))
         )
