@@ -16,6 +16,8 @@ SCHEMA_VERSION = 1
 SIMULATED_MARK = "Simulated by tpumon"
 """Starts the line that every text, trace and metric of the simulator carries, so that its figures are told apart."""
 
+_STALE_INTERVALS = 2.5
+
 LONGEST_WINDOW_S = 10.0
 """The longest trace that is sampled without being asked for."""
 
@@ -132,6 +134,14 @@ class Sample:
     def answered(self) -> bool:
         """Whether any source answered this query."""
         return self.source is not None
+
+    def is_stale(self, now_unix_s: float) -> bool:
+        """Whether this sample may no longer be shown as the present state; one rule for all outputs.
+
+        It is when its query failed, or when it is older than 2.5 effective intervals plus a window.
+        """
+        lasts_s = _STALE_INTERVALS * (self.interval_s or 0.0) + (self.window_s or 0.0)
+        return not self.answered or now_unix_s - self.time_unix_s > lasts_s
 
     def to_json(self) -> dict[str, Any]:
         """The Sample object of `--output jsonl`: every field, absent figures as None."""

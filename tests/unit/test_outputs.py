@@ -56,6 +56,16 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
     assert second["errors"] == [{"source": "monitor", "reason": "busy", "message": "w:1: busy"}]
 
 
+def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():
+    """2.5 intervals and a window after its start it is no longer the present state."""
+    fresh = Sample(
+        worker="w", address="w:1", time_unix_s=100.0, window_s=1.0, took_s=1.0, interval_s=10.0, source="trace"
+    )  # fmt: skip
+    assert not fresh.is_stale(125.9)
+    assert fresh.is_stale(126.1)
+    assert sample(reason="busy").is_stale(5.6)
+
+
 def test_not_a_number_is_never_written(tmp_path):
     """JSON has no NaN; letting one through would be a lie that breaks readers."""
     with closing(open_jsonl(str(tmp_path / "x"))) as output, pytest.raises(ValueError, match="not JSON compliant"):
