@@ -283,7 +283,10 @@ def simulate_command(
         str, typer.Option("--server", metavar="|".join(SERVERS), help="Generation of the profiler server.")
     ] = "new",
 ) -> Command:
-    """Run a simulated TPU: real profiler servers, one per worker, until stopped."""
+    """Run a simulated TPU until stopped.
+
+    Real profiler servers, one per worker.
+    """
     from tpumon.commands import simulate
 
     settings = SimulatorSettings(
@@ -300,7 +303,10 @@ def analyze_command(
     ],
     output: Annotated[AnalysisFormat, typer.Option("--output", help="What stdout gets.")] = AnalysisFormat.text,
 ) -> Command:
-    """Show the figures of profiles taken before: of each host, and of all together."""
+    """Show the figures of profiles taken before.
+
+    Of each host, and of all together.
+    """
     from tpumon.commands import analyze
 
     return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=output.value))
@@ -310,7 +316,10 @@ def analyze_command(
 def pause_command(
     duration: Annotated[str, typer.Argument(help="For example 90s, 10m or 1.5h; 0 ends your pause.")],
 ) -> Command:
-    """Stop every tpumon of this host from sampling for a while: you profile the job yourself."""
+    """Stop all sampling on this host for a while.
+
+    For when you profile the job yourself: your call would fail if it met a sample.
+    """
     from tpumon.commands import pause
 
     return partial(pause.run, pause.parse_duration(duration))
