@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TRACE_SUFFIX = ".xplane.pb"
+SESSIONS = "plugins/profile"
+"""Where in a log directory sessions are."""
+
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
@@ -97,7 +100,7 @@ class LocalLogDir:
 
     def __init__(self, where: str) -> None:
         try:
-            self._root = Path(where).expanduser().absolute() / "plugins" / "profile"
+            self._root = Path(where).expanduser().absolute() / SESSIONS
         except RuntimeError as error:
             raise UsageError(f"--logdir {where}: {error}") from error
 
@@ -174,7 +177,7 @@ class RemoteLogDir:
     """
 
     def __init__(self, where: str, gfile: Any) -> None:
-        self._root = f"{where.rstrip('/')}/plugins/profile"
+        self._root = f"{where.rstrip('/')}/{SESSIONS}"
         self._gfile = gfile
 
     @property

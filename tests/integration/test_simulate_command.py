@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tpumon import wire
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 from tpumon.wire import profiler_pb2
 
 CODE = (
@@ -31,11 +31,12 @@ def test_it_says_where_its_workers_are_serves_and_ends_with_0_when_stopped(numbe
     with simulate("v3-32", "yes") as process:
         try:
             lines = [process.stdout.readline().rstrip("\n") for _ in range(5)]
-            assert all(line.startswith(MARK) for line in lines)
+            assert all(line.startswith(SIMULATED_MARK) for line in lines)
             addresses = []
             for i, line in enumerate(lines[:4]):
                 found = re.fullmatch(
-                    rf"{MARK}: sim-v3-32-w{i} profiler (127\.0\.0\.1:\d+) runtime metrics 127\.0\.0\.1:\d+", line
+                    rf"{SIMULATED_MARK}: sim-v3-32-w{i} profiler (127\.0\.0\.1:\d+) runtime metrics 127\.0\.0\.1:\d+",
+                    line,
                 )
                 assert found, line
                 addresses.append(found[1])
@@ -43,7 +44,7 @@ def test_it_says_where_its_workers_are_serves_and_ends_with_0_when_stopped(numbe
             with grpc.insecure_channel(addresses[3]) as channel:
                 request = profiler_pb2.MonitorRequest(duration_ms=100, monitoring_level=2).SerializeToString()
                 answer = channel.unary_unary(wire.MONITOR)(request, timeout=20)
-            assert f"{MARK}: scenario steady" in profiler_pb2.MonitorResponse.FromString(answer).data
+            assert f"{SIMULATED_MARK}: scenario steady" in profiler_pb2.MonitorResponse.FromString(answer).data
             process.send_signal(number)
             assert process.wait(20) == 0
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.xprof import open_with_xprof
+from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.figures import figures
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
@@ -43,25 +43,6 @@ def written(job, directory, *, host_level=0, start_ns=START_NS, stop_ns=STOP_NS)
     return files
 
 
-def overview(files):
-    """The page's properties, of all its parts together."""
-    parts = open_with_xprof(files, "overview_page")
-    return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
-
-
-def steps_of(files):
-    """XProf's rows of single steps."""
-    for part in open_with_xprof(files, "input_pipeline_analyzer"):
-        names = [column["id"] for column in part["cols"]]
-        if "stepnum" in names:
-            return [{name: cell["v"] for name, cell in zip(names, row["c"], strict=True)} for row in part["rows"]]
-    raise AssertionError("XProf shows no steps")
-
-
-def percent(text):
-    return float(text.removesuffix("%")) / 100
-
-
 @pytest.mark.parametrize("host_level", [0, 2])
 @pytest.mark.parametrize(("topology", "scenario"), CASES)
 def test_the_overview_page_shows_what_each_worker_was_set_to(topology, scenario, host_level, tmp_path):
@@ -78,19 +59,19 @@ def test_the_overview_page_shows_what_each_worker_was_set_to(topology, scenario,
             ("maximum", expected.step_s.max),
         ):
             assert float(found[f"steptime_ms_{name}"]) == pytest.approx(1e3 * step_s, rel=1e-3)
-        for name, ratio in (
+        for name, infeed_ratio in (
             ("average", expected.infeed_ratio.avg),
             ("minimum", expected.infeed_ratio.min),
             ("maximum", expected.infeed_ratio.max),
         ):
-            assert float(found[f"infeed_percent_{name}"]) / 100 == pytest.approx(ratio, abs=1e-3)
-        assert percent(found["mxu_utilization_percent"]) == pytest.approx(expected.mxu_ratio, abs=1e-3)
-        assert percent(found["device_idle_time_percent"]) == pytest.approx(expected.idle_ratio, abs=1e-3)
+            assert float(found[f"infeed_percent_{name}"]) / 100 == pytest.approx(infeed_ratio, abs=1e-3)
+        assert ratio(found, "mxu_utilization_percent") == pytest.approx(expected.mxu_ratio, abs=1e-3)
+        assert ratio(found, "device_idle_time_percent") == pytest.approx(expected.idle_ratio, abs=1e-3)
 
 
 def test_xprof_counts_the_same_steps_with_the_same_infeed(tmp_path):
     job = Job(topology=parse_topology("v3-8"), scenario="input-bound", seed=4)
-    rows = steps_of(written(job, tmp_path))
+    rows = step_rows(written(job, tmp_path))
     expected = figures(job, 0, START_NS, STOP_NS)
     assert len(rows) == expected.steps > 5
     # The page's own minimum and maximum, before it rounds them: over steps, of the most waiting core of each.
@@ -105,8 +86,8 @@ def test_a_pod_is_as_slow_as_its_slowest_worker(tmp_path):
     assert found["host_count"] == "2"
     # XProf takes the longest core of each step, and the mean of the hosts' MXU counters.
     assert float(found["steptime_ms_average"]) == pytest.approx(1e3 * max(w.step_s.avg for w in workers), rel=1e-3)
-    assert percent(found["mxu_utilization_percent"]) == pytest.approx(sum(w.mxu_ratio for w in workers) / 2, abs=1e-3)
-    assert percent(found["device_idle_time_percent"]) == pytest.approx(sum(w.idle_ratio for w in workers) / 2, abs=5e-3)
+    assert ratio(found, "mxu_utilization_percent") == pytest.approx(sum(w.mxu_ratio for w in workers) / 2, abs=1e-3)
+    assert ratio(found, "device_idle_time_percent") == pytest.approx(sum(w.idle_ratio for w in workers) / 2, abs=5e-3)
 
 
 def test_op_profile_shows_the_flops_and_bytes_that_were_set(tmp_path):

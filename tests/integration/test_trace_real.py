@@ -14,7 +14,7 @@ import pytest
 from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import TpuNode
 from support.jobs import Job
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 
 pytestmark = pytest.mark.real
 
@@ -204,6 +204,6 @@ def test_a_simulated_tpu_without_monitor() -> None:
         r"Utilization of TPU Matrix Units \(higher is better\): [\d.]+%\n"
         rf"Step time: {times}\n"
         rf"Infeed percentage: {spread}\n"
-        rf"{MARK}.*\n\n",
+        rf"{SIMULATED_MARK}.*\n\n",
         block,
     ), block

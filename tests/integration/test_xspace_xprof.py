@@ -28,7 +28,7 @@ from support.traces import (
     Traced,
     run_step,
 )
-from support.xprof import open_with_xprof
+from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace import TraceOptions, build_trace
@@ -52,23 +52,6 @@ def saved(directory, *traces):
 
 def found_in(files):
     return figures([read_trace(file.read_bytes()) for file in files])
-
-
-def overview(files, *, older=False):
-    parts = open_with_xprof(files, "overview_page", older=older)
-    return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
-
-
-def step_rows(files):
-    for part in open_with_xprof(files, "input_pipeline_analyzer"):
-        names = [column["id"] for column in part["cols"]]
-        if "stepnum" in names:
-            return [{name: cell["v"] for name, cell in zip(names, row["c"], strict=True)} for row in part["rows"]]
-    raise AssertionError("XProf shows no table of steps")
-
-
-def ratio(page, name):
-    return float(page[name].removesuffix("%")) / 100
 
 
 def mean(rows, name):

@@ -36,6 +36,26 @@ def open_with_xprof(files: Sequence[Path], tool: str, *, older: bool = False) ->
     return json.loads(done.stdout)
 
 
+def overview(files: Sequence[Path], *, older: bool = False) -> dict[str, Any]:
+    """The overview page's properties, of all its parts together."""
+    parts = open_with_xprof(files, "overview_page", older=older)
+    return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
+
+
+def step_rows(files: Sequence[Path]) -> list[dict[str, Any]]:
+    """The input pipeline analyzer's rows of single steps."""
+    for part in open_with_xprof(files, "input_pipeline_analyzer"):
+        names = [column["id"] for column in part["cols"]]
+        if "stepnum" in names:
+            return [{name: cell["v"] for name, cell in zip(names, row["c"], strict=True)} for row in part["rows"]]
+    raise AssertionError("XProf shows no table of steps")
+
+
+def ratio(page: dict[str, Any], name: str) -> float:
+    """A property that is shown as a percentage."""
+    return float(page[name].removesuffix("%")) / 100
+
+
 def host_event_names(file: Path) -> set[str]:
     """Names of the events on the host's threads in XProf's trace viewer."""
     events = open_with_xprof([file], "trace_viewer")["traceEvents"]

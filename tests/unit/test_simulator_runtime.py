@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from tpumon import wire
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.wire import runtime_metrics_pb2
@@ -59,7 +59,7 @@ def test_memory_is_per_device_and_devices_count_through_the_slice():
     total, used = asked("v6e-16", metric(TOTAL), metric(USED), worker=2)
     assert values(total) == dict.fromkeys(range(8, 12), int(31.25 * (1 << 30)))
     assert all(0 < values(used)[device] < values(total)[device] for device in range(8, 12))
-    assert total.description.startswith(MARK)
+    assert total.description.startswith(SIMULATED_MARK)
     assert total.name == TOTAL
 
 

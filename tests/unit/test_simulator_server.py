@@ -28,7 +28,7 @@ from support.simulated import (
     worker_of,
 )
 from tpumon import wire
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 from tpumon.wire import profiler_pb2, xplane_pb2
 
 # Monitor
@@ -74,7 +74,7 @@ def test_monitor_text_is_laid_out_as_a_tpu_node_does():
         rf"Utilization of TPU Matrix Units \(higher is better\): {share}",
         rf"Step time: {time_} \(avg\), {time_} \(min\), {time_} \(max\)",
         rf"Infeed percentage: {share} \(avg\), {share} \(min\), {share} \(max\)",
-        f"{MARK}: scenario steady",
+        f"{SIMULATED_MARK}: scenario steady",
     ]
     lines = level_2.splitlines()
     assert len(lines) == len(patterns)
@@ -140,7 +140,7 @@ def test_a_profile_is_of_its_worker_and_says_that_it_is_simulated():
     assert [target.worker for target in targets] == ["sim-v4-16-w0", "sim-v4-16-w1"]
     assert [list(space.hostnames) for space in spaces] == [["sim-v4-16-w0"], ["sim-v4-16-w1"]]
     for space in spaces:
-        assert [warning.startswith(MARK) for warning in space.warnings] == [True]
+        assert [warning.startswith(SIMULATED_MARK) for warning in space.warnings] == [True]
         assert [each.name for each in space.planes] == [
             *(f"/device:TPU:{i}" for i in range(4)),
             "/host:CPU",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.commands.console import say
 from tpumon.errors import SourceError, UsageError
+from tpumon.logdir import SESSIONS, TRACE_SUFFIX
 from tpumon.model import Failure, Sample, taken_over
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
@@ -18,8 +19,6 @@ from tpumon.xspace import figures, read_trace
 if TYPE_CHECKING:
     from tpumon.xspace import Figures, Trace
 
-_SUFFIX = ".xplane.pb"
-_SESSIONS = Path("plugins") / "profile"
 _LARGEST_BYTES = 1 << 31  # as much as protobuf reads
 
 
@@ -41,14 +40,12 @@ class _Host:
     Attributes:
         name: the host's, from the trace or else from the file's name.
         trace: None where the file cannot be read.
-        warnings: what a reader of the figures should know.
         sample: its figures, or why there are none.
     """
 
     name: str
     trace: Trace | None
     sample: Sample
-    warnings: tuple[str, ...] = ()
 
 
 def run(settings: AnalyzeSettings) -> int:
@@ -85,7 +82,7 @@ def _files(paths: Iterable[str]) -> list[Path]:
         else:
             raise UsageError(f"{text}: no such file or directory")
         if not here:
-            raise UsageError(f"{text}: no *{_SUFFIX} there, nor a session with one in {_SESSIONS}")
+            raise UsageError(f"{text}: no *{TRACE_SUFFIX} there, nor a session with one in {SESSIONS}")
         found.update(dict.fromkeys(here))
     return list(found)
 
@@ -94,7 +91,7 @@ def _in_directory(path: Path) -> list[Path]:
     """The traces of a session, or of the newest session of a log directory."""
     if own := _traces(path):
         return own
-    for root in (path / _SESSIONS, path):
+    for root in (path / SESSIONS, path):
         sessions = sorted((p for p in _entries(root) if p.is_dir()), key=lambda p: (_modified(p), p.name), reverse=True)
         for session in sessions:
             if traces := _traces(session):
@@ -103,7 +100,7 @@ def _in_directory(path: Path) -> list[Path]:
 
 
 def _traces(path: Path) -> list[Path]:
-    return sorted(p for p in _entries(path) if p.name.endswith(_SUFFIX) and p.is_file())
+    return sorted(p for p in _entries(path) if p.name.endswith(TRACE_SUFFIX) and p.is_file())
 
 
 def _entries(path: Path) -> list[Path]:
@@ -121,7 +118,7 @@ def _modified(path: Path) -> float:
 
 
 def _read(file: Path) -> _Host:
-    name = file.name.removesuffix(_SUFFIX)
+    name = file.name.removesuffix(TRACE_SUFFIX)
     try:
         trace = read_trace(_content(file))
     except (OSError, SourceError) as error:
@@ -141,7 +138,7 @@ def _read(file: Path) -> _Host:
     name = host.hostnames[0] if host.hostnames else name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else _modified(file)
     sample = _sample(name, str(file), time_unix_s, host)
-    return _Host(name=name, trace=trace, sample=sample, warnings=host.warnings)
+    return _Host(name=name, trace=trace, sample=sample)
 
 
 def _content(file: Path) -> bytes:
@@ -163,8 +160,8 @@ def _combined_sample(hosts: Sequence[_Host], combined: Figures) -> Sample:
 def _warnings(hosts: Sequence[_Host], combined: Figures | None) -> Iterable[tuple[str, Sequence[str]]]:
     seen: set[str] = set()
     for host in hosts:
-        seen.update(host.warnings)
-        yield host.name, host.warnings
+        seen.update(host.sample.warnings)
+        yield host.name, host.sample.warnings
     if combined is not None:
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 

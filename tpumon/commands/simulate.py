@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tpumon.model import SIMULATED_MARK
 from tpumon.signals import STOPPING
-from tpumon.simulator import MARK
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
 
@@ -37,9 +37,9 @@ async def _serve(fleet: SimulatedFleet) -> int:
 def _greeting(fleet: SimulatedFleet) -> list[str]:
     """One line per worker, then how to watch them."""
     job, targets, runtime = fleet.job, fleet.targets, fleet.runtime_addresses
-    told = [f"{MARK}: {target.worker} profiler {target.address}" for target in targets]
+    told = [f"{SIMULATED_MARK}: {target.worker} profiler {target.address}" for target in targets]
     if runtime:
         told = [f"{line} runtime metrics {address}" for line, address in zip(told, runtime, strict=True)]
     addresses = ",".join(target.address for target in targets)
     watch = f"tpumon --level 2 --service-addr {addresses}"
-    return [*told, f"{MARK}: {job.topology.name}, scenario {job.scenario}; watch it: {watch}"]
+    return [*told, f"{SIMULATED_MARK}: {job.topology.name}, scenario {job.scenario}; watch it: {watch}"]

@@ -9,13 +9,6 @@
     runtime.py    the runtime metric service beside it
     server.py     both as real servers on ports, one pair per worker
 
-Everything that a simulated TPU says carries `MARK`: a line of the Monitor text, an XSpace warning, the
-description of a runtime metric.
+Everything that a simulated TPU says carries `tpumon.model.SIMULATED_MARK`: a line of the Monitor text, an
+XSpace warning, the description of a runtime metric.
 """
-
-from __future__ import annotations
-
-from tpumon.model import SIMULATED_MARK
-
-MARK = SIMULATED_MARK
-"""What simulated text, trace warnings and metric descriptions start with, and nothing else does."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.figures import Figures, figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.rpc import Abort, Code, Method
@@ -88,7 +88,9 @@ class ProfilerService:
             return profiler_pb2.ProfileResponse(empty_trace=trace.empty, xspace=trace.xspace).SerializeToString()
         if not request.repository_root:
             self._refused_writes.append(self._job.topology.worker_name(self._worker))
-            raise Abort(Code.INTERNAL, f"{MARK}: asked to write into the working directory; a real server does")
+            raise Abort(
+                Code.INTERNAL, f"{SIMULATED_MARK}: asked to write into the working directory; a real server does"
+            )
         await asyncio.to_thread(_write, request, trace.xspace)
         return profiler_pb2.ProfileResponse(empty_trace=trace.empty).SerializeToString()
 
@@ -151,7 +153,7 @@ class ProfilerService:
         self._calls += 1
         failure = self._job.call_fails(self._worker, self._calls)
         if failure == "unavailable":
-            raise Abort(Code.UNAVAILABLE, f"{MARK}: Socket closed")
+            raise Abort(Code.UNAVAILABLE, f"{SIMULATED_MARK}: Socket closed")
         if failure == "hang":
             await asyncio.Event().wait()
 
@@ -201,7 +203,7 @@ def _write(request: profiler_pb2.ProfileRequest, xspace: bytes) -> None:
     """Stores the trace where a server stores it: ROOT/SESSION/HOST.xplane.pb, a colon in HOST made an underscore."""
     root = request.repository_root
     if "://" in root:
-        raise Abort(Code.INTERNAL, f"{MARK}: no access to {root}")
+        raise Abort(Code.INTERNAL, f"{SIMULATED_MARK}: no access to {root}")
     if Path(root).exists() and not Path(root).is_dir():
         raise Abort(Code.INTERNAL, f"{root} is not a directory")
     # Unlike the real server, no path can be smuggled in through the two names.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.figures import figures
 from tpumon.simulator.rpc import Abort, Code, Method
 from tpumon.simulator.scenario import SECOND, Job, to_ns
@@ -73,7 +73,7 @@ class RuntimeMetrics:
         description, values = self._metrics[name]
         response = runtime_metrics_pb2.MetricResponse()
         response.metric.name = name
-        response.metric.description = f"{MARK}: {description}"
+        response.metric.description = f"{SIMULATED_MARK}: {description}"
         for row in values(to_ns(self._clock()) - self._epoch_unix_ns):
             metric = response.metric.metrics.add()
             if row.device is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpumon.simulator import MARK
+from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.figures import CoreStep, measure, window_events
 from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, Category, Job, op_bytes, op_flops
 from tpumon.wire import xplane_pb2
@@ -88,7 +88,7 @@ def build_trace(
         _add_host_events(host, job, options.host_tracer_level, start_ns, stop_ns)
     _add_environment(space.planes.add(id=101), epoch_unix_ns + start_ns, epoch_unix_ns + stop_ns)
     space.hostnames.append(hostname)
-    space.warnings.append(f"{MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
+    space.warnings.append(f"{SIMULATED_MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
     empty = not any(line.events for plane in space.planes for line in plane.lines)
     return Trace(xspace=space.SerializeToString(), empty=empty)
 
@@ -99,7 +99,7 @@ def empty_trace(job: Job, worker: int, *, start_unix_ns: int) -> Trace:
     space.planes.add(id=100, name="/host:CPU")
     _add_environment(space.planes.add(id=101), start_unix_ns, start_unix_ns)
     space.hostnames.append(job.topology.worker_name(worker))
-    space.warnings.append(f"{MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
+    space.warnings.append(f"{SIMULATED_MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
     return Trace(xspace=space.SerializeToString(), empty=True)
 
 

@@ -26,14 +26,12 @@ class HostActivity:
 
     Attributes:
         periods_s: from each step's start to the next one's; none where no step was found.
-        steps_from: by which rule the steps were found; None where none did.
         input_wait_s: mean time per step that the training thread waited for TensorFlow's input pipeline; None where
             the trace does not show that.
         window_ps: first and last moment of all events; None where there are none.
     """
 
     periods_s: tuple[float, ...]
-    steps_from: str | None
     input_wait_s: float | None
     window_ps: tuple[int, int] | None
 
@@ -66,24 +64,15 @@ def read_host(plane: Plane) -> HostActivity:
     names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
     threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL)) for line in plane.lines()]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
-    found: tuple[str, _Candidate] | None = None
-    for rule, candidates in (
-        ("annotations", _with_stat(threads, _STEP_NUMBER)),
-        ("TensorFlow functions", _with_stat(threads, _FUNCTION_CALL)),
-        ("jitted functions", _jitted(threads, names)),
-    ):
-        best = max(candidates, key=lambda candidate: candidate.total_ps, default=None)
-        if best is not None and len(best.begin_ps) > 1:
-            found = rule, best
-            break
-    if found is None:
-        return HostActivity(periods_s=(), steps_from=None, input_wait_s=None, window_ps=window_ps)
-    rule, best = found
+    rules = (_with_stat(threads, _STEP_NUMBER), _with_stat(threads, _FUNCTION_CALL), _jitted(threads, names))
+    longest = (max(candidates, key=lambda candidate: candidate.total_ps, default=None) for candidates in rules)
+    best = next((candidate for candidate in longest if candidate is not None and len(candidate.begin_ps) > 1), None)
+    if best is None:
+        return HostActivity(periods_s=(), input_wait_s=None, window_ps=window_ps)
     periods_s = tuple((np.diff(best.begin_ps) / PS_PER_S).tolist())
     wait_ps = _input_wait_ps(names, best)
     return HostActivity(
         periods_s=periods_s,
-        steps_from=rule,
         input_wait_s=None if wait_ps is None else wait_ps / PS_PER_S / len(periods_s),
         window_ps=window_ps,
     )

@@ -20,14 +20,12 @@ class Outline:
     """Attributes:
     device_planes: names of the planes of TPU and GPU devices.
     event_count: events on all lines of all planes.
-    host_event_count: those of them on the planes of the host.
     warnings: the profiler's own errors and warnings, one line each.
     simulated: whether tpumon's simulator made the trace.
     """
 
     device_planes: tuple[str, ...]
     event_count: int
-    host_event_count: int
     warnings: tuple[str, ...]
     simulated: bool
 
@@ -48,7 +46,6 @@ def outline(xspace: bytes) -> Outline:
     return Outline(
         device_planes=tuple(name for name, _ in counts if _DEVICE_PLANE.match(name)),
         event_count=sum(count for _, count in counts),
-        host_event_count=sum(count for name, count in counts if name.startswith("/host:")),
         warnings=tuple(remark for remark in remarks if SIMULATED_MARK not in remark),
         simulated=any(SIMULATED_MARK in remark for remark in remarks),
     )

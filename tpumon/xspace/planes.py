@@ -24,7 +24,7 @@ TENSOR_CORE_STEPS = "Steps"
 TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
 TENSOR_CORE_OPS, SPARSE_CORE_OPS = "XLA Ops", "Sparse Core Ops"
 
-TPU_PREFIX, GPU_PREFIX, HOST_THREADS = "/device:TPU:", "/device:GPU:", "/host:CPU"
+TPU_PREFIX, HOST_THREADS = "/device:TPU:", "/host:CPU"
 _ENVIRONMENT = "Task Environment"
 _TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")
 _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})")
