@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from types import TracebackType
 
 _Event = TypeVar("_Event")
@@ -29,10 +29,17 @@ class Background(Generic[_Event]):
 
     Args:
         main: gets `send`, which never blocks. What is not fetched in time is dropped, oldest first.
+        wake: called in that thread when something can be fetched, or the coroutine has ended; must not block.
     """
 
-    def __init__(self, main: Callable[[Callable[[_Event], None]], Coroutine[None, None, None]]) -> None:
+    def __init__(
+        self,
+        main: Callable[[Callable[[_Event], None]], Coroutine[None, None, None]],
+        *,
+        wake: Callable[[], None] = lambda: None,
+    ) -> None:
         self._main = main
+        self._wake = wake
         self._waiting: deque[_Event] = deque()
         self._changed = threading.Condition()
         self._error: BaseException | None = None
@@ -64,6 +71,18 @@ class Background(Generic[_Event]):
         if self._error is not None:
             raise self._error
 
+    def fetch(self) -> tuple[Sequence[_Event], bool]:
+        """What was sent since, without waiting; and whether nothing will follow. Then raises what the coroutine raised.
+
+        For a main thread that waits for other things as well: `wake` tells it when to fetch.
+        """
+        with self._changed:
+            ended = self._done
+            fetched, self._waiting = self._waiting, deque()
+        if ended and not fetched and self._error is not None:
+            raise self._error
+        return fetched, ended
+
     def __enter__(self) -> Background[_Event]:
         self._thread.start()
         return self
@@ -81,9 +100,12 @@ class Background(Generic[_Event]):
             if len(self._waiting) >= _WAITING_LIMIT:
                 self._waiting.popleft()
                 self.dropped += 1
-            if not self._waiting:
+            first = not self._waiting
+            if first:
                 self._changed.notify()
             self._waiting.append(event)
+        if first:
+            self._wake()
 
     def _cancel(self) -> None:
         if self._task is not None:
@@ -103,4 +125,5 @@ class Background(Generic[_Event]):
             with self._changed:
                 self._done = True
                 self._changed.notify()
+            self._wake()
             self._loop.close()

@@ -8,25 +8,40 @@ Commands are imported when they run: `--help` needs no gRPC.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpumon import __version__
 from tpumon.commands.console import say
 from tpumon.errors import UsageError
-from tpumon.simulator.scenario import SCENARIOS
+from tpumon.options import (
+    AskOptions,
+    ExportOptions,
+    OutputFormat,
+    Scenario,
+    ViewOptions,
+    WhereOptions,
+    option,
+    takes,
+)
 from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
+
+if TYPE_CHECKING:
+    from tpumon.commands.finding import WhereSettings
+    from tpumon.commands.monitor import MonitorSettings
+    from tpumon.fleet import Thresholds
 
 _SIMULATED_INTERVAL_S = 1.0
 _MAX_DUTY_RATIO = 0.02
 _USUAL_PROFILE_S = 1.0
 _LONGEST_DURATION_MS = 3_600_000
-_LONGEST_INTERVAL_S = 7 * 24 * 3600
 _LEGACY_NUM_QUERIES = 100
+_LISTEN = "127.0.0.1:10466"
 
 Command = Callable[[], int]
 """What a command line asks for: to be called once, returns the exit status."""
@@ -40,31 +55,8 @@ app = typer.Typer(
 )
 
 
-class HostTracerLevel(StrEnum):
-    """How much of the host a profile holds."""
-
-    auto = "auto"
-    off = "0"
-    user = "1"
-    info = "2"
-    verbose = "3"
-
-    @property
-    def number(self) -> int | None:
-        """The level; None: tpumon decides."""
-        return None if self is HostTracerLevel.auto else int(self.value)
-
-
-class OutputFormat(StrEnum):
-    """What is written to stdout."""
-
-    auto = "auto"
-    text = "text"
-    jsonl = "jsonl"
-
-
 class AnalysisFormat(StrEnum):
-    """What `tpumon analyze` writes to stdout."""
+    """What a command that ends by itself writes to stdout."""
 
     text = "text"
     json = "json"
@@ -76,201 +68,188 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
-def _option(name: str, **rest: Any) -> Any:
-    """An option that can also be set by TPUMON_<NAME>."""
-    variable = "TPUMON_" + name.removeprefix("--").upper().replace("-", "_")
-    return typer.Option(name, envvar=variable, show_envvar=False, **rest)
-
-
-_Simulate = Annotated[
-    str | None,
-    _option("--simulate", metavar="TOPOLOGY", help="Watch a simulated TPU, for example v5e-8 or v3-32."),
-]
-_Scenario = Annotated[
-    str, _option("--scenario", metavar="NAME", help=f"What the simulated job does: {', '.join(SCENARIOS)}.")
-]
-
-
 @app.callback(invoke_without_command=True)
+@takes(WhereOptions, AskOptions, ViewOptions, ExportOptions)
 def monitor(
     context: typer.Context,
-    level: Annotated[
-        int | None,
-        _option(
-            "--level",
-            min=0,
-            max=2,
-            help="0: one profile; 1: TPU type and matrix units; 2: also idle time, steps, infeed. "
-            "Default: 0 with --logdir, else 2.",
-        ),
-    ] = None,
-    service_addr: Annotated[
-        list[str] | None,
-        _option(
-            "--service-addr",
-            metavar="HOST:PORT[,...]",
-            help="Profiler server of one or more workers; may repeat. Default: this host's usual ports.",
-        ),
-    ] = None,
-    workers_list: Annotated[
-        list[str] | None,
-        _option(
-            "--workers-list",
-            metavar="HOST:PORT[,...]",
-            help="The workers to profile; at levels 1 and 2 those to watch, unless --service-addr is given.",
-        ),
-    ] = None,
-    port: Annotated[
-        int | None,
-        _option(
-            "--port",
-            min=1,
-            max=65535,
-            metavar="N",
-            help=f"For addresses that name no port (default: {PROFILER_PORT}), and where to look on this host.",
-        ),
-    ] = None,
-    simulate: _Simulate = None,
-    scenario: _Scenario = "steady",
-    logdir: Annotated[
-        str | None,
-        _option(
-            "--logdir",
-            metavar="DIR|gs://...",
-            help="Where a profile goes (level 0); at levels 1 and 2, where old servers may put their traces.",
-        ),
-    ] = None,
-    duration_ms: Annotated[
-        str,
-        _option(
-            "--duration-ms",
-            metavar="N|auto",
-            help="Window of one query or profile in milliseconds; auto: 1000, and about three steps where figures come "
-            "from traces.",
-        ),
-    ] = "auto",
-    interval: Annotated[
-        float | None,
-        _option(
-            "--interval",
-            min=0,
-            max=_LONGEST_INTERVAL_S,
-            metavar="SECONDS",
-            help="From one query's start to the next. Default: 0 (back to back) where the server has the figures, "
-            "10 where they come from traces, 1 with --simulate.",
-        ),
-    ] = None,
-    max_duty: Annotated[
-        float | None,
-        _option(
-            "--max-duty",
-            min=0.0001,
-            max=1,
-            metavar="RATIO",
-            help="Largest share of time for which a job is traced. Default: 0.02, 1 with --simulate.",
-        ),
-    ] = None,
-    num_queries: Annotated[
-        int | None,
-        _option("--num-queries", min=0, metavar="N", help="Queries per worker. Default: 0, until stopped."),
-    ] = None,
-    num_tracing_attempts: Annotated[
-        int,
-        _option(
-            "--num-tracing-attempts",
-            min=1,
-            metavar="N",
-            help="Tries of one query or profile before it counts as failed.",
-        ),
-    ] = 3,
-    host_tracer_level: Annotated[
-        HostTracerLevel,
-        _option(
-            "--host-tracer-level",
-            help="Host events; auto: where they are proved not to hang the job 2 in a profile and 1 in a sampled trace "
-            "of a job without a TPU, else 0.",
-        ),
-    ] = HostTracerLevel.auto,
-    output: Annotated[
-        OutputFormat, _option("--output", help="What stdout gets at levels 1 and 2; auto: text.")
-    ] = OutputFormat.auto,
-    use_proxy: Annotated[
-        bool, _option("--use-proxy", help="Reach workers through http_proxy, which is not obeyed otherwise.")
-    ] = False,
-    tpu: Annotated[str | None, _option("--tpu", hidden=True)] = None,
-    zone: Annotated[str | None, _option("--zone", hidden=True)] = None,  # noqa: ARG001 - goes with --tpu
-    project: Annotated[str | None, _option("--project", hidden=True)] = None,  # noqa: ARG001 - goes with --tpu
-    monitoring_level: Annotated[int | None, typer.Option("--monitoring-level", hidden=True, min=0, max=2)] = None,
+    where: WhereOptions,
+    ask: AskOptions,
+    view: ViewOptions,
+    exports: ExportOptions,
     version: Annotated[  # noqa: ARG001 - acted upon by its callback
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> Command | None:
-    """Watch TPU jobs: matrix units, idle time, step time, infeed; or take one profile.
+    """Watch TPU jobs: matrix units, idle time, step time, infeed, HBM; or take one profile.
 
     Every option can also be set by an environment variable, for example TPUMON_SERVICE_ADDR.
     """
     if context.invoked_subcommand is not None:
         return None
-    if level is None:
-        level = monitoring_level if monitoring_level is not None else (0 if logdir else 2)
-    addresses = _addresses(level, service_addr, workers_list, tpu, port)
-    simulator = None
-    if simulate is not None:
-        if addresses and any(_is_typed(context, name) for name in ("service_addr", "workers_list")):
-            raise UsageError("--simulate and addresses exclude each other; give one of them")
-        addresses = ()
-        simulator = SimulatorSettings(topology=simulate, scenario=scenario)
-    window_s = _window_s(duration_ms)
-
+    level = _level(ask)
     if level == 0:
-        if logdir is None:
-            raise UsageError(
-                "--level 0 takes a profile and needs --logdir DIR to put it; or give --level 1 or 2 to monitor"
-            )
-        from tpumon.commands import capture
-
-        return partial(
-            capture.run,
-            capture.CaptureSettings(
-                logdir=logdir,
-                addresses=addresses,
-                port=port,
-                simulate=simulator,
-                window_s=window_s or _USUAL_PROFILE_S,
-                attempts=num_tracing_attempts,
-                host_level=host_tracer_level.number,
-                use_proxy=use_proxy,
-            ),
-        )
-
+        return _capture(context, where, ask)
     from tpumon.commands import monitor
+    from tpumon.view.display import DisplaySettings
 
-    legacy = monitoring_level is not None
-    return partial(
-        monitor.run,
-        monitor.MonitorSettings(
+    legacy = ask.monitoring_level is not None
+    output = view.output
+    if output is OutputFormat.auto and legacy:  # whoever types this spelling reads the blocks
+        output = OutputFormat.text
+    if view.fleet_summary and output is not OutputFormat.jsonl:
+        raise UsageError("--fleet-summary is for --output jsonl")
+    if view.from_ is not None and _names_workers(context, where):
+        raise UsageError("--from shows what another tpumon samples; give no workers beside it")
+    if view.from_ is not None and ask.num_queries:
+        raise UsageError("--from asks no queries of its own; leave --num-queries out")
+    listen = [f"prometheus={view.listen}"] if view.listen else []
+    settings = replace(
+        _settings(context, where, ask, exports, listen),
+        from_url=view.from_,
+        output="fleet-summary" if view.fleet_summary else output.value,
+        display=DisplaySettings(
             level=level,
-            addresses=addresses,
-            port=port,
-            simulate=simulator,
-            window_s=window_s,
-            interval_s=interval if interval is not None else (_SIMULATED_INTERVAL_S if simulator else None),
-            max_duty_ratio=max_duty if max_duty is not None else (1.0 if simulator else _MAX_DUTY_RATIO),
-            host_level=host_tracer_level.number,
-            logdir=logdir,
-            num_queries=num_queries if num_queries is not None else (_LEGACY_NUM_QUERIES if legacy else 0),
-            attempts=num_tracing_attempts,
-            output="text" if output is OutputFormat.auto else output.value,
-            number_samples=legacy,
-            use_proxy=use_proxy,
+            sort=view.sort.value,
+            filter=view.filter or "",
+            ascii=view.ascii,
+            thresholds=_thresholds(view),
+            from_url=view.from_,
+        ),
+        color=view.color.value,
+        number_samples=legacy,
+    )
+    return partial(monitor.run, settings)
+
+
+@app.command("serve")
+@takes(WhereOptions, AskOptions, ExportOptions)
+def serve_command(
+    context: typer.Context,
+    where: WhereOptions,
+    ask: AskOptions,
+    exports: ExportOptions,
+    listen: Annotated[
+        str,
+        option("--listen", metavar="HOST:PORT", help="Where to be scraped; :PORT is every address of this host."),
+    ] = _LISTEN,
+    web_listen_address: Annotated[str | None, typer.Option("--web.listen-address", hidden=True)] = None,
+    web_config_file: Annotated[str | None, typer.Option("--web.config.file", hidden=True)] = None,
+) -> Command:
+    """Export to Prometheus, without a view.
+
+    /metrics, /probe?target=, /-/healthy, /-/ready.
+    """
+    from tpumon.commands import serve
+
+    if _level(ask) == 0:
+        raise UsageError("serve needs --level 1 or 2; a profile is taken by tpumon --level 0 --logdir DIR")
+    settings = _settings(context, where, ask, exports, [f"prometheus={web_listen_address or listen}"])
+    return partial(serve.run, replace(settings, web_config=exports.web_config or web_config_file))
+
+
+def _level(ask: AskOptions) -> int:
+    if ask.level is not None:
+        return ask.level
+    if ask.monitoring_level is not None:
+        return ask.monitoring_level
+    return 0 if ask.logdir else 2
+
+
+def _capture(context: typer.Context, where: WhereOptions, ask: AskOptions) -> Command:
+    from tpumon.commands import capture
+
+    if ask.logdir is None:
+        raise UsageError(
+            "--level 0 takes a profile and needs --logdir DIR to put it; or give --level 1 or 2 to monitor"
+        )
+    return partial(
+        capture.run,
+        capture.CaptureSettings(
+            logdir=ask.logdir,
+            where=_where(context, where, level=0),
+            window_s=_window_s(ask.duration_ms) or _USUAL_PROFILE_S,
+            attempts=ask.num_tracing_attempts,
+            host_level=ask.host_tracer_level.number,
+            use_proxy=where.use_proxy,
         ),
     )
+
+
+def _settings(
+    context: typer.Context, where: WhereOptions, ask: AskOptions, exports: ExportOptions, listen: list[str]
+) -> MonitorSettings:
+    """What the monitor and `serve` have in common."""
+    from tpumon.commands.monitor import MonitorSettings
+    from tpumon.sampler import Pace
+
+    simulated = where.simulate is not None
+    interval_s = ask.interval if ask.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
+    max_duty_ratio = ask.max_duty if ask.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
+    usual_queries = _LEGACY_NUM_QUERIES if ask.monitoring_level is not None else 0
+    level = _level(ask)
+    return MonitorSettings(
+        level=level,
+        where=_where(context, where, level=level),
+        window_s=_window_s(ask.duration_ms),
+        pace=Pace(
+            interval_s=interval_s,
+            max_duty_ratio=max_duty_ratio,
+            attempts=ask.num_tracing_attempts,
+            num_queries=ask.num_queries if ask.num_queries is not None else usual_queries,
+        ),
+        host_level=ask.host_tracer_level.number,
+        runtime_metrics=not ask.no_runtime_metrics,
+        logdir=ask.logdir,
+        output="none",
+        exports=tuple(_export(text) for text in [*listen, *(exports.export or [])]),
+        web_config=exports.web_config,
+        use_proxy=where.use_proxy,
+    )
+
+
+def _export(text: str) -> tuple[str, str]:
+    name, equals, target = text.partition("=")
+    if not (name and equals and target):
+        raise UsageError(f"--export {text}: give NAME=WHERE, for example csv=samples.csv or prometheus=127.0.0.1:10466")
+    return name, target
+
+
+def _thresholds(view: ViewOptions) -> Thresholds:
+    from tpumon.fleet import Thresholds
+
+    infeed, hbm, step = (
+        _limits(name, text)
+        for name, text in (
+            ("--infeed-limits", view.infeed_limits),
+            ("--hbm-limits", view.hbm_limits),
+            ("--step-limits", view.step_limits),
+        )
+    )
+    return Thresholds(
+        infeed_warn_ratio=infeed[0],
+        infeed_critical_ratio=infeed[1],
+        hbm_warn_ratio=hbm[0],
+        hbm_critical_ratio=hbm[1],
+        step_warn_ratio=step[0],
+        step_critical_ratio=step[1],
+        sustained=view.sustained,
+    )
+
+
+def _limits(name: str, text: str) -> tuple[float, float]:
+    try:
+        warn, critical = (float(part) for part in text.split(","))
+    except ValueError:
+        warn, critical = 1.0, 0.0
+    if not 0 <= warn <= critical < float("inf"):
+        raise UsageError(f"{name} {text}: give two numbers, the smaller first, for example 0.05,0.20")
+    return warn, critical
 
 
 @app.command("simulate")
 def simulate_command(
     topology: Annotated[str, typer.Argument(help="For example v2-8, v3-32, v4-16, v5e-8, v5p-128 or v6e-256.")],
-    scenario: _Scenario = "steady",
+    scenario: Scenario = "steady",
     monitor: Annotated[
         bool | None,
         typer.Option("--monitor/--no-monitor", help="Whether Monitor answers. Default: as in life, on v2 and v3 only."),
@@ -331,6 +310,13 @@ def _is_typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+_NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
+
+
+def _names_workers(context: typer.Context, where: WhereOptions) -> bool:
+    return where.simulate is not None or any(_is_typed(context, name) for name in _NAMING_WORKERS)
+
+
 def _window_s(duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
     if duration_ms == "auto":
@@ -340,19 +326,29 @@ def _window_s(duration_ms: str) -> float | None:
     return int(duration_ms) / 1000
 
 
-def _addresses(
-    level: int, service_addr: list[str] | None, workers_list: list[str] | None, tpu: str | None, port: int | None
-) -> tuple[str, ...]:
-    """The workers to talk to; none: this host's."""
-    services = parse_addresses(service_addr or [], default_port=port or PROFILER_PORT)
-    workers = parse_addresses(workers_list or [], default_port=port or PROFILER_PORT)
-    if tpu is not None and services:
+def _where(context: typer.Context, where: WhereOptions, *, level: int) -> WhereSettings:
+    """Whom to talk to; where several ways are given, the most exact one."""
+    from tpumon.commands.finding import WhereSettings
+
+    if where.simulate is not None:
+        if any(_is_typed(context, name) for name in _NAMING_WORKERS):
+            raise UsageError("--simulate and workers exclude each other; give one of them")
+        return WhereSettings(simulate=SimulatorSettings(topology=where.simulate, scenario=where.scenario))
+    services = parse_addresses(where.service_addr or [], default_port=where.port or PROFILER_PORT)
+    workers = parse_addresses(where.workers_list or [], default_port=where.port or PROFILER_PORT)
+    tpus = tuple(name for text in where.tpu or () for part in text.split(",") if (name := part.strip()))
+    if tpus and services:
         say("both --service-addr and --tpu are given; --tpu is ignored")
-    elif tpu is not None and not workers:
-        raise UsageError(
-            f"--tpu {tpu}: looking up a TPU by its name is not built yet; give its workers' addresses: "
-            "--service-addr HOST:8466[,HOST:8466...]"
-        )
     if level > 0 and services and workers:
         say("--workers-list is for level 0 and is ignored: --service-addr is monitored")
-    return workers if workers and (level == 0 or not services) else services
+    addresses = workers if workers and (level == 0 or not services) else services
+    if where.targets is not None and (addresses or tpus):
+        raise UsageError("--targets excludes other ways to name workers; give one of them")
+    return WhereSettings(
+        addresses=addresses,
+        port=where.port,
+        tpus=() if addresses else tpus,
+        zone=where.zone,
+        project=where.project,
+        targets_file=where.targets,
+    )

@@ -28,6 +28,9 @@ Reason = Literal[
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
+UNREACHED: frozenset[Reason] = frozenset({"unavailable", "deadline", "resolve", "not-a-profiler"})
+"""Reasons that mean that no profiler server was there to answer."""
+
 
 class TpumonError(Exception):
     """Something that tpumon expected might happen; `exit_status` is what the process ends with."""

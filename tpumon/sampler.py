@@ -6,13 +6,17 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
-from tpumon.errors import SourceError
-from tpumon.model import Failure, Query, Sample, Target
+from tpumon.errors import UNREACHED, NoTargetError, SourceError
+from tpumon.model import Failure, Found, Query, Sample, Target
 from tpumon.pausing import Pause, PauseWatch
 from tpumon.sources import FINAL_REASONS, SOURCES, Client, Source, SourceFactory, SourceOptions
+from tpumon.sources.runtime import NAME as RUNTIME
+from tpumon.sources.runtime import RuntimeMetrics, RuntimeReading
+from tpumon.targets.base import Finder
 from tpumon.text import one_line
 
 _FIRST_PAUSE_S = 0.5
@@ -25,7 +29,9 @@ _GONE = frozenset(
     {"unavailable", "deadline", "resolve", "unimplemented", "not-a-profiler"}
 )  # what comes may be another
 
-_DEFAULT_OPTIONS = SourceOptions()
+_AT_ONCE = 16  # workers that are asked first without a gap
+_RUNTIME_GAP_S = 5.0  # libtpu averages over seconds itself, and each look is several calls
+_FIRST_GAP_S = 0.01  # between the first queries of the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,56 +91,116 @@ class Sampler:
     """Follows workers and hands every query's Sample, answered or not, to `on_sample`.
 
     Args:
-        targets: the workers.
+        finder: says whom to follow.
         query: what to ask each of them.
         pace: how often, and how long to go on.
         on_sample: called in the event loop with each Sample; must not block.
+        on_found: called so with what the finder says, before the first sample of a worker.
         options: what sources need to know.
         open_client: makes a worker's channel from its address.
         sources: tried in this order on a worker until it offers one.
+        runtime: makes the reader of a worker's runtime metric service.
         pause: the pause that is on, if any.
     """
 
     def __init__(
         self,
-        targets: Sequence[Target],
+        finder: Finder,
         query: Query,
         pace: Pace,
         *,
         on_sample: Callable[[Sample], None],
-        options: SourceOptions = _DEFAULT_OPTIONS,
+        on_found: Callable[[Found], None] = lambda _found: None,
+        options: SourceOptions | None = None,
         open_client: Callable[[str], Client] = Client,
         sources: Sequence[SourceFactory] = SOURCES,
+        runtime: Callable[[Target, Callable[[str], Client]], RuntimeMetrics] = RuntimeMetrics,
         pause: Callable[[], Pause | None] | None = None,
     ) -> None:
-        self._targets = targets
+        self._finder = finder
         self._query = query
         self._pace = pace
         self._on_sample = on_sample
-        self._options = options
+        self._on_found = on_found
+        self._options = options if options is not None else SourceOptions()
         self._open_client = open_client
         self._sources = sources
+        self._runtime = runtime
         self._pause = pause if pause is not None else PauseWatch()
+        self._following: dict[Target, asyncio.Task[None]] = {}
+        self._workers: dict[Target, _Worker] = {}
 
     async def run(self) -> None:
-        """Returns when every worker's `num_queries` are done; with 0, only by cancellation."""
-        async with asyncio.TaskGroup() as group:
-            for target in self._targets:
-                group.create_task(self._follow(target), name=f"follow {target.worker}")
+        """Returns when every worker's `num_queries` are done; with 0, only by cancellation.
 
-    async def _follow(self, target: Target) -> None:
+        Raises:
+            NoTargetError: there is nobody to follow, and `num_queries` says not to wait.
+            TpumonError: the finder gives up.
+        """
+        async with aclosing(self._finder.watch(self._all_gone)) as changes:
+            try:
+                async with asyncio.TaskGroup() as group:
+                    await self._follow_whom(changes, group)
+            except ExceptionGroup as several:
+                raise several.exceptions[0] from None  # the finder's: a worker's own task raises nothing
+
+    async def _follow_whom(self, changes: AsyncIterator[Found], group: asyncio.TaskGroup) -> None:
+        """Follows whoever is found, until that cannot change any more."""
+        async for found in changes:
+            if self._pace.num_queries and not found.targets:
+                raise NoTargetError(found.waiting or "there is no worker to follow")
+            self._on_found(found)
+            self._follow_only(found.targets, group)
+            if self._pace.num_queries:
+                return  # so many queries of those who are there now
+
+    def _follow_only(self, targets: Sequence[Target], group: asyncio.TaskGroup) -> None:
+        for target in self._following.keys() - set(targets):
+            self._following.pop(target).cancel()
+            self._workers.pop(target, None)
+        new = [target for target in targets if target not in self._following]
+        for place, target in enumerate(new):
+            delay_s = max(0, place - _AT_ONCE) * _FIRST_GAP_S
+            follow = self._follow(target, delay_s, scattered=len(new) > _AT_ONCE)
+            self._following[target] = group.create_task(follow, name=f"follow {target.worker}")
+
+    async def _ask(self, worker: _Worker, runtime: _Runtime) -> Sample:
+        """One query, of the profiler and of the runtime at the same time; either may be missing."""
+        if self._options.runtime_metrics:
+            sample, reading = await asyncio.gather(worker.ask(), runtime.read())
+            paused = sample.failure is not None and sample.failure.reason == "paused"
+            sample = sample if paused else _with_runtime(sample, reading)
+        else:
+            sample = await worker.ask()
+        return sample if worker.target.slice is None else replace(sample, slice=worker.target.slice)
+
+    def _all_gone(self) -> bool:
+        """Whether no worker can be reached, each having been tried."""
+        return bool(self._following) and all(
+            (worker := self._workers.get(target)) is not None and worker.gone for target in self._following
+        )
+
+    async def _follow(self, target: Target, delay_s: float, *, scattered: bool) -> None:
         clock_s = asyncio.get_running_loop().time
         asked = 0
-        async with self._open_client(target.address) as client:
+        await asyncio.sleep(delay_s)
+        async with AsyncExitStack() as stack:
+            client = await stack.enter_async_context(self._open_client(target.address))
             sources = [make(client, target, self._options) for make in self._sources]
-            worker = _Worker(target, sources, self._query, self._pace, self._pause)
+            worker = self._workers[target] = _Worker(target, sources, self._query, self._pace, self._pause)
+            runtime = await stack.enter_async_context(
+                aclosing(_Runtime(self._runtime(target, self._open_client), target))
+            )
             while True:
                 start_s = clock_s()
-                self._on_sample(await worker.ask())
+                self._on_sample(await self._ask(worker, runtime))
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
-                await asyncio.sleep(max(worker.due_s(start_s) - clock_s(), 0.0))
+                due_s = worker.due_s(start_s)
+                if scattered and asked == 1:  # what began together would stay together
+                    due_s = start_s + (due_s - start_s) * random.uniform(1, 2)
+                await asyncio.sleep(max(due_s - clock_s(), 0.0))
 
 
 class _Worker:
@@ -148,7 +214,7 @@ class _Worker:
         pace: Pace,
         pause: Callable[[], Pause | None],
     ) -> None:
-        self._target = target
+        self.target = target
         self._sources = sources
         self._source = sources[0]  # the one that answered last
         self._query = query
@@ -164,6 +230,8 @@ class _Worker:
         self._simulated = False
         self.hopeless = False
         """Whether this worker never answered, and last said what asking again does not change."""
+        self.gone = False
+        """Whether its last query did not reach it."""
 
     @property
     def _wanted_interval_s(self) -> float:
@@ -205,8 +273,8 @@ class _Worker:
                 break
             await asyncio.sleep(self._not_before_s - self._clock_s())
         return Sample(
-            worker=self._target.worker,
-            address=self._target.address,
+            worker=self.target.worker,
+            address=self.target.address,
             time_unix_s=time_unix_s,
             window_s=self._window_s,
             took_s=time.monotonic() - start_s,
@@ -217,7 +285,7 @@ class _Worker:
         )
 
     def _note_answer(self, sample: Sample) -> Sample:
-        self._answered, self.hopeless, self._simulated = True, False, sample.simulated
+        self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
         self._failures_in_a_row, self._not_before_s = 0, 0.0
         self._window_s = sample.window_s
         self._count_traced(sample.traced_s)
@@ -226,6 +294,7 @@ class _Worker:
     def _note_failure(self, failure: Failure, traced_s: float) -> None:
         self._count_traced(traced_s)
         self.hopeless = failure.reason in FINAL_REASONS and not self._answered
+        self.gone = failure.reason in UNREACHED
         if failure.reason == "paused":
             self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
             return
@@ -246,7 +315,7 @@ class _Worker:
         """The source that this worker offers; found anew when it went away, since it may come back as another."""
         pause = self._pause()
         if pause is not None:
-            words = f"{self._target.address}: {pause}"
+            words = f"{self.target.address}: {pause}"
             raise _QueryFailedError(Failure(source="pause", reason="paused", message=words), 0.0)
         query = replace(self._query, interval_s=self._interval_s)
         traced_s = 0.0
@@ -259,7 +328,7 @@ class _Worker:
                 if error.reason != "unimplemented":
                     break
             except Exception as error:  # noqa: BLE001 - a bug in one source must not end the monitor
-                words = f"{self._target.address}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+                words = f"{self.target.address}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
                 failure = Failure(source=source.name, reason="internal", message=words)
                 break
             else:
@@ -268,6 +337,59 @@ class _Worker:
         if failure.reason in _GONE:
             self._source = self._sources[0]
         raise _QueryFailedError(failure, traced_s)
+
+
+class _Runtime:
+    """A worker's runtime metric service, looked at no more often than is worth it.
+
+    Args:
+        service: its reader.
+        target: the worker.
+    """
+
+    def __init__(self, service: RuntimeMetrics, target: Target) -> None:
+        self._service = service
+        self._target = target
+        self._last: RuntimeReading | Failure | None = None
+        self._next_s = 0.0
+
+    async def read(self) -> RuntimeReading | Failure | None:
+        """What it says, at most 5 s ago; why there is nothing to be had; None where there is no runtime."""
+        now_s = asyncio.get_running_loop().time()
+        if not self._target.runtime_addresses or self._next_s > now_s:
+            return self._last
+        self._next_s = now_s + _RUNTIME_GAP_S
+        try:
+            self._last = await self._service.read()
+        except SourceError as error:
+            self._last = Failure(source=RUNTIME, reason=error.reason, message=str(error))
+        except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
+            words = f"{self._target.worker}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+            self._last = Failure(source=RUNTIME, reason="internal", message=words)
+        return self._last
+
+    async def aclose(self) -> None:
+        """Closes its channel."""
+        await self._service.close()
+
+
+def _with_runtime(sample: Sample, reading: RuntimeReading | Failure | None) -> Sample:
+    """The profiler's sample and what the runtime says of the same worker."""
+    if reading is None:
+        return sample
+    if isinstance(reading, Failure):
+        return replace(sample, errors=(reading, *sample.errors))
+    return replace(
+        sample,
+        source=sample.source or "runtime",
+        simulated=sample.simulated or reading.simulated,
+        hbm_used_bytes=reading.hbm_used_bytes,
+        hbm_total_bytes=reading.hbm_total_bytes,
+        devices=reading.devices,
+        runtime=reading.runtime,
+        warnings=(*sample.warnings, *reading.warnings),
+        errors=(*reading.failures, *sample.errors),
+    )
 
 
 class _QueryFailedError(Exception):

@@ -24,6 +24,7 @@ from support import virtual_time
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target
 from tpumon.sampler import Pace, Sampler
+from tpumon.targets.base import Fixed
 
 DAYS = 20
 OWNER_PAUSES_S = 200.0  # on average, exponentially distributed
@@ -97,7 +98,7 @@ class NoChannel:
 
 async def watched(job: Job) -> None:
     sampler = Sampler(
-        [Target(worker="job", address="job:1")],
+        Fixed([Target(worker="job", address="job:1")]),
         Query(level=2),
         Pace(),
         on_sample=lambda _: None,

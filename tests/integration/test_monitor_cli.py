@@ -561,14 +561,23 @@ def test_command_lines_that_cannot_be_obeyed_say_what_would_be():
         ("--level", "3", "--service-addr", address): r"--level|monitoring level",
         ("--monitoring_level=3", f"--service_addr={address}"): r"(?i)--level|monitoring.level",
         ("--level", "0", "--service-addr", address): r"--logdir",
-        ("--level", "2", "--tpu", "my-tpu"): r"--service-addr",
+        ("--level", "2", "--tpu", "my-tpu"): r"--zone",
+            ("--simulate", "v5e-8", "--service-addr", address): r"exclude",
+            ("--simulate", "v5e-8", "--from", "http://127.0.0.1:1"): r"--from",
+            ("--export", "carrier-pigeon", "--service-addr", address): r"NAME=WHERE",
+            ("--export", "pigeon=x", "--service-addr", address): r"prometheus",
+            ("--infeed-limits", "0.2,0.1", "--service-addr", address): r"smaller first",
+            ("--fleet-summary", "--service-addr", address): r"jsonl",
+            ("--output", "live", "--service-addr", address): r"not a terminal",
+            ("serve", "--level", "0", "--service-addr", address): r"--logdir",
         ("--servce_addr", address): r"--service[-_]addr",
         ("--num-querys", "3"): r"--num[-_]queries",
         ("--num-queries", "-1", "--service-addr", address): r"num-queries",
         ("--duration-ms", "soon", "--service-addr", address): r"--duration-ms",
         ("--output", "xml", "--service-addr", address): r"jsonl",
     }
-    for (command, hint), result in zip(cases.items(), each(list(cases)), strict=True):
+    no_cloud = {"GCE_METADATA_HOST": address}
+    for (command, hint), result in zip(cases.items(), each(list(cases), env=no_cloud), strict=True):
         assert result.rc == 2, (command, result)
         assert result.out == "", result
         assert re.search(hint, result.err), result

@@ -10,6 +10,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from support import REPOSITORY, free_port, require, wait_until
 from support.profiler import Profiler
 
 JOBS = REPOSITORY / "tests" / "integration" / "jobs"
+_PATIENCE_S = 40.0  # a busy machine stands still for seconds at times
 START_S = 90
 """Importing TensorFlow takes 4 s, and 14 s the first time."""
 
@@ -68,18 +70,24 @@ class Job:
             pytest.fail(f"{self.name} ended with {self.process.returncode}:\n{self.log[-4000:]}")
         return bool(re.search(r"^READY$", self.log, re.MULTILINE))
 
+    def where_it_is(self) -> str:
+        """The end of its log, the stack of each of its threads last."""
+        self.process.send_signal(signal.SIGUSR1)
+        time.sleep(1)
+        return self.log[-4000:]
+
     def steps(self) -> int:
         """Steps trained so far, as the job itself counts them (about 20 reports a second)."""
         done = re.findall(r"^steps (\d+)$", self.log, re.MULTILINE)
         return int(done[-1]) if done else 0
 
-    def wait_for_more_steps(self, count: int, timeout_s: float = 20) -> None:
+    def wait_for_more_steps(self, count: int, timeout_s: float = _PATIENCE_S) -> None:
         """Fails the test unless the job trains `count` further steps: a hung one does not."""
         wanted = self.steps() + count
         wait_until(
             lambda: self.ready and self.steps() >= wanted,
             timeout_s,
-            lambda: f"{self.name} at step {wanted}; it is at {self.steps()}\n{self.log[-2000:]}",
+            lambda: f"{self.name} at step {wanted}; it is at {self.steps()}\n{self.where_it_is()}",
         )
 
     def step_ends(self) -> list[float]:
@@ -94,12 +102,12 @@ class Job:
         assert len(ends) > 1, f"{self.name} ended {len(ends)} steps from {from_unix_s} to {to_unix_s}"
         return (ends[-1] - ends[0]) / (len(ends) - 1)
 
-    def wait_until_trained_past(self, unix_s: float, timeout_s: float = 20) -> None:
+    def wait_until_trained_past(self, unix_s: float, timeout_s: float = _PATIENCE_S) -> None:
         """Fails the test unless a step ends after that moment."""
         wait_until(
             lambda: self.ready and max(self.step_ends(), default=0.0) > unix_s,
             timeout_s,
-            lambda: f"{self.name} trained past {unix_s}; it is at step {self.steps()}\n{self.log[-2000:]}",
+            lambda: f"{self.name} trained past {unix_s}; it is at step {self.steps()}\n{self.where_it_is()}",
         )
 
     def longest_gap_s(self, from_unix_s: float, to_unix_s: float) -> float:
@@ -116,8 +124,8 @@ class Job:
         self.process.stdin.flush()
         wait_until(
             lambda: self.ready and len(re.findall(r"^options ", self.log, re.MULTILINE)) > seen,
-            20,
-            lambda: f"{self.name} trains with {line!r}\n{self.log[-2000:]}",
+            _PATIENCE_S,
+            lambda: f"{self.name} trains with {line!r}\n{self.where_it_is()}",
         )
 
     @contextlib.contextmanager
@@ -132,7 +140,7 @@ class Job:
     def wait_for_log(self, line: str) -> None:
         """Returns once the job has printed that line."""
         found = re.compile(rf"^{re.escape(line)}$", re.MULTILINE)
-        wait_until(lambda: self.ready and found.search(self.log), 20, lambda: f"{line!r}\n{self.log[-2000:]}")
+        wait_until(lambda: self.ready and found.search(self.log), _PATIENCE_S, lambda: f"{line!r}\n{self.log[-2000:]}")
 
     def cwd_listing(self) -> list[str]:
         """Everything in the job's working directory: nothing, unless somebody wrote into it."""

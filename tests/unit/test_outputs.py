@@ -12,7 +12,7 @@ import pytest
 from tpumon.background import Background
 from tpumon.errors import UsageError
 from tpumon.model import Failure, Sample, Spread, StepTimes
-from tpumon.outputs import open_output
+from tpumon.outputs import OutputOptions, open_output
 from tpumon.view.notices import Notices
 from tpumon_exporters.jsonl import open_jsonl
 
@@ -25,7 +25,7 @@ def sample(worker="w", reason=None, **figures):
 
 def test_a_json_line_is_the_whole_sample(tmp_path):
     """Every field of the contract is there, absent ones as null, a measured zero as 0; one line a sample."""
-    output = open_jsonl(str(tmp_path / "out.jsonl"))
+    output = open_jsonl(str(tmp_path / "out.jsonl"), OutputOptions())
     output.write(
         sample(
             idle_ratio=0.0,
@@ -68,14 +68,14 @@ def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():
 
 def test_not_a_number_is_never_written(tmp_path):
     """JSON has no NaN; letting one through would be a lie that breaks readers."""
-    with closing(open_jsonl(str(tmp_path / "x"))) as output, pytest.raises(ValueError, match="not JSON compliant"):
+    with closing(open_jsonl(str(tmp_path / "x"), OutputOptions())) as output, pytest.raises(ValueError, match="not JSON compliant"):
         output.write(sample(idle_ratio=float("nan")))
 
 
 def test_an_unknown_output_is_a_usage_error_that_names_the_known_ones():
     """An output is found by its entry point."""
     with pytest.raises(UsageError, match="jsonl"):
-        open_output("carrier-pigeon", "-")
+        open_output("carrier-pigeon", "-", OutputOptions())
 
 
 def test_trouble_is_told_once_per_kind_and_its_end():

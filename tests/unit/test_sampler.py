@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections import defaultdict
 
 import pytest
 
 from support import virtual_time
-from tpumon.errors import SourceError
-from tpumon.model import Query, Sample, Target
+from tpumon.errors import NoTargetError, SourceError
+from tpumon.model import Found, Query, Sample, Target
 from tpumon.pausing import Pause
 from tpumon.sampler import Pace, Sampler
+from tpumon.sources import SourceOptions
+from tpumon.sources.runtime import RuntimeReading
+from tpumon.targets.base import Fixed
 
 GOOD = "good"
 
@@ -79,7 +83,7 @@ def sample(*sources, window_s=1.0, pause=lambda: None, **pace):
     samples = defaultdict(list)
     targets = [Target(worker=address, address=address) for address in sources[0].scripts]
     sampler = Sampler(
-        targets,
+        Fixed(targets),
         Query(level=2, window_s=window_s),
         Pace(**pace),
         on_sample=lambda sample: samples[sample.worker].append(sample),
@@ -293,3 +297,181 @@ def test_what_is_not_known_yet_is_null():
     assert (unknown.window_s, unknown.interval_s) == (None, None)
     (given,) = sample(Fake(a=["unavailable"]), num_queries=1, window_s=0.5, interval_s=4.0)["a"]
     assert (given.window_s, given.interval_s) == (0.5, 4.0)
+
+
+class Moving:
+    """A finder whose workers change: (seconds after the start, addresses) in order."""
+
+    def __init__(self, *moments, slice_name=None, runtime=()):
+        self.moments = moments
+        self.slice_name = slice_name
+        self.runtime = runtime
+        self.all_gone = []
+
+    async def watch(self, all_gone):
+        start_s = asyncio.get_running_loop().time()
+        for at_s, addresses in self.moments:
+            await asyncio.sleep(start_s + at_s - asyncio.get_running_loop().time())
+            self.all_gone.append(all_gone())
+            yield Found(
+                targets=tuple(
+                    Target(worker=a, address=a, slice=self.slice_name, runtime_addresses=self.runtime)
+                    for a in addresses
+                ),
+                waiting=None if addresses else "nobody here",
+            )
+
+
+def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
+    """Follows whoever the finder says for so long; events in order: Found, or Sample."""
+    events = []
+    more = {} if runtime is None else {"runtime": runtime, "options": SourceOptions(runtime_metrics=True)}
+    sampler = Sampler(
+        finder,
+        Query(level=2, window_s=window_s),
+        Pace(**pace),
+        on_sample=events.append,
+        on_found=events.append,
+        open_client=FakeClient,
+        sources=sources,
+        pause=lambda: None,
+        **more,
+    )
+
+    async def run():
+        async with asyncio.timeout(for_s):
+            await sampler.run()
+
+    with contextlib.suppress(TimeoutError):
+        virtual_time.run(run())
+    return events
+
+
+def test_workers_come_and_go():
+    """A new worker is asked at once, one that is gone no more; the channel of each is closed."""
+    source = Fake(a=[GOOD], b=[GOOD])
+    finder = Moving((0, ["a"]), (100, ["a", "b"]), (200, ["b"]))
+    follow(finder, source, for_s=300, interval_s=10.0)
+    assert 1000 <= source.calls["a"][0] < 1001
+    assert 1190 <= source.calls["a"][-1] <= 1200
+    assert 1100 <= source.calls["b"][0] < 1101
+    assert source.calls["b"][-1] > 1285
+    assert max(gaps(source.calls["a"])) < 12, "what stays is not begun anew"
+    assert FakeClient.open_count == 0
+
+
+def test_who_is_followed_is_told_before_the_first_sample():
+    """Whoever shows samples knows the workers first, also when there are none yet."""
+    events = follow(Moving((0, []), (30, ["a"])), Fake(a=[GOOD]), for_s=31)
+    assert [type(event).__name__ for event in events[:3]] == ["Found", "Found", "Sample"]
+    assert events[0].waiting == "nobody here"
+
+
+def test_a_finder_is_told_when_nobody_can_be_reached():
+    """All gone means each was tried and none reached; one that is busy is there."""
+    finder = Moving((0, ["a", "b"]), (50, ["a", "b"]), (100, ["a", "c"]), (150, []))
+    source = Fake(a=["unavailable"], b=["busy"], c=["deadline"])
+    follow(finder, source, for_s=160)
+    assert finder.all_gone == [False, False, False, True]
+
+
+def test_a_limited_run_with_nobody_to_follow_ends():
+    """`--num-queries` does not wait for a job."""
+    with pytest.raises(NoTargetError, match="nobody here"):
+        follow(Moving((0, [])), Fake(a=[GOOD]), for_s=10, num_queries=1)
+
+
+def test_the_first_queries_of_many_workers_are_staggered_and_stay_apart():
+    """A fleet is neither asked at once nor, interval after interval, in bursts; every worker is heard soon."""
+    names = [f"w{i}" for i in range(400)]
+    source = Fake(**{name: [GOOD] for name in names})
+    follow(Moving((0, names)), source, for_s=120, interval_s=30.0)
+    firsts = sorted(calls[0] - 1000 for calls in source.calls.values())
+    assert firsts[15] == 0
+    assert 3 < firsts[-1] < 5
+    later = [call for calls in source.calls.values() for call in calls if call > 1060]
+    in_a_second = [sum(1 for call in later if start <= call < start + 1) for start in range(1062, 1118)]
+    assert max(in_a_second) < 4 * 400 / 30
+
+
+READING = RuntimeReading(
+    devices=({"device": "0", "hbm_used_bytes": 5},), runtime={"uptime_s": 7.0}, hbm_used_bytes=5, hbm_total_bytes=9,
+    warnings=("hangs",), failures=(),
+)  # fmt: skip
+
+
+class Runtime:
+    """A runtime metric service that follows a script; the last entry goes on for ever."""
+
+    def __init__(self, *script):
+        self.script = script
+        self.reads = []
+        self.closed = 0
+
+    def __call__(self, target, open_client):
+        return self
+
+    async def read(self):
+        self.reads.append(asyncio.get_running_loop().time())
+        step = self.script[min(len(self.reads), len(self.script)) - 1]
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    async def close(self):
+        self.closed += 1
+
+
+def merged(profiler, *runtime, **pace):
+    """The samples of one worker that has both, and the runtime service."""
+    service = Runtime(*runtime)
+    finder = Moving((0, ["a"]), runtime=("localhost:8431",))
+    pace = {"num_queries": 1, "attempts": 1} | pace
+    events = follow(finder, Fake(a=profiler), for_s=1000, runtime=service, **pace)
+    return [event for event in events if isinstance(event, Sample)], service
+
+
+def test_runtime_metrics_join_the_profilers_sample():
+    """One sample holds both, with what the runtime warns of."""
+    (sample,), service = merged([GOOD], READING)
+    assert (sample.source, sample.hbm_used_bytes, sample.devices) == ("monitor", 5, READING.devices)
+    assert (sample.runtime, sample.warnings, sample.failure) == ({"uptime_s": 7.0}, ("hangs",), None)
+    assert service.closed == 1
+
+
+def test_runtime_metrics_alone_are_a_sample_of_their_own():
+    """A job without a profiler server is up, and it is said why there are no other figures."""
+    (sample,), _ = merged(["unavailable"], READING)
+    assert (sample.source, sample.hbm_used_bytes, sample.mxu_utilization_ratio) == ("runtime", 5, None)
+    assert sample.failure.reason == "unavailable"
+
+
+def test_no_runtime_is_no_error():
+    """While no job runs nobody listens there; the profiler's sample is as ever."""
+    (sample,), _ = merged([GOOD], None)
+    assert (sample.errors, sample.hbm_used_bytes, sample.devices) == ((), None, ())
+
+
+def test_a_runtime_that_fails_costs_no_other_figure():
+    """Its failure is told beside the profiler's figures, and is not taken for the profiler's."""
+    (sample,), _ = merged([GOOD], SourceError("deadline", "localhost:8431: no answer"))
+    assert [(error.source, error.reason) for error in sample.errors] == [("runtime-metrics", "deadline")]
+    assert (sample.source, sample.failure) == ("monitor", None)
+    (sample,), _ = merged(["busy"], ValueError("odd"))
+    assert [error.reason for error in sample.errors] == ["internal", "busy"]
+    assert sample.failure.reason == "busy"
+
+
+def test_the_runtime_is_not_asked_more_often_than_every_5_s():
+    """Queries that follow each other closely share a look; a look that failed leaves nothing behind."""
+    samples, service = merged([GOOD], READING, None, num_queries=10, interval_s=1.0)
+    assert min(gaps(service.reads)) >= 5
+    used = [sample.hbm_used_bytes for sample in samples]
+    assert used == sorted(used, key=lambda value: value is None), "figures, then none"
+    assert (used[0], used[-1]) == (5, None)
+
+
+def test_a_sample_names_its_slice():
+    """Where the finder knows it."""
+    events = follow(Moving((0, ["a"]), slice_name="pod-1"), Fake(a=[GOOD]), for_s=1)
+    assert events[1].slice == "pod-1"

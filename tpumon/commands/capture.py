@@ -6,28 +6,25 @@ import asyncio
 import sys
 import time
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tpumon.background import Background
 from tpumon.commands.console import say
+from tpumon.commands.finding import WhereSettings, find_now
 from tpumon.commands.progress import Bar
-from tpumon.errors import NoTargetError, Reason, SourceError, TpumonError
+from tpumon.errors import Reason, SourceError, TpumonError
 from tpumon.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
 from tpumon.pausing import current_pause
 from tpumon.sampler import pause_after_failures
 from tpumon.sources import FINAL_REASONS, Client
 from tpumon.sources.profile import HostEvents, Profiler, Shot
-from tpumon.targets.addresses import name_targets
-from tpumon.targets.local import find_local, nobody_here
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from tpumon.simulator.settings import SimulatorSettings
 
 _SAFE_HOST_LEVEL = 2
 _LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
@@ -36,9 +33,7 @@ _LEAD_S = 0.5  # several workers start together, this far ahead, so that every r
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
     """Attributes:
-    addresses: workers to profile; none: this host's.
-    port: where to look on this host; None: the usual ones.
-    simulate: a simulated TPU to profile instead.
+    where: whom to profile.
     logdir: directory or bucket URL.
     window_s: what is traced.
     attempts: tries of each worker.
@@ -47,9 +42,7 @@ class CaptureSettings:
     """
 
     logdir: str
-    addresses: Sequence[str] = ()
-    port: int | None = None
-    simulate: SimulatorSettings | None = None
+    where: WhereSettings = field(default_factory=WhereSettings)
     window_s: float = 1.0
     attempts: int = 3
     host_level: int | None = None
@@ -143,14 +136,7 @@ def run(settings: CaptureSettings) -> int:
 
 async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
     async with AsyncExitStack() as stack:
-        if settings.simulate is not None:
-            from tpumon.simulator.server import SimulatedFleet
-
-            targets = (await stack.enter_async_context(SimulatedFleet(settings.simulate))).targets
-        else:
-            targets = name_targets(settings.addresses or await find_local(settings.port))
-        if not targets:
-            raise NoTargetError(nobody_here(settings.port))
+        targets = await find_now(settings.where, stack, lambda line: send(_Say(line)))
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = []
         for target in targets:

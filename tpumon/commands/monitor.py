@@ -1,124 +1,158 @@
-"""Levels 1 and 2: figures of every worker, query after query."""
+"""Levels 1 and 2: figures of every worker, query after query, to a terminal, a pipe and further outputs."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tpumon.background import Background
 from tpumon.commands.console import say
-from tpumon.errors import NoTargetError
+from tpumon.commands.finding import WhereSettings, open_finder
+from tpumon.errors import NoTargetError, UsageError
+from tpumon.fleet import Thresholds
 from tpumon.logdir import open_logdir
-from tpumon.model import Query, Sample
-from tpumon.outputs import Output, open_output
+from tpumon.model import Found, Query, Sample
+from tpumon.outputs import Detached, Output, OutputOptions, open_output, reason
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
-from tpumon.targets.addresses import name_targets
-from tpumon.targets.local import find_local, nobody_here
 from tpumon.view.notices import Notices
 from tpumon.view.text import TextOutput
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tpumon.model import Target
-    from tpumon.simulator.settings import SimulatorSettings
-
-_LOOK_AGAIN_S = 10.0
+    from tpumon.view.display import DisplaySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSettings:
     """Attributes:
     level: 1 or 2.
-    addresses: workers to follow; none: this host's.
-    port: where to look on this host; None: the usual ones.
-    simulate: a simulated TPU to follow instead.
+    where: whom to follow.
+    from_url: a running exporter to show instead.
     window_s: what each query asks for; None: as long as the source finds right.
-    interval_s: from one query's start to the next; None: as is usual for the source.
-    max_duty_ratio: the largest share of time for which a job may be traced.
+    pace: how often to ask, and how long to go on.
     host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
+    runtime_metrics: whether libtpu's runtime metric service is asked as well.
     logdir: where servers that cannot return a trace may write it.
-    num_queries: per worker; 0: until stopped.
-    attempts: tries of one query.
-    output: "text" or the name of an exporter that writes to stdout.
-    number_samples: capture_tpu_profile's header before each block.
+    output: what stdout gets: "auto", "live", "text", an output's name, or "none".
+    exports: further outputs, each with where it writes.
+    web_config: TLS and users of those that serve HTTP.
+    display: how the live view looks.
+    color: of the live view: "auto", "always" or "never".
+    number_samples: capture_tpu_profile's header before each block of text.
     use_proxy: obey http_proxy.
     """
 
     level: int
-    addresses: Sequence[str] = ()
-    port: int | None = None
-    simulate: SimulatorSettings | None = None
+    where: WhereSettings = field(default_factory=WhereSettings)
+    from_url: str | None = None
     window_s: float | None = None
-    interval_s: float | None = None
-    max_duty_ratio: float = 0.02
+    pace: Pace = field(default_factory=Pace)
     host_level: int | None = None
+    runtime_metrics: bool = True
     logdir: str | None = None
-    num_queries: int = 0
-    attempts: int = 3
-    output: str = "text"
+    output: str = "auto"
+    exports: Sequence[tuple[str, str]] = ()
+    web_config: str | None = None
+    display: DisplaySettings | None = None
+    color: str = "auto"
     number_samples: bool = False
     use_proxy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Following:
-    """Sent once it is known which workers are followed."""
-
-    targets: Sequence[Target]
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """Sent once when there is no worker to follow yet."""
-
-
-_Event = Sample | _Following | _Waiting
+_Event = Found | Sample
+_Say = Callable[[str], None]
 
 
 def run(settings: MonitorSettings) -> int:
-    """Shows samples until `num_queries` are done or a signal comes.
+    """Shows samples until `num_queries` are done, the user quits, or a signal comes.
 
     Raises:
+        UsageError: an output cannot be had.
         NoTargetError: with `num_queries`, when nobody ever answered.
         BrokenPipeError: the reader of stdout went away.
     """
     if settings.logdir:
         open_logdir(settings.logdir).prepare()
-    notices = Notices()
-    targets: Sequence[Target] = ()
-    writer: _Writer | None = None
-    dropped = False
+    if _chosen_output(settings) == "live":
+        from tpumon.commands.live import run_live
+
+        return run_live(settings)
     with ExitStack() as stack:
-        background = stack.enter_context(Background[_Event](partial(_sample, settings)))
+        exports = open_exports(settings, stack, say)
+        writer = _Writer(stack.enter_context(closing(_stdout_output(settings))))
+        background = stack.enter_context(Background[_Event](partial(feed, settings, say)))
+        notices, followed, dropped = Notices(), 0, False
         for event in background.events():
-            match event:
-                case _Waiting():
-                    say(f"WAITING for a job: {nobody_here(settings.port)}; looking again every {_LOOK_AGAIN_S:.0f} s")
-                case _Following():
-                    targets = event.targets
-                    output = _open_output(settings, name_workers=len(targets) > 1)
-                    writer = _Writer(stack.enter_context(closing(output)))
-                case Sample():
-                    for line in notices.update(event):
-                        say(line)
-                    if writer is not None:
-                        writer.write(event)
+            if event is None:
+                continue
+            hand_over(event, [*exports, writer])
+            for line in notices.update(event):
+                say(line)
+            if isinstance(event, Found):
+                followed = len(event.targets)
             if background.dropped and not dropped:
                 dropped = True
                 say("samples are dropped, oldest first: the reader of stdout is too slow")
     if not notices.answered:
-        raise NoTargetError(_no_answer(targets))
-    return 1 if writer is not None and writer.failing else 0
+        raise NoTargetError(f"none of {followed} targets ever answered" if followed > 1 else "it never answered")
+    return 1 if writer.failing else 0
+
+
+def hand_over(event: Found | Sample, outputs: Sequence[Output]) -> None:
+    """Gives outputs what came."""
+    for output in outputs:
+        if isinstance(event, Found):
+            output.follow(event)
+        else:
+            output.write(event)
+
+
+def _chosen_output(settings: MonitorSettings) -> str:
+    """What stdout gets: the live view where nobody said otherwise, it can be drawn, and it is to stay."""
+    if settings.output != "live" and (settings.output != "auto" or settings.pace.num_queries):
+        return settings.output
+    from tpumon.view.live import can_be_live
+
+    why_not = can_be_live()
+    if settings.output == "live" and why_not is not None:
+        raise UsageError(f"--output live: {why_not}; give --output text or jsonl")
+    return "text" if why_not is not None else "live"
+
+
+def _stdout_output(settings: MonitorSettings) -> Output:
+    match settings.output:
+        case "auto" | "text":
+            return TextOutput(sys.stdout, level=settings.level, number_samples=settings.number_samples)
+        case "none":
+            return _Nothing()
+        case name:
+            return open_output(name, "-", _output_options(settings))
+
+
+def _output_options(settings: MonitorSettings) -> OutputOptions:
+    thresholds = settings.display.thresholds if settings.display is not None else Thresholds()
+    return OutputOptions(level=settings.level, web_config=settings.web_config, thresholds=thresholds)
+
+
+class _Nothing:
+    """No output."""
+
+    def follow(self, _found: Found) -> None:
+        pass
+
+    def write(self, _sample: Sample) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class _Writer:
-    """Writes to an output, and goes on when it cannot.
+    """Writes to stdout in the main thread, and goes on when it cannot.
 
     Attributes:
         failing: whether the last sample could not be written.
@@ -128,6 +162,9 @@ class _Writer:
         self._output = output
         self.failing = False
 
+    def follow(self, found: Found) -> None:
+        self._output.follow(found)
+
     def write(self, sample: Sample) -> None:
         try:
             self._output.write(sample)
@@ -135,61 +172,51 @@ class _Writer:
             raise
         except Exception as error:  # noqa: BLE001 - whatever one output does, sampling and the other outputs go on
             if not self.failing:
-                why = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-                say(f"cannot write samples: {why}; going on without, and trying with each sample")
+                say(f"cannot write samples: {reason(error)}; going on without, and trying with each sample")
             self.failing = True
         else:
             self.failing = False
 
-
-def _open_output(settings: MonitorSettings, *, name_workers: bool) -> Output:
-    if settings.output == "text":
-        return TextOutput(
-            sys.stdout, level=settings.level, name_workers=name_workers, number_samples=settings.number_samples
-        )
-    return open_output(settings.output, "-")
+    def close(self) -> None:
+        self._output.close()
 
 
-async def _sample(settings: MonitorSettings, send: Callable[[_Event], None]) -> None:
+def open_exports(settings: MonitorSettings, stack: ExitStack, tell: _Say) -> list[Detached]:
+    """The further outputs, each in a thread of its own; closed with the stack.
+
+    Raises:
+        UsageError: one of them cannot be had.
+    """
+    options = _output_options(settings)
+    opened = []
+    for name, where in settings.exports:
+        output = open_output(name, where, options)
+        listening = getattr(output, "listening", None)
+        if listening is not None:
+            tell(listening)
+        opened.append(stack.enter_context(closing(Detached(output, name, tell))))
+    return opened
+
+
+async def feed(settings: MonitorSettings, tell: _Say, send: Callable[[_Event], None]) -> None:
+    """What comes in: samples of the workers, or those of a running exporter."""
+    if settings.from_url is not None:
+        from tpumon.remote import RemoteExporter
+
+        await RemoteExporter(settings.from_url).feed(send)
+        return
     async with AsyncExitStack() as stack:
-        if settings.simulate is not None:
-            from tpumon.simulator.server import SimulatedFleet
-
-            targets = (await stack.enter_async_context(SimulatedFleet(settings.simulate))).targets
-        else:
-            targets = name_targets(settings.addresses or await _wait_for_local(settings, send))
-        send(_Following(targets))
         sampler = Sampler(
-            targets,
+            await open_finder(settings.where, stack, tell),
             Query(level=settings.level, window_s=settings.window_s),
-            Pace(
-                interval_s=settings.interval_s,
-                max_duty_ratio=settings.max_duty_ratio,
-                attempts=settings.attempts,
-                num_queries=settings.num_queries,
-            ),
+            settings.pace,
             on_sample=send,
+            on_found=send,
             options=SourceOptions(
-                host_level=settings.host_level, logdir=open_logdir(settings.logdir) if settings.logdir else None
+                host_level=settings.host_level,
+                logdir=open_logdir(settings.logdir) if settings.logdir else None,
+                runtime_metrics=settings.runtime_metrics and settings.level > 1,
             ),
             open_client=partial(Client, use_proxy=settings.use_proxy),
         )
         await sampler.run()
-
-
-async def _wait_for_local(settings: MonitorSettings, send: Callable[[_Event], None]) -> Sequence[str]:
-    told = False
-    while not (addresses := await find_local(settings.port)):
-        if settings.num_queries:
-            raise NoTargetError(nobody_here(settings.port))
-        if not told:
-            send(_Waiting())
-        told = True
-        await asyncio.sleep(_LOOK_AGAIN_S)
-    return addresses
-
-
-def _no_answer(targets: Sequence[Target]) -> str:
-    if len(targets) == 1:
-        return f"{targets[0].address} never answered"
-    return f"none of {len(targets)} targets ever answered"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 FINAL_REASONS: frozenset[Reason] = frozenset({"unimplemented", "not-a-profiler", "refused", "too-large"})
 """Reasons that asking again in a moment does not change."""
 
+_TRACES_IN_FLIGHT = 48  # each may hold tens of megabytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
@@ -24,10 +27,14 @@ class SourceOptions:
         host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
         logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory where the
             server is on this host.
+        runtime_metrics: whether the runtime metric service is asked as well.
+        traces_in_flight: how many traces may be taken, held and read at the same time.
     """
 
     host_level: int | None = None
     logdir: LogDir | None = None
+    runtime_metrics: bool = False
+    traces_in_flight: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_TRACES_IN_FLIGHT))
 
 
 class Source(Protocol):

@@ -91,6 +91,10 @@ class TraceSource:
                 files that cannot be seen from here; otherwise as the call failed or the trace is. Its `traced_s` is
                 what the job paid all the same.
         """
+        async with self._options.traces_in_flight:
+            return await self._fetch(query)
+
+    async def _fetch(self, query: Query) -> Sample:
         start_s = time.monotonic()
         returns_traces = await self._profiler.approach()
         window_s = query.window_s if query.window_s is not None else self._window.length_s
@@ -137,7 +141,7 @@ class TraceSource:
             raise SourceError("refused", f"{self._target.address}: {_CANNOT_BE_SEEN}")
         if self._options.logdir is not None:
             return await self._take_into(self._options.logdir, shot)
-        if not _on_this_host(self._target.address):
+        if not on_this_host(self._target.address):
             raise SourceError("refused", f"{self._target.address}: {_CANNOT_BE_SEEN}")
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
             return await self._take_into(LocalLogDir(private), shot)
@@ -182,7 +186,7 @@ def _figures(xspace: bytes) -> Figures:
     return figures([read_trace(xspace)])
 
 
-def _on_this_host(address: str) -> bool:
+def on_this_host(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

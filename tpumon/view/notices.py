@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tpumon.model import Sample
-
+from tpumon.model import Failure, Found, Sample
 
 _NUMBER = re.compile(r"\d+")
+_MOST_NAMES = 5
 
 
 @dataclass(slots=True)
@@ -29,13 +27,35 @@ class Notices:
         self._troubles: dict[str, _Trouble] = {}
         self._traces_told = False
         self._warnings_told: set[tuple[str, str]] = set()
+        self._found: Found | None = None
         self.answered: set[str] = set()
         """Workers that answered at least once."""
 
-    def update(self, sample: Sample) -> list[str]:
-        """The lines to print about this sample, mostly none."""
-        about_answer = self._about_end(sample) if sample.answered else self._about_trouble(sample)
-        return self._about_source(sample) + about_answer + self._about_figures(sample)
+    def update(self, event: Found | Sample) -> list[str]:
+        """The lines to print about this, mostly none."""
+        if isinstance(event, Found):
+            return self._about_workers(event)
+        if event.answered:
+            self.answered.add(event.worker)
+        about_answer = self._about_end(event) if event.failure is None else self._about_trouble(event, event.failure)
+        return self._about_source(event) + about_answer + self._about_figures(event)
+
+    def _about_workers(self, found: Found) -> list[str]:
+        """Why there are none, and how they change."""
+        before, self._found = self._found, found
+        if not found.targets:
+            told = before is not None and before.waiting == found.waiting
+            return [] if told or found.waiting is None else [f"WAITING: {found.waiting}"]
+        if before is None:
+            return []
+        names = {target.worker for target in found.targets}
+        gone = [target.worker for target in before.targets if target.worker not in names]
+        known = {target.worker for target in before.targets}
+        new = [f"{target.worker} at {target.address}" for target in found.targets if target.worker not in known]
+        for worker in gone:
+            self._troubles.pop(worker, None)
+        lines = [f"now following {_few(new)}"] if new else []
+        return lines + ([f"no longer following {_few(gone)}"] if gone else [])
 
     def _about_source(self, sample: Sample) -> list[str]:
         """That a job is traced is said, once a run: it is the one thing that costs it."""
@@ -60,20 +80,26 @@ class Notices:
         return lines
 
     def _about_end(self, sample: Sample) -> list[str]:
-        self.answered.add(sample.worker)
         trouble = self._troubles.pop(sample.worker, None)
         if trouble is None:
             return []
         return [f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"]
 
-    def _about_trouble(self, sample: Sample) -> list[str]:
-        failure, trouble = sample.errors[-1], self._troubles.get(sample.worker)
+    def _about_trouble(self, sample: Sample, failure: Failure) -> list[str]:
+        trouble = self._troubles.get(sample.worker)
         if trouble is not None and trouble.reason == failure.reason:
             trouble.queries += 1
             return []
         self._troubles[sample.worker] = _Trouble(failure.reason, 1 if trouble is None else trouble.queries + 1)
         name = "" if failure.message.startswith(sample.worker) else f"{sample.worker}: "
-        return [f"{name}{failure.message} [{failure.reason}]"]
+        only = "; runtime metrics alone are shown" if sample.answered else ""
+        return [f"{name}{failure.message} [{failure.reason}]{only}"]
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:_MOST_NAMES]) + (
+        f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    )
 
 
 def _queries(count: int) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from tpumon.model import SIMULATED_MARK
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Spread, StepTimes
+    from tpumon.model import Found, Sample, Spread, StepTimes
 
 _NOT_TOLD = "not told"
 _MOST_DECIMALS = 9
@@ -22,16 +22,19 @@ class TextOutput:
     Args:
         stream: where to.
         level: 1 or 2, which lines a block has.
-        name_workers: put a line `Worker: NAME` before each block.
         number_samples: put capture_tpu_profile's header before each block.
     """
 
-    def __init__(self, stream: TextIO, *, level: int, name_workers: bool, number_samples: bool) -> None:
+    def __init__(self, stream: TextIO, *, level: int, number_samples: bool) -> None:
         self._stream = stream
         self._level = level
-        self._name_workers = name_workers
+        self._name_workers = False
         self._number_samples = number_samples
         self._queries: Counter[str] = Counter()
+
+    def follow(self, found: Found) -> None:
+        """A line `Worker: NAME` stands before each block where there are several."""
+        self._name_workers = len(found.targets) > 1
 
     def write(self, sample: Sample) -> None:
         """Writes the sample's block; a query that nobody answered has none, but counts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import signal
 import time
 
@@ -13,6 +14,7 @@ REPORT_EVERY_S = 0.05
 def die_with_parent() -> None:
     """Has the kernel kill this job when the test run ends in whatever way: a hung interpreter cannot do it itself."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    faulthandler.register(signal.SIGUSR1, all_threads=True)  # where it hangs, for the log
 
 
 class Progress:

@@ -1,0 +1,191 @@
+"""One process following a fleet: how old its newest samples are, CPU share and RSS.
+
+1,000 workers by Monitor every 10 s, then 256 by traces of 2 MB every 30 s, of which one worker's are 50 MB. The workers
+are served by processes of their own. Targets: 95th percentile of age under 1.5 intervals; by Monitor 30 % of a core
+and 200 MB; by traces 400 MB.
+
+python tests/bench/fleet.py [monitor|traces]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import quantiles
+
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+FIRST_PORT = 21000
+BIG_TRACE_BYTES, TRACE_BYTES = 50_000_000, 2_000_000
+BYTES_PER_EVENT = 53
+
+
+@contextmanager
+def process(*command: str, stdout: int = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """A process while the block runs; interrupted at its end."""
+    with subprocess.Popen([sys.executable, *command], stdout=stdout, text=True) as started:
+        try:
+            yield started
+        finally:
+            started.send_signal(signal.SIGINT)
+            started.wait(20)
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def memory_mb(pid: int, field: str) -> float:
+    line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) / 1000
+
+
+class Ages:
+    """Reads a monitor's JSON lines, and knows how old the newest sample of each worker is."""
+
+    def __init__(self, monitor: subprocess.Popen[str]) -> None:
+        self._monitor = monitor
+        self._newest: dict[str, float] = {}
+        self.failed = 0
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._monitor.stdout is not None
+        for line in self._monitor.stdout:
+            sample = json.loads(line)
+            if sample["source"] is None:
+                self.failed += 1
+            else:
+                self._newest[sample["worker"]] = sample["time_unix_s"]
+
+    def now(self) -> list[float]:
+        """Ages in seconds, by no order."""
+        now = time.time()
+        return [now - then for then in self._newest.copy().values()]
+
+
+def follow(name: str, targets: list[str], interval_s: float, settle_s: float, span_s: float, *options: str) -> None:
+    """Follows the targets and prints what it took."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "targets.json")
+        file.write_text(json.dumps([{"targets": targets, "labels": {"slice": "bench"}}]))
+        command = ("-m", "tpumon", "--level", "2", "--interval", str(interval_s), "--targets", str(file))
+        with process(*command, "--output", "jsonl", *options) as monitor:
+            ages = Ages(monitor)
+            time.sleep(settle_s)
+            before_s, started_s = cpu_s(monitor.pid), time.monotonic()
+            seen: list[float] = []
+            while time.monotonic() < started_s + span_s:
+                time.sleep(1)
+                seen += ages.now()
+            ratio = (cpu_s(monitor.pid) - before_s) / (time.monotonic() - started_s)
+            heard = len(ages.now())
+            p95_s = quantiles(seen, n=20)[-1]
+            print(
+                f"{name}: {heard} of {len(targets)} workers heard, {ages.failed} failed queries; age p95 {p95_s:.1f} s "
+                f"({p95_s / interval_s:.2f} intervals, target 1.50); {ratio:.1%} of a core; RSS "
+                f"{memory_mb(monitor.pid, 'VmRSS'):.0f} MB, at most {memory_mb(monitor.pid, 'VmHWM'):.0f} MB",
+                flush=True,
+            )
+
+
+def by_monitor() -> None:
+    with ExitStack() as stack:
+        targets: list[str] = []
+        for number in range(4):
+            port = str(FIRST_PORT + 1000 * number)
+            simulator = stack.enter_context(process("-m", "tpumon", "simulate", "v3-2048", "--port", port))
+            assert simulator.stdout is not None
+            while "watch it:" not in (line := simulator.stdout.readline()):
+                assert line, "the simulator did not start"
+            targets += line.split()[-1].split(",")
+        for title, more in (("Monitor", ("--no-runtime-metrics",)), ("Monitor and runtime metrics", ())):
+            follow(f"1,000 by {title} every 10 s", targets[:1000], 10, 25, 60, *more)
+
+
+def by_traces() -> None:
+    with process(__file__, "serve", "256") as server:
+        assert server.stdout is not None
+        targets = server.stdout.readline().split(",")
+        follow("256 by traces of 2 MB every 30 s", [target.strip() for target in targets], 30, 65, 90)
+
+
+def traces() -> dict[str, bytes]:
+    """Encoded answers of three sizes."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from xspace import write_trace
+
+    from tpumon.wire.profiler_pb2 import ProfileResponse
+
+    answers = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for name, size in (("probe", 10_000), ("usual", TRACE_BYTES), ("big", BIG_TRACE_BYTES)):
+            write_trace(Path(directory, name), size // BYTES_PER_EVENT)
+            answers[name] = ProfileResponse(xspace=Path(directory, name).read_bytes()).SerializeToString()
+    return answers
+
+
+async def serve(count: int, answers: dict[str, bytes]) -> None:
+    """Profiler servers without Monitor, on a port each, that all return the same trace; the first one's is big."""
+    import grpc
+
+    from tpumon import wire
+    from tpumon.wire.profiler_pb2 import ProfileRequest
+
+    async def monitor(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unimplemented.")
+        raise AssertionError
+
+    def profile(usual: str) -> grpc.RpcMethodHandler:
+        async def answer(request: bytes, _context: grpc.aio.ServicerContext) -> bytes:
+            duration_ms = ProfileRequest.FromString(request).opts.duration_ms
+            await asyncio.sleep(duration_ms / 1000)
+            return answers["probe" if duration_ms <= 1 else usual]
+
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    addresses = []
+    servers = []
+    for usual, ports in (("big", 1), ("usual", count - 1)):
+        server = grpc.aio.server()
+        handlers = {wire.MONITOR: grpc.unary_unary_rpc_method_handler(monitor), wire.PROFILE: profile(usual)}
+
+        class Methods(grpc.GenericRpcHandler):
+            def __init__(self, methods: dict[str, grpc.RpcMethodHandler]) -> None:
+                self._methods = methods
+
+            def service(self, call: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+                return self._methods.get(call.method)
+
+        server.add_generic_rpc_handlers((Methods(handlers),))
+        addresses += [f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}" for _ in range(ports)]
+        await server.start()
+        servers.append(server)
+    print(",".join(addresses), flush=True)
+    await asyncio.gather(*(server.wait_for_termination() for server in servers))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["serve"]:
+        try:
+            asyncio.run(serve(int(sys.argv[2]), traces()))
+        except KeyboardInterrupt:
+            return
+    if sys.argv[1:2] != ["traces"]:
+        by_monitor()
+    if sys.argv[1:2] != ["monitor"]:
+        by_traces()
+
+
+if __name__ == "__main__":
+    main()

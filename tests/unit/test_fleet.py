@@ -1,0 +1,138 @@
+"""What stands out among workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+
+NOW = 1_000_000.0
+
+
+def fleet_of(workers, **limits):
+    """A fleet of workers, given as name: slice."""
+    fleet = Fleet(Thresholds(**limits))
+    fleet.follow(Found(targets=tuple(Target(worker=w, address=f"{w}:1", slice=s) for w, s in workers.items())))
+    return fleet
+
+
+def add(fleet, worker, at=NOW, *, step=None, idle=None, infeed=None, hbm=None, reason=None):
+    """One sample: a step of so many seconds, or a failure."""
+    fleet.add(
+        Sample(
+            worker=worker, address=f"{worker}:1", time_unix_s=at, window_s=1.0, took_s=1.0, interval_s=10.0,
+            source=None if reason else "trace",
+            errors=(Failure(source="trace", reason=reason, message=f"{worker}: {reason}"),) if reason else (),
+            step_time_s=None if step is None else StepTimes(avg=step, min=step, max=step),
+            idle_ratio=idle,
+            infeed_ratio=None if infeed is None else Spread(avg=infeed, min=infeed, max=infeed),
+            devices=() if hbm is None else ({"device": "0", "hbm_used_bytes": hbm, "hbm_total_bytes": 100},),
+        )
+    )  # fmt: skip
+
+
+def rounds(fleet, count, **steps):
+    """So many samples of each worker with that step time; the last assessment."""
+    for i in range(count):
+        for worker, step in steps.items():
+            add(fleet, worker, NOW + 10 * i, step=step)
+        assessment = fleet.assess(NOW + 10 * i + 1)
+    return assessment
+
+
+FOUR = dict.fromkeys("abcd", "s")
+
+
+def test_a_slow_worker_is_named_only_when_it_stays_slow():
+    """Two slow samples may be chance; the third makes a verdict, with since when."""
+    fleet = fleet_of(FOUR)
+    assert rounds(fleet, 2, a=1, b=1, c=1, d=1.2).verdicts["d"].severity == "ok"
+    add(fleet, "d", NOW + 20, step=1.2)
+    verdict = fleet.assess(NOW + 21).verdicts["d"]
+    assert (verdict.severity, verdict.causes, verdict.since_unix_s) == ("warn", ("step 1.20x the median",), NOW + 20)
+
+
+def test_looking_again_at_the_same_sample_is_no_further_sample():
+    """A redraw must not make a verdict."""
+    fleet = fleet_of(FOUR)
+    rounds(fleet, 1, a=1, b=1, c=1, d=2)
+    assert all(fleet.assess(NOW + 1 + i / 10).verdicts["d"].severity == "ok" for i in range(10))
+
+
+def test_one_good_sample_ends_it():
+    """A worker that is as fast as the others is ok at once."""
+    fleet = fleet_of(FOUR)
+    assert rounds(fleet, 3, a=1, b=1, c=1, d=2).verdicts["d"].severity == "critical"
+    add(fleet, "d", NOW + 30, step=1)
+    assert fleet.assess(NOW + 31).verdicts["d"].severity == "ok"
+
+
+def test_medians_are_taken_within_a_slice():
+    """Two jobs of different pace: nobody is slow among their own."""
+    fleet = fleet_of({"a": "fast", "b": "fast", "c": "slow", "d": "slow", "e": "slow"})
+    assessment = rounds(fleet, 3, a=1, b=1, c=5, d=5, e=5)
+    assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
+
+
+def test_on_a_slice_the_one_that_waits_least_is_named():
+    """All step together, so step times are equal; the straggler is the one that does not idle."""
+    fleet = fleet_of(FOUR)
+    for i in range(3):
+        for worker in "abcd":
+            add(fleet, worker, NOW + 10 * i, step=1, idle=0.02 if worker == "d" else 0.4)
+        assessment = fleet.assess(NOW + 10 * i)
+    assert assessment.verdicts["d"].causes == ("idle 2%, median 40%: others wait for it",)
+    assert [w for w, v in assessment.verdicts.items() if v.severity != "ok"] == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("figures", "severity"),
+    [
+        ({"infeed": 0.05}, "ok"),
+        ({"infeed": 0.051}, "warn"),
+        ({"infeed": 0.21}, "critical"),
+        ({"hbm": 90}, "ok"),
+        ({"hbm": 91}, "warn"),
+        ({"hbm": 98}, "critical"),
+        ({"hbm": 91, "infeed": 0.3}, "critical"),
+        ({"idle": 0.99}, "ok"),
+    ],
+)
+def test_thresholds(figures, severity):
+    """XProf's for infeed, 90 and 97 % for HBM; at the limit is not beyond it; idle alone is no fault."""
+    fleet = fleet_of({"a": None})
+    add(fleet, "a", **figures)
+    verdict = fleet.assess(NOW).verdicts["a"]
+    assert verdict.severity == severity
+    assert bool(verdict.causes) is (severity != "ok")
+
+
+def test_the_worst_cause_stands_first():
+    """Who reads only the first cause reads the one that decides."""
+    fleet = fleet_of({"a": None})
+    add(fleet, "a", infeed=0.1, hbm=99)
+    assert fleet.assess(NOW).verdicts["a"].causes == ("HBM 99% full", "infeed 10%")
+
+
+def test_what_does_not_answer_has_no_severity_but_a_reason():
+    """A worker that is down is judged by its state; its failure is the cause."""
+    fleet = fleet_of({"a": None, "b": None})
+    add(fleet, "a", reason="unavailable")
+    add(fleet, "b", step=1)
+    assessment = fleet.assess(NOW)
+    verdict = assessment.verdicts["a"]
+    assert (verdict.state, verdict.severity, verdict.causes) == ("down", "unknown", ("a: unavailable",))
+    assert assessment.counts == {"down": 1, "ok": 1}
+    assert verdict.rank < assessment.verdicts["b"].rank
+
+
+def test_figures_across_the_fleet_are_of_those_that_have_them_now():
+    """A stale worker and one without the figure do not count; how many do is told."""
+    fleet = fleet_of(FOUR)
+    add(fleet, "a", step=1)
+    add(fleet, "b", step=3)
+    add(fleet, "c", NOW - 100, step=1000)
+    across = fleet.assess(NOW).figures["step"]
+    assert (across.count, across.min, across.avg, across.max) == (2, 1, 2, 3)
+    assert "infeed" not in fleet.assess(NOW).figures

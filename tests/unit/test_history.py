@@ -1,0 +1,124 @@
+"""What is remembered of a worker, and what state that makes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
+from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
+from tpumon.model import Failure, Found, Sample, Target
+
+NOW = 1_000_000.0
+
+
+def answered(**fields):
+    """A sample of a worker asked every 10 s with windows of 1 s."""
+    usual = {"worker": "w", "address": "w:1", "time_unix_s": NOW, "window_s": 1.0, "took_s": 1.2, "interval_s": 10.0}
+    return Sample(**(usual | {"source": "trace"} | fields))
+
+
+def failed(reason, **fields):
+    """A query that the profiler did not answer."""
+    failure = Failure(source="trace", reason=reason, message=f"w:1: {reason}")
+    return answered(**({"source": None, "errors": (failure,)} | fields))
+
+
+def history_of(*samples):
+    history = WorkerHistory(Target(worker="w", address="w:1"))
+    for sample in samples:
+        history.add(sample)
+    return history
+
+
+def exposed(name, history, now=NOW):
+    """The values of a metric about watching the worker, by label values."""
+    (metric,) = (metric for metric in TARGET_METRICS if metric.name == name)
+    return dict(metric.values(history, now))
+
+
+@pytest.mark.parametrize(
+    ("samples", "state", "up"),
+    [
+        ([], "waiting", None),
+        ([answered()], "live", True),
+        ([answered(), failed("unavailable")], "down", False),
+        ([failed("deadline")], "down", False),
+        ([failed("not-a-profiler")], "down", False),
+        ([answered(), failed("busy")], "busy", True),
+        ([answered(), failed("paused")], "paused", None),
+        ([failed("empty-trace")], "down", True),
+        ([failed("unavailable", source="runtime")], "live", True),
+        ([failed("busy", source="runtime")], "busy", True),
+        ([failed("unavailable"), answered()], "live", True),
+    ],
+)
+def test_state_and_up(samples, state, up):
+    """State says what to show; up says whether it answers, if only with a reason or runtime metrics."""
+    history = history_of(*samples)
+    assert history.state(NOW) == state
+    assert history.is_up(NOW) is up
+    assert exposed("tpumon_target_up", history) == ({} if up is None else {(): float(up)})
+
+
+def test_an_old_sample_is_stale_and_no_longer_the_present_one():
+    """After 2.5 intervals and a window there is nothing to show, and the worker counts as not answering."""
+    history = history_of(answered())
+    assert history.current(NOW + 26.0) is history.last
+    assert history.current(NOW + 26.1) is None
+    assert history.state(NOW + 26.1) == "stale"
+    assert history.is_up(NOW + 26.1) is False
+    assert history.answer is not None, "what it last said stays known"
+
+
+def test_runtime_metrics_alone_are_shown_but_are_no_answer_of_the_profiler():
+    """HBM is present while the profiler does not answer; the failure counts."""
+    history = history_of(answered(), failed("unavailable", source="runtime", time_unix_s=NOW + 10, hbm_used_bytes=5))
+    assert history.current(NOW + 10).hbm_used_bytes == 5
+    assert (history.samples, dict(history.errors)) == (1, {"unavailable": 1})
+    assert exposed("tpumon_target_last_success_timestamp_seconds", history) == {(): NOW + 1.2}
+
+
+def test_counts_are_of_all_queries():
+    """Answers, failures by reason and traced time are counted from the first query on."""
+    history = history_of(answered(traced_s=0.5), failed("busy"), failed("busy"), answered(traced_s=0.25))
+    assert exposed("tpumon_samples_total", history) == {(): 2.0}
+    assert exposed("tpumon_sample_errors_total", history) == {("busy",): 2.0}
+    assert exposed("tpumon_traced_seconds_total", history) == {(): 0.75}
+    assert history.traced_ratio(NOW + 75) == pytest.approx(0.01)
+
+
+def test_the_same_state_began_with_the_first_sample_of_it():
+    """`changed_unix_s` stays while the state does."""
+    history = history_of(
+        answered(), failed("unavailable", time_unix_s=NOW + 5), failed("deadline", time_unix_s=NOW + 9)
+    )
+    assert history.changed_unix_s == NOW + 5
+
+
+def test_steps_of_traces_are_counted_in_buckets():
+    """A step on a bound is in that bucket, as `le` says; one beyond the last is only in +Inf."""
+    history = history_of(answered(step_durations_s=(0.001, 0.0011, 200.0)), answered(step_durations_s=(0.05,)))
+    counts = dict(zip([*STEP_BUCKETS_S, "+Inf"], history.steps.counts, strict=True))
+    assert {bound: count for bound, count in counts.items() if count} == {0.001: 1, 0.002: 1, 0.05: 1, "+Inf": 1}
+    assert history.steps.sum_s == pytest.approx(200.0521)
+
+
+def test_workers_that_stay_keep_their_history():
+    """A new set of workers drops those that are gone, and what is still said of them."""
+    histories = Histories()
+    w, v = Target(worker="w", address="w:1"), Target(worker="v", address="v:1")
+    histories.follow(Found(targets=(w, v)))
+    histories.add(answered())
+    histories.follow(Found(targets=(Target(worker="w", address="w:2"),)))
+    assert [(h.target.address, h.samples) for h in histories.all()] == [("w:2", 1)]
+    assert histories.add(answered(worker="v")) is None
+    histories.follow(Found(waiting="nobody here"))
+    assert (histories.all(), histories.waiting) == ([], "nobody here")
+
+
+def test_absent_figures_are_no_series():
+    """A sample without figures exposes its identity and nothing else; a zero is a value."""
+    exposed_by = {m.name: list(m.values(answered())) for m in SAMPLE_METRICS}
+    assert {name for name, series in exposed_by.items() if series} == {"tpu_worker_info"}
+    (mxu,) = (m for m in SAMPLE_METRICS if m.name == "tpu_mxu_utilization_ratio")
+    assert list(mxu.values(answered(mxu_utilization_ratio=0.0))) == [((), 0.0)]

@@ -1,0 +1,51 @@
+"""Levels 1 and 2 on a terminal: the live view, fed by the same samples as every other output."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import sys
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+
+from tpumon.background import Background
+from tpumon.commands.monitor import MonitorSettings, feed, hand_over, open_exports
+from tpumon.model import Found, Sample
+from tpumon.view import live
+from tpumon.view.display import Display
+from tpumon.view.notices import Notices
+
+
+def run_live(settings: MonitorSettings) -> int:
+    """Draws until the user quits, a signal comes, or there is nothing more to come.
+
+    Raises:
+        UsageError: an output cannot be had.
+    """
+    assert settings.display is not None
+    ascii_only = settings.display.ascii or codecs.lookup(sys.stdout.encoding).name != "utf-8"
+    display = Display(replace(settings.display, ascii=ascii_only))
+    with ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        for end in (read_end, write_end):
+            os.set_blocking(end, False)
+            stack.callback(os.close, end)
+        exports = open_exports(settings, stack, display.notice)
+        background = stack.enter_context(
+            Background[Found | Sample](partial(feed, settings, display.notice), wake=partial(_wake, write_end))
+        )
+        notices = Notices()
+
+        def deliver(event: Found | Sample) -> None:
+            hand_over(event, [*exports, display])
+            for line in notices.update(event):
+                display.notice(line)
+
+        live.run(display, background.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
+    return 0
+
+
+def _wake(write_end: int) -> None:
+    with suppress(BlockingIOError, OSError):
+        os.write(write_end, b"\0")

@@ -1,0 +1,370 @@
+"""The one table of metrics: what a Prometheus scrape shows and where each value is taken from.
+
+`docs/metrics.md` is made from it. Ratios are 0-1, times seconds, sizes bytes. A value that is absent is no series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tpumon.history import StepHistogram, WorkerHistory
+from tpumon.model import Sample
+
+Kind = Literal["gauge", "counter", "histogram"]
+Series = tuple[tuple[str, ...], float]
+"""Values of a metric's own labels, in their order, and the value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """What all metrics have.
+
+    Attributes:
+        name: as exposed; a counter's ends in `_total`.
+        help: one line; what is measured, and by which RPC, proto field or XProf function.
+        kind: of Prometheus' types.
+        labels: its own labels, those beside `worker`.
+    """
+
+    name: str
+    help: str
+    kind: Kind = "gauge"
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleMetric(Metric):
+    """Of a worker's present sample; a worker whose sample is stale has none.
+
+    Attributes:
+        values: the series of one sample.
+    """
+
+    values: Callable[[Sample], Iterable[Series]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetMetric(Metric):
+    """About watching a worker; there as long as it is followed.
+
+    Attributes:
+        values: the series of one worker at a time, in seconds since the epoch.
+    """
+
+    values: Callable[[WorkerHistory, float], Iterable[Series]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramMetric(Metric):
+    """Of durations, in the classic buckets of `tpumon.history.STEP_BUCKETS_S`; shown while the sample is present.
+
+    Attributes:
+        value: the histogram of one worker; None where nothing was counted.
+    """
+
+    value: Callable[[WorkerHistory], StepHistogram | None]
+
+
+_SampleValues = Callable[[Sample], Iterable[Series]]
+_TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
+
+
+def _figure(get: Callable[[Sample], float | None]) -> _SampleValues:
+    """One series, or none."""
+
+    def values(sample: Sample) -> Iterable[Series]:
+        value = get(sample)
+        return () if value is None else (((), float(value)),)
+
+    return values
+
+
+def _spread(name: Literal["step_time_s", "infeed_ratio"], key: Literal["avg", "min", "max"]) -> _SampleValues:
+    return _figure(lambda sample: getattr(getattr(sample, name), key, None))
+
+
+def _per_core(key: str) -> _SampleValues:
+    """A series for each core, named chip.core."""
+
+    def values(sample: Sample) -> Iterator[Series]:
+        for row in sample.per_core:
+            value = row.get(key)
+            if value is not None:
+                yield (f"{row.get('chip')}.{row.get('core')}",), float(value)
+
+    return values
+
+
+def _per_device(key: str) -> _SampleValues:
+    def values(sample: Sample) -> Iterator[Series]:
+        for row in sample.devices:
+            value = row.get(key)
+            if value is not None:
+                yield (str(row.get("device")),), float(value)
+
+    return values
+
+
+def _runtime(key: str) -> _SampleValues:
+    return _figure(lambda sample: sample.runtime.get(key))
+
+
+def _parts(parts_s: Mapping[str, float] | None) -> Iterable[Series]:
+    return (((name,), value) for name, value in (parts_s or {}).items())
+
+
+def _info(sample: Sample) -> Iterable[Series]:
+    labels = (
+        sample.device_type or "",
+        "" if sample.cores is None else str(sample.cores),
+        sample.source or "",
+        sample.mxu_method or "",
+        sample.step_source or "",
+        sample.slice or "",
+        "true" if sample.simulated else "false",
+    )
+    return ((labels, 1.0),)
+
+
+_RUNTIME = "libtpu's runtime metric service"
+_BY_TRACE = "Only from traces."
+
+SAMPLE_METRICS: tuple[SampleMetric, ...] = (
+    SampleMetric(
+        name="tpu_worker_info",
+        help="What a worker is and where its figures come from: always 1; join on worker.",
+        labels=("device_type", "cores", "source", "mxu_method", "step_source", "slice", "simulated"),
+        values=_info,
+    ),
+    SampleMetric(
+        name="tpu_mxu_utilization_ratio",
+        help="Utilisation of the matrix units; tpu_worker_info's mxu_method says how it was got.",
+        values=_figure(lambda sample: sample.mxu_utilization_ratio),
+    ),
+    SampleMetric(
+        name="tpu_idle_ratio",
+        help="Share of the window in which no op ran, as XProf's overview page has it.",
+        values=_figure(lambda sample: sample.idle_ratio),
+    ),
+    SampleMetric(
+        name="tpu_duty_cycle_ratio",
+        help=f"Share of time in which ops ran, of XProf's op profile. {_BY_TRACE}",
+        values=_figure(lambda sample: sample.duty_cycle_ratio),
+    ),
+    SampleMetric(
+        name="tpu_flops_utilization_ratio",
+        help=f"FLOP/s of the ops against the peak, idle time left out, as XProf's op profile has it. {_BY_TRACE}",
+        values=_figure(lambda sample: sample.flops_utilization_ratio),
+    ),
+    SampleMetric(
+        name="tpu_hbm_bandwidth_utilization_ratio",
+        help=f"Bytes that the ops moved to and from HBM against the peak, as XProf's op profile has it. {_BY_TRACE}",
+        values=_figure(lambda sample: sample.hbm_bandwidth_utilization_ratio),
+    ),
+    SampleMetric(
+        name="tpu_step_time_seconds",
+        help="Average duration of the steps of the window; tpu_worker_info's step_source says what a step is.",
+        values=_spread("step_time_s", "avg"),
+    ),
+    SampleMetric(
+        name="tpu_step_time_min_seconds",
+        help="Duration of the shortest step of the window.",
+        values=_spread("step_time_s", "min"),
+    ),
+    SampleMetric(
+        name="tpu_step_time_max_seconds",
+        help="Duration of the longest step of the window.",
+        values=_spread("step_time_s", "max"),
+    ),
+    SampleMetric(
+        name="tpu_step_part_seconds",
+        help=f"What an average step spends its time on, by XProf's categories. {_BY_TRACE}",
+        labels=("part",),
+        values=lambda sample: _parts(sample.step_parts_s),
+    ),
+    SampleMetric(
+        name="tpu_infeed_ratio",
+        help="Share of a step spent waiting for infeed, average of the window; absent for programs without infeed.",
+        values=_spread("infeed_ratio", "avg"),
+    ),
+    SampleMetric(
+        name="tpu_infeed_min_ratio",
+        help="The smallest infeed share of a step of the window.",
+        values=_spread("infeed_ratio", "min"),
+    ),
+    SampleMetric(
+        name="tpu_infeed_max_ratio",
+        help="The largest infeed share of a step of the window.",
+        values=_spread("infeed_ratio", "max"),
+    ),
+    SampleMetric(
+        name="tpu_core_idle_ratio",
+        help=f"tpu_idle_ratio of one core; core is chip.core. {_BY_TRACE}",
+        labels=("core",),
+        values=_per_core("idle_ratio"),
+    ),
+    SampleMetric(
+        name="tpu_core_flops_utilization_ratio",
+        help=f"tpu_flops_utilization_ratio of one core. {_BY_TRACE}",
+        labels=("core",),
+        values=_per_core("flops_utilization_ratio"),
+    ),
+    SampleMetric(
+        name="tpu_core_infeed_ratio",
+        help=f"tpu_infeed_ratio of one core. {_BY_TRACE}",
+        labels=("core",),
+        values=_per_core("infeed_ratio"),
+    ),
+    SampleMetric(
+        name="tpu_core_step_time_seconds",
+        help=f"tpu_step_time_seconds of one core. {_BY_TRACE}",
+        labels=("core",),
+        values=_per_core("step_time_s"),
+    ),
+    SampleMetric(
+        name="tpu_hbm_used_bytes",
+        help=f"HBM in use on a device: {_RUNTIME}, tpu.runtime.hbm.memory.usage.bytes.",
+        labels=("device",),
+        values=_per_device("hbm_used_bytes"),
+    ),
+    SampleMetric(
+        name="tpu_hbm_total_bytes",
+        help=f"HBM of a device that a job can use: {_RUNTIME}, tpu.runtime.hbm.memory.total.bytes.",
+        labels=("device",),
+        values=_per_device("hbm_total_bytes"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_duty_cycle_ratio",
+        help=f"Share of the service's last period in which a device was busy: {_RUNTIME}, "
+        "tpu.runtime.tensorcore.dutycycle.percent.",
+        labels=("device",),
+        values=_per_device("runtime_duty_cycle_ratio"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_hbm_bandwidth_utilization_ratio",
+        help=f"HBM bandwidth in use, not capacity: {_RUNTIME}, tpu.runtime.hbm.utilization.percent.",
+        labels=("device",),
+        values=_per_device("runtime_hbm_bandwidth_utilization_ratio"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_tensorcore_idle_seconds",
+        help=f"Time since a TensorCore last ran something, 0 while it is busy: {_RUNTIME}, "
+        "tpu.runtime.tensorcore.idle_duration.seconds.",
+        labels=("device",),
+        values=_per_device("runtime_tensorcore_idle_s"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_hlo_queue_size",
+        help=f"Programs that wait for a device's TensorCore: {_RUNTIME}, hlo.queue.size.gauge.",
+        labels=("device",),
+        values=_per_device("runtime_hlo_queue_size"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_uptime_seconds",
+        help=f"Age of the job's runtime: {_RUNTIME}, tpu.runtime.uptime.seconds.gauge.",
+        values=_runtime("uptime_s"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_megascale_error",
+        help=f"1 while the runtime detects a hang or error between slices: {_RUNTIME}, megascale.error.detected.gauge.",
+        values=_runtime("megascale_error"),
+    ),
+    SampleMetric(
+        name="tpu_runtime_slice_error",
+        help=f"1 while the runtime detects a failed slice: {_RUNTIME}, slice.error.detected.gauge.",
+        values=_runtime("slice_error"),
+    ),
+)
+
+STEPS = HistogramMetric(
+    name="tpu_steps_seconds",
+    help="Durations of the steps seen in traces: of those in the sampled windows, not of all steps of the job.",
+    kind="histogram",
+    value=lambda history: history.steps,
+)
+
+
+def _up(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
+    up = history.is_up(now_unix_s)
+    return () if up is None else (((), float(up)),)
+
+
+def _in_state(state: str) -> _TargetValues:
+    return lambda history, now_unix_s: (((), float(history.state(now_unix_s) == state)),)
+
+
+def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
+    """Of the last query, answered or not."""
+    values = _figure(get)
+    return lambda history, _now_unix_s: () if history.last is None else values(history.last)
+
+
+def _last_success(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series]:
+    return () if history.answer is None else (((), history.answer.time_unix_s + history.answer.took_s),)
+
+
+TARGET_METRICS: tuple[TargetMetric, ...] = (
+    TargetMetric(
+        name="tpumon_target_up",
+        help="1: the worker answers, if only that someone else is profiling it; 0: it does not. Absent while paused.",
+        values=_up,
+    ),
+    TargetMetric(
+        name="tpumon_target_busy",
+        help="1: someone else is profiling the worker and tpumon stands back.",
+        values=_in_state("busy"),
+    ),
+    TargetMetric(
+        name="tpumon_target_paused",
+        help="1: `tpumon pause` stops sampling on this host.",
+        values=_in_state("paused"),
+    ),
+    TargetMetric(
+        name="tpumon_target_last_success_timestamp_seconds",
+        help="When the worker last answered with figures, in seconds since the epoch.",
+        values=_last_success,
+    ),
+    TargetMetric(
+        name="tpumon_sample_duration_seconds",
+        help="How long the last query took, from asking to having the answer or failing.",
+        values=_of_last(lambda sample: sample.took_s),
+    ),
+    TargetMetric(
+        name="tpumon_sample_window_seconds",
+        help="Length of the window that the last query's figures cover.",
+        values=_of_last(lambda sample: sample.window_s),
+    ),
+    TargetMetric(
+        name="tpumon_sample_interval_seconds",
+        help="Effective interval, from one query's start to the next.",
+        values=_of_last(lambda sample: sample.interval_s),
+    ),
+    TargetMetric(
+        name="tpumon_samples_total",
+        help="Queries that the worker answered.",
+        kind="counter",
+        values=lambda history, _now_unix_s: (((), float(history.samples)),),
+    ),
+    TargetMetric(
+        name="tpumon_sample_errors_total",
+        help="Queries that failed, by reason.",
+        kind="counter",
+        labels=("reason",),
+        values=lambda history, _now_unix_s: (((reason,), float(count)) for reason, count in history.errors.items()),
+    ),
+    TargetMetric(
+        name="tpumon_traced_seconds_total",
+        help="How long the worker's job was traced, collecting included: what watching it costs.",
+        kind="counter",
+        values=lambda history, _now_unix_s: (((), history.traced_s),),
+    ),
+)
+
+BUILD_INFO = Metric(
+    name="tpumon_build_info", help="The version of tpumon that exports this: always 1.", labels=("version",)
+)
+
+METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, BUILD_INFO)
+"""All of them, in the order of the page."""
