@@ -291,6 +291,27 @@ def analyze_command(
     return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=output.value))
 
 
+@app.command("doctor")
+@takes(WhereOptions)
+def doctor_command(
+    context: typer.Context,
+    where: WhereOptions,
+    output: Annotated[AnalysisFormat, typer.Option("--output", help="What stdout gets.")] = AnalysisFormat.text,
+) -> Command:
+    """Say what is here, what answers, and what would be used.
+
+    Chips, ports, RPCs, and what is wrong; safe to paste into an issue.
+    """
+    from tpumon.commands import doctor
+
+    settings = doctor.DoctorSettings(
+        where=_where(context, where, level=2),
+        output="json" if output is AnalysisFormat.json else "text",
+        use_proxy=where.use_proxy,
+    )
+    return partial(doctor.run, settings)
+
+
 @app.command("pause")
 def pause_command(
     duration: Annotated[str, typer.Argument(help="For example 90s, 10m or 1.5h; 0 ends your pause.")],

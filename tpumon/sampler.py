@@ -31,6 +31,7 @@ _GONE = frozenset(
 
 _AT_ONCE = 16  # workers that are asked first without a gap
 _RUNTIME_GAP_S = 5.0  # libtpu averages over seconds itself, and each look is several calls
+_NO_RUNTIME_GAP_S = 20.0
 _FIRST_GAP_S = 0.01  # between the first queries of the others
 
 
@@ -168,6 +169,8 @@ class Sampler:
         """One query, of the profiler and of the runtime at the same time; either may be missing."""
         if self._options.runtime_metrics:
             sample, reading = await asyncio.gather(worker.ask(), runtime.read())
+            if worker.gone:  # the job may have ended since
+                reading = await runtime.read(again=True)
             paused = sample.failure is not None and sample.failure.reason == "paused"
             sample = sample if paused else _with_runtime(sample, reading)
         else:
@@ -352,21 +355,33 @@ class _Runtime:
         self._target = target
         self._last: RuntimeReading | Failure | None = None
         self._next_s = 0.0
+        self._was_there = False
 
-    async def read(self) -> RuntimeReading | Failure | None:
-        """What it says, at most 5 s ago; why there is nothing to be had; None where there is no runtime."""
+    async def read(self, *, again: bool = False) -> RuntimeReading | Failure | None:
+        """What it says, at most 5 s ago; why there is nothing to be had; None where there is no runtime.
+
+        Args:
+            again: what it says now, where it said something before.
+        """
         now_s = asyncio.get_running_loop().time()
-        if not self._target.runtime_addresses or self._next_s > now_s:
+        soon = self._next_s > now_s and not (again and self._last is not None)
+        if not self._target.runtime_addresses or soon:
             return self._last
-        self._next_s = now_s + _RUNTIME_GAP_S
+        self._last = await self._look()
+        if isinstance(self._last, Failure) and self._last.reason in UNREACHED and not self._was_there:
+            self._last = None  # where it was only looked for, there need not be one
+        self._was_there = self._was_there or self._last is not None
+        self._next_s = now_s + (_RUNTIME_GAP_S if self._was_there else _NO_RUNTIME_GAP_S)
+        return self._last
+
+    async def _look(self) -> RuntimeReading | Failure | None:
         try:
-            self._last = await self._service.read()
+            return await self._service.read()
         except SourceError as error:
-            self._last = Failure(source=RUNTIME, reason=error.reason, message=str(error))
+            return Failure(source=RUNTIME, reason=error.reason, message=str(error))
         except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
             words = f"{self._target.worker}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-            self._last = Failure(source=RUNTIME, reason="internal", message=words)
-        return self._last
+            return Failure(source=RUNTIME, reason="internal", message=words)
 
     async def aclose(self) -> None:
         """Closes its channel."""

@@ -180,7 +180,7 @@ def main() -> None:
         try:
             asyncio.run(serve(int(sys.argv[2]), traces()))
         except KeyboardInterrupt:
-            return
+            os._exit(0)  # a server of grpc.aio complains when it outlives its loop
     if sys.argv[1:2] != ["traces"]:
         by_monitor()
     if sys.argv[1:2] != ["monitor"]:

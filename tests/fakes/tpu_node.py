@@ -415,11 +415,11 @@ _READERS: dict[str, Callable[[dict[int, list[Any]]], dict[str, Any]]] = {
 class WrongServer:
     """Something on a port that is no gRPC server: it speaks `HTTP`, sends an `SSH` banner, is `silent` or closes."""
 
-    def __init__(self, kind: Literal["HTTP", "SSH", "silent", "close"]) -> None:
+    def __init__(self, kind: Literal["HTTP", "SSH", "silent", "close"], port: int = 0) -> None:
         self.connections = 0
         self.received = b""
         self._kind = kind
-        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket = socket.create_server(("127.0.0.1", port))
         self.address = "127.0.0.1:{1}".format(*self._socket.getsockname())
         self._open: list[socket.socket] = []
 

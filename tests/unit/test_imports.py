@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "targets": {"errors", "model", "text", "sources", "requests", "google.auth", "yaml"},
     "sampler": {"errors", "model", "text", "pausing", "sources", "targets"},
     "simulator": {"errors", "model", "wire", *GRPC},
-    "view": {"errors", "model", "text", "history", "fleet", "rich"},
+    "view": {"errors", "signals", "model", "text", "history", "fleet", "rich"},
     "logdir": {"errors", "tensorflow"},
     "outputs": {"errors", "model", "fleet"},
     "exporters": {
@@ -89,7 +89,8 @@ def room_of(name: str) -> str:
     package, _, rest = name.partition(".")
     if package in PACKAGES:
         return PACKAGES[package] or rest.split(".")[0]
-    return "google.protobuf" if name.startswith("google.protobuf") else package
+    shared = ("google.protobuf", "google.auth")  # one package name, several libraries
+    return next((library for library in shared if name.startswith(library)), package)
 
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:

@@ -446,6 +446,12 @@ def test_runtime_metrics_alone_are_a_sample_of_their_own():
     assert sample.failure.reason == "unavailable"
 
 
+def test_figures_of_a_job_that_ended_are_not_shown_as_what_its_runtime_says_now():
+    """A look may be some seconds old; when the profiler is gone another one decides."""
+    samples, _ = merged([GOOD, "unavailable"], READING, None, num_queries=2, interval_s=1.0)
+    assert [(sample.source, sample.hbm_used_bytes) for sample in samples] == [("monitor", 5), (None, None)]
+
+
 def test_no_runtime_is_no_error():
     """While no job runs nobody listens there; the profiler's sample is as ever."""
     (sample,), _ = merged([GOOD], None)
@@ -454,12 +460,20 @@ def test_no_runtime_is_no_error():
 
 def test_a_runtime_that_fails_costs_no_other_figure():
     """Its failure is told beside the profiler's figures, and is not taken for the profiler's."""
-    (sample,), _ = merged([GOOD], SourceError("deadline", "localhost:8431: no answer"))
+    pace = {"num_queries": 2, "interval_s": 10.0}
+    (_, sample), _ = merged([GOOD], READING, SourceError("deadline", "localhost:8431: no answer"), **pace)
     assert [(error.source, error.reason) for error in sample.errors] == [("runtime-metrics", "deadline")]
-    assert (sample.source, sample.failure) == ("monitor", None)
+    assert (sample.source, sample.failure, sample.hbm_used_bytes) == ("monitor", None, None)
     (sample,), _ = merged(["busy"], ValueError("odd"))
     assert [error.reason for error in sample.errors] == ["internal", "busy"]
     assert sample.failure.reason == "busy"
+
+
+def test_a_runtime_that_was_only_looked_for_is_no_error_and_seldom_asked():
+    """A firewall may swallow every call to its port; that is nothing to tell with each sample."""
+    samples, service = merged([GOOD], SourceError("deadline", "far:8431: no answer"), num_queries=60, interval_s=1.0)
+    assert all(sample.errors == () for sample in samples)
+    assert min(gaps(service.reads)) >= 20
 
 
 def test_the_runtime_is_not_asked_more_often_than_every_5_s():

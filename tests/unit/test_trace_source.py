@@ -166,7 +166,7 @@ def test_an_old_server_may_write_into_the_users_directory_and_nothing_stays(tmp_
 
 def test_an_old_server_elsewhere_is_not_made_to_write_anywhere(monkeypatch):
     """Without a --logdir, a server of another host is left alone, and told why."""
-    monkeypatch.setattr("tpumon.sources.trace._on_this_host", lambda _address: False)
+    monkeypatch.setattr("tpumon.sources.trace.on_this_host", lambda _address: False)
     with pytest.raises(SourceError, match="give --logdir DIR") as caught:
         ask(QUERY, server="old")
     assert caught.value.reason == "refused"

@@ -10,6 +10,7 @@ from tpumon.errors import NoTargetError
 from tpumon.model import Target
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.targets.base import Finder, Fixed
+from tpumon.targets.runtime import WithUsualRuntime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,16 @@ async def open_finder(
                 for target, address in zip(fleet.targets, runtime, strict=True)
             ]
         )
+    named = _named(where, say)
+    if named is not None:
+        return WithUsualRuntime(named)
+    from tpumon.targets.local import LocalFinder
+
+    return LocalFinder(where.port, say=say, runtime_only=not profilers_only)
+
+
+def _named(where: WhereSettings, say: Callable[[str], None]) -> Finder | None:
+    """The finder of workers that somebody named, in whatever way; None where nobody did."""
     if where.tpus:
         from tpumon.targets.tpu_api import NamedTpus
 
@@ -66,12 +77,10 @@ async def open_finder(
 
         return TargetFile(where.targets_file, port=where.port, say=say)
     if where.addresses:
-        from tpumon.targets.addresses import name_targets
+        from tpumon.targets.dns import DnsNames
 
-        return Fixed(name_targets(where.addresses))
-    from tpumon.targets.local import LocalFinder
-
-    return LocalFinder(where.port, say=say, runtime_only=not profilers_only)
+        return DnsNames(where.addresses)
+    return None
 
 
 async def find_now(where: WhereSettings, stack: AsyncExitStack, say: Callable[[str], None]) -> Sequence[Target]:

@@ -11,6 +11,7 @@ from functools import partial
 
 from tpumon.background import Background
 from tpumon.commands.monitor import MonitorSettings, feed, hand_over, open_exports
+from tpumon.errors import NoTargetError
 from tpumon.model import Found, Sample
 from tpumon.view import live
 from tpumon.view.display import Display
@@ -22,6 +23,7 @@ def run_live(settings: MonitorSettings) -> int:
 
     Raises:
         UsageError: an output cannot be had.
+        NoTargetError: with `num_queries`, when nobody ever answered.
     """
     assert settings.display is not None
     ascii_only = settings.display.ascii or codecs.lookup(sys.stdout.encoding).name != "utf-8"
@@ -42,7 +44,11 @@ def run_live(settings: MonitorSettings) -> int:
             for line in notices.update(event):
                 display.notice(line)
 
-        live.run(display, background.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
+        ended = live.run(
+            display, background.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only
+        )
+    if ended and not notices.answered:
+        raise NoTargetError("nobody ever answered")
     return 0
 
 

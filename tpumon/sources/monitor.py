@@ -92,22 +92,25 @@ class MonitorSource:
         )
 
 
-async def is_profiler(client: Client, *, timeout_s: float) -> bool:
-    """Whether a profiler server answers there, asked by the one call that harms nobody: a Monitor of 1 ms."""
+async def why_no_profiler(client: Client, *, timeout_s: float) -> SourceError | None:
+    """None where a profiler server answers, else what came instead.
+
+    Asked by the one call that harms nobody: a Monitor of 1 ms.
+    """
     request = MonitorRequest(duration_ms=1, monitoring_level=1, timestamp=True)
     try:
         await client.call(wire.MONITOR, request, MonitorResponse, timeout_s=timeout_s)
     except SourceError as error:
-        return error.reason == "unimplemented"
-    return True
+        return None if error.reason == "unimplemented" else error
+    return None
 
 
 def _from_result(result: MonitorResult) -> tuple[dict[str, Any], Mapping[str, str]]:
     figures: dict[str, Any] = {}
     if result.response_type >= MonitorResult.UTIL_ONLY:
-        figures["mxu_utilization_ratio"] = _ratio(result.matrix_unit_utilization_percent)
+        figures["mxu_utilization_ratio"] = ratio_of_percent(result.matrix_unit_utilization_percent)
     if result.response_type >= MonitorResult.UTIL_IDLE:
-        figures["idle_ratio"] = _ratio(result.device_idle_time_percent)
+        figures["idle_ratio"] = ratio_of_percent(result.device_idle_time_percent)
     if result.response_type >= MonitorResult.UTIL_IDLE_STEP:
         times_ms = (result.step_time_ms_avg, result.step_time_ms_min, result.step_time_ms_max)
         percents = (result.infeed_percent_avg, result.infeed_percent_min, result.infeed_percent_max)
@@ -120,9 +123,9 @@ def _from_text(lines: Sequence[str]) -> tuple[dict[str, Any], Mapping[str, str]]
     figures: dict[str, Any] = {}
     for line in lines:
         if found := _IDLE.match(line):
-            figures["idle_ratio"] = _ratio(_float(found[1]))
+            figures["idle_ratio"] = ratio_of_percent(_float(found[1]))
         elif found := _MXU.match(line):
-            figures["mxu_utilization_ratio"] = _ratio(_float(found[1]))
+            figures["mxu_utilization_ratio"] = ratio_of_percent(_float(found[1]))
         elif found := _STEP.match(line):
             pairs = zip(found.groups()[::2], found.groups()[1::2], strict=True)
             times_s = (_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs)
@@ -132,13 +135,14 @@ def _from_text(lines: Sequence[str]) -> tuple[dict[str, Any], Mapping[str, str]]
     return figures, {name: "the server's text is not understood" for name, value in figures.items() if value is None}
 
 
-def _ratio(percent: float) -> float | None:
+def ratio_of_percent(percent: float) -> float | None:
+    """0-1; None for what is no share of anything."""
     # A share computed from clocks may pass 100 % by its rounding, not by more.
     return min(percent / 100, 1.0) if 0 <= percent <= 100.01 else None
 
 
 def _spread(*percents: float) -> Spread | None:
-    avg, low, high = (_ratio(percent) for percent in percents)
+    avg, low, high = (ratio_of_percent(percent) for percent in percents)
     return None if avg is None or low is None or high is None else Spread(avg=avg, min=low, max=high)
 
 

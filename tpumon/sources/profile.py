@@ -76,12 +76,14 @@ class _Known:
         returns_traces: it answers with the trace; else it can only write a file itself.
         device_planes: whether its traces have planes of devices; None where the probe could not tell.
         host_level: what is to be asked for.
+        simulated: whether tpumon's simulator made its traces.
     """
 
     connection: int
     returns_traces: bool
     device_planes: bool | None
     host_level: int
+    simulated: bool
 
 
 class Profiler:
@@ -106,6 +108,11 @@ class Profiler:
     def has_devices(self) -> bool | None:
         """Whether traces have planes of devices; None where that is not known."""
         return self._known.device_planes if self._known is not None else None
+
+    @property
+    def simulated(self) -> bool:
+        """Whether tpumon's simulator is known to answer."""
+        return self._known is not None and self._known.simulated
 
     @property
     def leaves_out_host_events(self) -> bool:
@@ -185,15 +192,17 @@ class Profiler:
         except SourceError as error:
             if _NOWHERE not in server_words(error):
                 raise
-            returns_traces, device_planes = False, None
+            returns_traces, device_planes, simulated = False, None, False
         else:
             returns_traces = bool(reply.xspace)
-            device_planes = bool(outline(reply.xspace).device_planes) if returns_traces else None
+            seen = outline(reply.xspace)
+            device_planes, simulated = bool(seen.device_planes) if returns_traces else None, seen.simulated
         return _Known(
             connection=self._client.connection,
             returns_traces=returns_traces,
             device_planes=device_planes,
             host_level=await self._choose_host_level(device_planes),
+            simulated=simulated,
         )
 
     async def _choose_host_level(self, device_planes: bool | None) -> int:

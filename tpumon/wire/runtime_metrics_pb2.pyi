@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -31,12 +32,14 @@ class TpuMetric(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
 
 class Metric(_message.Message):
-    __slots__ = ("attribute", "gauge")
+    __slots__ = ("attribute", "gauge", "counter")
     ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
     GAUGE_FIELD_NUMBER: _ClassVar[int]
+    COUNTER_FIELD_NUMBER: _ClassVar[int]
     attribute: Attribute
     gauge: Gauge
-    def __init__(self, attribute: _Optional[_Union[Attribute, _Mapping]] = ..., gauge: _Optional[_Union[Gauge, _Mapping]] = ...) -> None: ...
+    counter: Counter
+    def __init__(self, attribute: _Optional[_Union[Attribute, _Mapping]] = ..., gauge: _Optional[_Union[Gauge, _Mapping]] = ..., counter: _Optional[_Union[Counter, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("key", "value")
@@ -78,6 +81,14 @@ class Gauge(_message.Message):
     as_bool: bool
     def __init__(self, as_double: _Optional[float] = ..., as_int: _Optional[int] = ..., as_string: _Optional[str] = ..., as_bool: bool = ...) -> None: ...
 
+class Counter(_message.Message):
+    __slots__ = ("as_double", "as_int")
+    AS_DOUBLE_FIELD_NUMBER: _ClassVar[int]
+    AS_INT_FIELD_NUMBER: _ClassVar[int]
+    as_double: float
+    as_int: int
+    def __init__(self, as_double: _Optional[float] = ..., as_int: _Optional[int] = ...) -> None: ...
+
 class ListSupportedMetricsRequest(_message.Message):
     __slots__ = ("filter",)
     FILTER_FIELD_NUMBER: _ClassVar[int]
@@ -91,7 +102,41 @@ class ListSupportedMetricsResponse(_message.Message):
     def __init__(self, supported_metric: _Optional[_Iterable[_Union[SupportedMetric, _Mapping]]] = ...) -> None: ...
 
 class SupportedMetric(_message.Message):
-    __slots__ = ("metric_name",)
+    __slots__ = ("metric_name", "unit", "metric_kind", "value_type", "external_gke_name", "external_gce_name")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNKNOWN: _ClassVar[SupportedMetric.Kind]
+        GAUGE: _ClassVar[SupportedMetric.Kind]
+        COUNTER: _ClassVar[SupportedMetric.Kind]
+        DISTRIBUTION: _ClassVar[SupportedMetric.Kind]
+    KIND_UNKNOWN: SupportedMetric.Kind
+    GAUGE: SupportedMetric.Kind
+    COUNTER: SupportedMetric.Kind
+    DISTRIBUTION: SupportedMetric.Kind
+    class ValueType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        VALUE_TYPE_UNKNOWN: _ClassVar[SupportedMetric.ValueType]
+        INT64: _ClassVar[SupportedMetric.ValueType]
+        DOUBLE: _ClassVar[SupportedMetric.ValueType]
+        STRING: _ClassVar[SupportedMetric.ValueType]
+        BOOL: _ClassVar[SupportedMetric.ValueType]
+        BUCKETS: _ClassVar[SupportedMetric.ValueType]
+    VALUE_TYPE_UNKNOWN: SupportedMetric.ValueType
+    INT64: SupportedMetric.ValueType
+    DOUBLE: SupportedMetric.ValueType
+    STRING: SupportedMetric.ValueType
+    BOOL: SupportedMetric.ValueType
+    BUCKETS: SupportedMetric.ValueType
     METRIC_NAME_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    METRIC_KIND_FIELD_NUMBER: _ClassVar[int]
+    VALUE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_GKE_NAME_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_GCE_NAME_FIELD_NUMBER: _ClassVar[int]
     metric_name: str
-    def __init__(self, metric_name: _Optional[str] = ...) -> None: ...
+    unit: str
+    metric_kind: SupportedMetric.Kind
+    value_type: SupportedMetric.ValueType
+    external_gke_name: str
+    external_gce_name: str
+    def __init__(self, metric_name: _Optional[str] = ..., unit: _Optional[str] = ..., metric_kind: _Optional[_Union[SupportedMetric.Kind, str]] = ..., value_type: _Optional[_Union[SupportedMetric.ValueType, str]] = ..., external_gke_name: _Optional[str] = ..., external_gce_name: _Optional[str] = ...) -> None: ...

@@ -31,6 +31,7 @@ class _Chip:
     devices: int  # planes of one chip: two cores as one (megacore) are one
 
 
+# Not shared with the simulator, whose figures would then be checked against themselves; a test compares the two tables.
 # Google's documentation of each generation; JAX's own table says 140 TFLOP/s and 825 GB/s of v3, 2460 GB/s of v5p.
 _CHIPS = {
     "v2": _Chip(46, 716, 2),

@@ -1,0 +1,233 @@
+"""What the runtime metric service's answers mean: its rows, brought to one row a device.
+
+Everything that differs between TPU generations and versions of libtpu is here; no calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tpumon.model import SIMULATED_MARK
+from tpumon.sources.monitor import ratio_of_percent
+from tpumon.text import one_line
+from tpumon.wire.runtime_metrics_pb2 import AttrValue, Metric, TpuMetric
+
+Number = float | int
+
+HBM_USED = "tpu.runtime.hbm.memory.usage.bytes"
+HBM_TOTAL = "tpu.runtime.hbm.memory.total.bytes"
+DUTY_CYCLE = "tpu.runtime.tensorcore.dutycycle.percent"
+HBM_BANDWIDTH = "tpu.runtime.hbm.utilization.percent"
+IDLE_DURATION = "tpu.runtime.tensorcore.idle_duration.seconds"
+QUEUE_SIZE = "hlo.queue.size.gauge"
+UPTIME = "tpu.runtime.uptime.seconds.gauge"
+MEGASCALE_ERROR = "megascale.error.detected.gauge"
+SLICE_ERROR = "slice.error.detected.gauge"
+
+# Attributes that say which device a row of a list of key-value pairs is about.
+_DEVICE_KEYS = ("device_ordinal", "device-id", "device_id")
+_LONGEST_ID = 40
+
+_LARGEST_OF_TWO_BYTES = 20e9  # a device of v2 or v3 has 8 or 16 GiB; of 7x, the other with two a chip, 96
+
+
+class _Row(NamedTuple):
+    """One row of a metric.
+
+    Attributes:
+        value: a number as it was told; None where it was none.
+        about: attributes by key.
+        device: the one that it names, if any.
+    """
+
+    value: Number | None
+    about: Mapping[str, str]
+    device: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What one worker's rows come to.
+
+    Attributes:
+        devices: a row for each device, keys as in `tpumon.metrics`; None where nothing was told.
+        runtime: of the worker as a whole, keys as in `tpumon.metrics`.
+        warnings: one line each.
+        simulated: whether tpumon's simulator said it.
+    """
+
+    devices: tuple[Mapping[str, Number | str | None], ...]
+    runtime: Mapping[str, float]
+    warnings: tuple[str, ...]
+    simulated: bool
+
+
+@dataclass(slots=True)
+class _Tables:
+    """Values by device of each metric, and what was left out of them."""
+
+    by_key: dict[str, dict[str, Number]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def of(self, key: str) -> dict[str, Number]:
+        """Empty where nothing was told."""
+        return self.by_key.get(key, {})
+
+    def devices(self) -> list[str]:
+        """Those that are named where rows are always a device's, in order."""
+        keys = ("hbm_used_bytes", "hbm_total_bytes", "runtime_tensorcore_idle_s")
+        return sorted({device for key in keys for device in self.of(key)}, key=_in_order)
+
+
+def _bytes(value: Number) -> int | None:
+    return int(value) if value >= 0 else None
+
+
+def _not_negative(value: Number) -> float | None:
+    return float(value) if value >= 0 else None
+
+
+_PER_DEVICE: dict[str, tuple[str, Callable[[Number], Number | None]]] = {
+    HBM_USED: ("hbm_used_bytes", _bytes),
+    HBM_TOTAL: ("hbm_total_bytes", _bytes),
+    DUTY_CYCLE: ("runtime_duty_cycle_ratio", ratio_of_percent),
+    HBM_BANDWIDTH: ("runtime_hbm_bandwidth_utilization_ratio", ratio_of_percent),
+    IDLE_DURATION: ("runtime_tensorcore_idle_s", _not_negative),
+    QUEUE_SIZE: ("runtime_hlo_queue_size", _bytes),
+}
+_OF_WORKER: dict[str, str] = {UPTIME: "uptime_s", MEGASCALE_ERROR: "megascale_error", SLICE_ERROR: "slice_error"}
+
+METRICS: tuple[str, ...] = (*_PER_DEVICE, *_OF_WORKER)
+"""What is asked for; the first is the one that every version has."""
+
+
+def told_by(answers: Mapping[str, TpuMetric]) -> Told:
+    """What the answers come to, by name of the metric; an absent one makes absent values and nothing else."""
+    tables = _Tables()
+    for name, (key, convert) in _PER_DEVICE.items():
+        if name in answers:
+            tables.by_key[key] = _by_device(name, _rows(answers[name]), convert, tables.warnings)
+    _place_queues(tables)
+    _place_duty_cycles(tables)
+    runtime: dict[str, float] = {}
+    for name, key in _OF_WORKER.items():
+        if name in answers:
+            rows = _rows(answers[name])
+            if values := [float(row.value) for row in rows if row.value is not None and row.value >= 0]:
+                runtime[key] = max(values) if name == UPTIME else float(any(values))
+            if name != UPTIME:
+                tables.warnings.extend(_error_text(name, row.about) for row in rows if row.value)
+    devices = sorted({device for table in tables.by_key.values() for device in table}, key=_in_order)
+    keys = [key for key, _ in _PER_DEVICE.values()]
+    return Told(
+        devices=tuple({"device": device, **{key: tables.of(key).get(device) for key in keys}} for device in devices),
+        runtime=runtime,
+        warnings=tuple(tables.warnings),
+        simulated=any(SIMULATED_MARK in answer.description for answer in answers.values()),
+    )
+
+
+def _rows(metric: TpuMetric) -> list[_Row]:
+    return [_row(row) for row in metric.metrics]
+
+
+def _row(row: Metric) -> _Row:
+    attribute = row.attribute
+    if attribute.value.WhichOneof("attr") == "kvlist_attr":
+        about = {pair.key: _text(pair.value) for pair in attribute.value.kvlist_attr.attributes}
+        device = next((about[key] for key in _DEVICE_KEYS if key in about), "")
+    else:
+        about = {attribute.key: _text(attribute.value)}
+        device = about[attribute.key]
+    return _Row(value=_number(row), about=about, device=device or None)
+
+
+def _text(value: AttrValue) -> str:
+    """An attribute's value; old versions send numbers where new ones send text. Empty where there is none."""
+    kind = value.WhichOneof("attr")
+    if kind in {"string_attr", "int_attr", "bool_attr", "double_attr"}:
+        return one_line(str(getattr(value, kind)))
+    return ""
+
+
+def _number(row: Metric) -> Number | None:
+    measure = row.WhichOneof("measure")
+    if measure is None:
+        return None
+    told = getattr(row, measure)
+    kind = told.WhichOneof("value")
+    value = getattr(told, kind) if kind in {"as_double", "as_int", "as_bool"} else None
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _by_device(
+    name: str, rows: Iterable[_Row], convert: Callable[[Number], Number | None], warnings: list[str]
+) -> dict[str, Number]:
+    """A metric's values by the device that the rows name. What cannot be is left out, with a warning."""
+    table: dict[str, Number] = {}
+    strange: list[str] = []
+    for row in rows:
+        if row.device is None or len(row.device) > _LONGEST_ID:
+            strange.append("a row of no device")
+        elif name == QUEUE_SIZE and "SPARSE" in row.about.get("core_type", "").upper():
+            continue  # another core, with a queue of its own
+        elif row.value is None or (value := convert(row.value)) is None:
+            strange.append(f"{row.value} for device {row.device}")
+        elif name == QUEUE_SIZE:  # one row a core
+            table[row.device] = table.get(row.device, 0) + value
+        else:
+            table[row.device] = value
+    if strange:
+        warnings.append(f"the runtime metric service says {strange[0]} ({name}): left out")
+    return table
+
+
+def _place_duty_cycles(tables: _Tables) -> None:
+    """Gives both devices of a v2 or v3 chip the chip's duty cycle.
+
+    On these the duty cycle has a row a chip, everything else a row a device, two a chip; ids count through the slice,
+    those of chips by chip. On all others, 7x with its two devices a chip among them, each device has its own row.
+    """
+    key = _PER_DEVICE[DUTY_CYCLE][0]
+    chips, devices, totals = tables.of(key), tables.devices(), tables.of("hbm_total_bytes")
+    later = tables.of(_PER_DEVICE[HBM_BANDWIDTH][0]) or any(total > _LARGEST_OF_TWO_BYTES for total in totals.values())
+    if not chips or not devices or later or set(chips) == set(devices):
+        return
+    if 2 * len(chips) != len(devices) or not _all_numbers([*chips, *devices]):
+        # Rows are missing, of chips or of devices: v5e has as much HBM a device as v3.
+        tables.by_key[key] = {}
+        tables.warnings.append(f"{len(chips)} duty cycles for {len(devices)} devices, unclear whose: left out")
+        return
+    pairs = [(str(2 * int(chip)), str(2 * int(chip) + 1)) for chip in chips]
+    if not {device for pair in pairs for device in pair} <= set(devices):
+        # Numbered in another way, but none is missing: Google's tpu-info then goes by order alone.
+        chips = dict(sorted(chips.items(), key=lambda item: _in_order(item[0])))
+        pairs = list(zip(devices[::2], devices[1::2], strict=True))
+    tables.by_key[key] = {device: duty for pair, duty in zip(pairs, chips.values(), strict=True) for device in pair}
+
+
+def _place_queues(tables: _Tables) -> None:
+    """Queues are counted by ordinal, which may be the place among this worker's devices where ids are the slice's."""
+    key = _PER_DEVICE[QUEUE_SIZE][0]
+    queues, devices = tables.of(key), tables.devices()
+    places = {str(place): device for place, device in enumerate(devices)}
+    if not set(queues) <= set(devices) and set(queues) <= set(places):
+        tables.by_key[key] = {places[place]: size for place, size in queues.items()}
+
+
+def _error_text(name: str, about: Mapping[str, str]) -> str:
+    what = "a failed slice" if name == SLICE_ERROR else "a hang or error between slices"
+    details = ": ".join(about[key] for key in ("error_type", "error_message") if about.get(key))
+    return one_line(f"the runtime detects {what}{': ' + details if details else ''} ({name})", limit=300)
+
+
+def _all_numbers(ids: Iterable[str]) -> bool:
+    return all(device.isascii() and device.isdigit() for device in ids)
+
+
+def _in_order(device: str) -> tuple[int, str]:
+    """Numbers by size, before other names."""
+    return (int(device), "") if _all_numbers([device]) else (1 << 64, device)
