@@ -1,0 +1,472 @@
+"""What a Grafana dashboard is made of, as plain dictionaries: panels, targets, variables, links.
+
+Figures are always of now or of a moment of the graph: panels that show one number ask for this instant, not for the
+last value of a range, so that what is gone is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+SCHEMA_VERSION = 39
+_WIDTH = 24
+_DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
+_GREEN, _YELLOW, _RED, _BLUE, _GREY = "green", "yellow", "red", "blue", "text"
+
+ABSENT = "n/a"
+"""Shown where there is no value: absent is not 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One query of a panel.
+
+    Attributes:
+        expr: PromQL.
+        legend: name of a series, in Grafana's template; of a table's column.
+        unit: of a table's column, where it is another than the panel's.
+    """
+
+    expr: str
+    legend: str = ""
+    unit: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One panel.
+
+    Attributes:
+        kind: Grafana's name of the panel type.
+        description: what the figure means, and what to do.
+        unit: Grafana's name: percentunit (ratios, drawn from 0 to 1 unless `small`), s, bytes, short.
+        size: columns of 24, and rows.
+        interval: the least step between points, where a short one would show nothing.
+        custom, options: what is special to the kind.
+        limits: values from which on it is yellow, red.
+        instant: asked for this moment only.
+        more: further keys of the panel.
+        defaults: further keys of the field defaults.
+        overrides: field overrides.
+    """
+
+    kind: str
+    title: str
+    description: str
+    queries: Sequence[Query]
+    unit: str
+    size: tuple[int, int]
+    interval: str | None = None
+    custom: Json = field(default_factory=dict)
+    options: Json = field(default_factory=dict)
+    limits: tuple[float, float] | None = None
+    instant: bool = False
+    format: str = "time_series"
+    more: Json = field(default_factory=dict)
+    defaults: Json = field(default_factory=dict)
+    overrides: list[Json] = field(default_factory=list)
+
+    def to_json(self, number: int, x: int, y: int) -> Json:
+        """The panel at a place of the grid."""
+        width, height = self.size
+        defaults: Json = {
+            "color": {"mode": "thresholds" if self.limits else "palette-classic"},
+            "custom": self.custom,
+            "mappings": [],
+            "noValue": ABSENT,
+            "thresholds": _thresholds(self.limits),
+            "unit": self.unit,
+        }
+        if self.unit == "percentunit" and self.kind != "table":  # a table's columns are of several kinds
+            defaults |= {"min": 0} | ({} if "axisSoftMax" in self.custom else {"max": 1})
+        panel: Json = {
+            "datasource": _DATASOURCE,
+            "description": self.description,
+            "fieldConfig": {"defaults": defaults | self.defaults, "overrides": self.overrides},
+            "gridPos": {"h": height, "w": width, "x": x, "y": y},
+            "id": number,
+            "options": self.options,
+            "targets": [self._target(place, query) for place, query in enumerate(self.queries)],
+            "title": self.title,
+            "type": self.kind,
+        }
+        return panel | ({"interval": self.interval} if self.interval else {}) | self.more
+
+    def _target(self, place: int, query: Query) -> Json:
+        return {
+            "datasource": _DATASOURCE,
+            "editorMode": "code",
+            "expr": query.expr,
+            "format": self.format,
+            "instant": self.instant,
+            "legendFormat": query.legend if self.format != "table" else "",
+            "range": not self.instant,
+            "refId": chr(ord("A") + place),
+        }
+
+
+def _thresholds(limits: tuple[float, float] | None) -> Json:
+    steps: list[Json] = [{"color": _GREEN, "value": None}]
+    if limits:
+        steps += [{"color": _YELLOW, "value": limits[0]}, {"color": _RED, "value": limits[1]}]
+    return {"mode": "absolute", "steps": steps}
+
+
+def lines(
+    title: str,
+    description: str,
+    *queries: Query,
+    unit: str,
+    size: tuple[int, int] = (12, 8),
+    stacked: bool = False,
+    interval: str | None = None,
+    small: bool = False,
+) -> Panel:
+    """Lines over time; what is absent is a gap.
+
+    `small` is for ratios of which a few percent matter: drawn to 20 % unless there is more.
+    """
+    return Panel(
+        kind="timeseries",
+        title=title,
+        description=description,
+        queries=queries,
+        unit=unit,
+        size=size,
+        interval=interval,
+        custom={
+            "drawStyle": "line",
+            "fillOpacity": 60 if stacked else 0,
+            "lineWidth": 1,
+            "showPoints": "auto",
+            "spanNulls": False,
+            "stacking": {"group": "A", "mode": "normal" if stacked else "none"},
+        }
+        | ({"axisSoftMax": 0.2} if small else {}),
+        options={
+            "legend": {"calcs": ["min", "mean", "max"], "displayMode": "table", "placement": "bottom"},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        },
+    )
+
+
+def number(
+    title: str,
+    description: str,
+    *queries: Query,
+    unit: str,
+    size: tuple[int, int] = (4, 4),
+    limits: tuple[float, float] | None = None,
+) -> Panel:
+    """The value at this moment."""
+    return Panel(
+        kind="stat",
+        title=title,
+        description=description,
+        queries=queries,
+        unit=unit,
+        size=size,
+        limits=limits,
+        instant=True,
+        options={
+            "colorMode": "value" if limits else "none",
+            "graphMode": "none",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "textMode": "auto" if len(queries) == 1 else "value_and_name",
+        },
+    )
+
+
+def bars(
+    title: str,
+    description: str,
+    query: Query,
+    *,
+    unit: str,
+    size: tuple[int, int] = (8, 8),
+    limits: tuple[float, float] | None = None,
+) -> Panel:
+    """A bar for each series at this moment; the query says how many, and in which order."""
+    return Panel(
+        kind="bargauge",
+        title=title,
+        description=description,
+        queries=[query],
+        unit=unit,
+        size=size,
+        limits=limits,
+        instant=True,
+        options={
+            "displayMode": "basic",
+            "orientation": "horizontal",
+            "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
+            "showUnfilled": True,
+            "valueMode": "color",
+        },
+    )
+
+
+def table(
+    title: str,
+    description: str,
+    *queries: Query,
+    unit: str,
+    labels: Mapping[str, str],
+    sort: str,
+    descending: bool = True,
+    size: tuple[int, int] = (24, 10),
+    links: Mapping[str, Json] | None = None,
+    mappings: Mapping[str, list[Json]] | None = None,
+) -> Panel:
+    """A row for each set of labels at this moment; a query's legend is its column's name.
+
+    `labels` are columns taken from labels, which all queries must have, and the names to show; `sort` is the column
+    that rows are ordered by; `links`, and `mappings` to texts and colours, are by column.
+    """
+    # Grafana calls the column of a single query `Value`, those of several `Value #A` and so on.
+    columns = [f"Value #{chr(ord('A') + place)}" if len(queries) > 1 else "Value" for place in range(len(queries))]
+    names = dict(labels) | {column: query.legend for column, query in zip(columns, queries, strict=True)}
+    overrides = [_override(query.legend, "unit", query.unit) for query in queries if query.unit]
+    overrides += [_override(column, "links", [link]) for column, link in (links or {}).items()]
+    for column, mapped in (mappings or {}).items():
+        overrides += [_override(column, "mappings", mapped), _override(column, "custom.cellOptions", _COLOURED)]
+    organize = {
+        "excludeByName": {"Time": True},
+        "indexByName": {name: place for place, name in enumerate(names)},
+        "renameByName": names,
+    }
+    return Panel(
+        kind="table",
+        title=title,
+        description=description,
+        queries=queries,
+        unit=unit,
+        size=size,
+        instant=True,
+        format="table",
+        custom={"align": "auto", "cellOptions": {"type": "auto"}, "filterable": True},
+        options={"cellHeight": "sm", "showHeader": True, "sortBy": [{"desc": descending, "displayName": sort}]},
+        overrides=overrides,
+        more={"transformations": [{"id": "merge", "options": {}}, {"id": "organize", "options": organize}]},
+    )
+
+
+_COLOURED: Json = {"type": "color-text"}
+
+
+def _override(column: str, what: str, value: Any) -> Json:
+    return {"matcher": {"id": "byName", "options": column}, "properties": [{"id": what, "value": value}]}
+
+
+def heatmap(title: str, description: str, query: Query, *, unit: str, bucket: float | None = None) -> Panel:
+    """Colours for how many; of a histogram's buckets, or of many series, each counted at its value.
+
+    The latter with `bucket`, the height of a bucket in the unit.
+    """
+    options: Json = {
+        "calculate": bucket is not None,
+        "cellGap": 1,
+        "color": {"exponent": 0.5, "mode": "scheme", "scale": "exponential", "scheme": "Oranges", "steps": 64},
+        "filterValues": {"le": 1e-9},
+        "legend": {"show": True},
+        "rowsFrame": {"layout": "auto"},
+        "showValue": "never",
+        "tooltip": {"mode": "single", "yHistogram": False},
+        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit},
+    }
+    if bucket is not None:
+        options["calculation"] = {"yBuckets": {"mode": "size", "value": str(bucket)}}
+    return Panel(
+        kind="heatmap",
+        title=title,
+        description=description,
+        queries=[query],
+        unit=unit,
+        size=(12, 8),
+        interval=None if bucket is not None else "5m",
+        format="time_series" if bucket is not None else "heatmap",
+        options=options,
+    )
+
+
+STATES: list[Json] = [
+    {
+        "options": {
+            "0": {"color": _RED, "index": 0, "text": "down"},
+            "1": {"color": _GREEN, "index": 1, "text": "answers"},
+            "2": {"color": _BLUE, "index": 2, "text": "busy"},
+            "3": {"color": _GREY, "index": 3, "text": "paused"},
+        },
+        "type": "value",
+    }
+]
+"""Texts and colours for the values of `queries.state`."""
+
+
+def states(title: str, description: str, query: Query, *, size: tuple[int, int] = (24, 8)) -> Panel:
+    """A band of states over time for each series."""
+    return Panel(
+        kind="state-timeline",
+        title=title,
+        description=description,
+        queries=[query],
+        unit="short",
+        size=size,
+        custom={"fillOpacity": 70, "lineWidth": 0, "spanNulls": False},
+        defaults={"mappings": STATES},
+        options={
+            "alignValue": "left",
+            "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
+            "mergeValues": True,
+            "rowHeight": 0.8,
+            "showValue": "never",
+            "tooltip": {"mode": "single", "sort": "none"},
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A heading and the panels under it, placed from left to right."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """One dashboard.
+
+    Attributes:
+        uid: stable; part of its address.
+    """
+
+    uid: str
+    title: str
+    description: str
+    rows: Sequence[Row]
+
+    def to_json(self, runbooks: str) -> Json:
+        """The dashboard as Grafana stores it.
+
+        Args:
+            runbooks: URL of the folder of runbooks.
+        """
+        return {
+            "annotations": {"list": [_alerts()]},
+            "description": self.description,
+            "editable": False,
+            "fiscalYearStartMonth": 0,
+            "graphTooltip": 1,
+            "id": None,
+            "links": [_to_dashboards(), _to_runbooks(runbooks)],
+            "panels": list(_placed(self.rows)),
+            "refresh": "30s",
+            "schemaVersion": SCHEMA_VERSION,
+            "tags": ["tpu", "tpumon"],
+            "templating": {"list": _variables()},
+            "time": {"from": "now-1h", "to": "now"},
+            "timezone": "browser",
+            "title": self.title,
+            "uid": self.uid,
+            "version": 1,
+        }
+
+
+def _placed(rows: Sequence[Row]) -> Iterable[Json]:
+    number, y = 1, 0
+    for row in rows:
+        place = {"h": 1, "w": _WIDTH, "x": 0, "y": y}
+        yield {"collapsed": False, "gridPos": place, "id": number, "panels": [], "title": row.title, "type": "row"}
+        number, x, y, tallest = number + 1, 0, y + 1, 0
+        for panel in row.panels:
+            width, height = panel.size
+            if x + width > _WIDTH:
+                x, y, tallest = 0, y + tallest, 0
+            yield panel.to_json(number, x, y)
+            number, x, tallest = number + 1, x + width, max(tallest, height)
+        y += tallest
+
+
+def _variables() -> list[Json]:
+    source = {"label": "Data source", "name": "datasource", "query": "prometheus", "refresh": 1, "type": "datasource"}
+    return [
+        source | {"current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": ""},
+        _variable("job", "Job", "label_values(tpumon_target_up, job)"),
+        _variable("worker", "Worker", 'label_values(tpumon_target_up{job=~"$job"}, worker)'),
+    ]
+
+
+def _variable(name: str, label: str, query: str) -> Json:
+    return {
+        "allValue": ".+",
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+        "datasource": _DATASOURCE,
+        "definition": query,
+        "hide": 0,
+        "includeAll": True,
+        "label": label,
+        "multi": True,
+        "name": name,
+        "options": [],
+        "query": query,
+        "refresh": 2,
+        "regex": "",
+        "sort": 7,
+        "type": "query",
+    }
+
+
+def _alerts() -> Json:
+    return {
+        "datasource": _DATASOURCE,
+        "enable": True,
+        "expr": 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",job=~"$job"}',
+        "iconColor": _RED,
+        "name": "Alerts",
+        "step": "60s",
+        "tagKeys": "severity,worker",
+        "textFormat": "{{job}} {{worker}}",
+        "titleFormat": "{{alertname}}",
+    }
+
+
+def _to_dashboards() -> Json:
+    return {
+        "asDropdown": False,
+        "icon": "external link",
+        "includeVars": True,
+        "keepTime": True,
+        "tags": ["tpumon"],
+        "targetBlank": False,
+        "title": "tpumon",
+        "type": "dashboards",
+        "url": "",
+    }
+
+
+def _to_runbooks(base: str) -> Json:
+    return {
+        "icon": "doc",
+        "includeVars": False,
+        "keepTime": False,
+        "tags": [],
+        "targetBlank": True,
+        "title": "Runbooks",
+        "tooltip": "What to do about each alert",
+        "type": "link",
+        "url": base,
+    }
+
+
+def to_worker(dashboard: str) -> Json:
+    """A link from a cell with a worker's name to that worker on another dashboard."""
+    return {
+        "title": "This worker over time",
+        "url": f"/d/{dashboard}?${{datasource:queryparam}}&${{job:queryparam}}"
+        "&var-worker=${__value.text:percentencode}&${__url_time_range}",
+    }

@@ -1,0 +1,261 @@
+"""Every query of every dashboard, every variable and every rule on a real Prometheus that scrapes real exporters.
+
+Three scrape jobs: `one`, a simulated TPU of one worker; `sixteen`, one of sixteen; `tpumon-trouble`, forty made-up
+workers with everything that a simulated one does not have, and an exporter that does not answer.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from contextlib import ExitStack
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from fakes.run import Tpumon
+from grafana.preview import Source, drawing, interpolated
+from support import free_port, wait_until
+from support.dashboards import (
+    DASHBOARDS,
+    RECORDED,
+    RULE_FILES,
+    panels,
+    rules,
+    targets,
+)
+from support.prometheus import running_prometheus
+from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.outputs import OutputOptions
+from tpumon_exporters.prometheus import open_prometheus
+
+pytestmark = pytest.mark.real
+
+SCRAPE_S = 0.5
+RANGE_S = 30
+MOST_LINES = 32
+WORKERS = 40
+TROUBLE = "tpumon-trouble"
+
+ONLY_WITH_TROUBLE = {
+    "tpumon-fleet: Alerts: A",
+    "tpumon-fleet: Failed queries: A",
+    "tpumon-worker: Queries: B",
+    "tpumon-worker: Programs waiting, by device: A",
+    "tpumon-worker: Errors that the runtime detects: A",
+    "tpumon-worker: Errors that the runtime detects: B",
+}
+"""Queries that have no result while all is well, or that ask for what the simulator's runtime does not offer."""
+
+every_target = pytest.mark.parametrize("target", targets(), ids=str)
+
+
+def healthy(number, now):
+    """A worker with every figure that there is."""
+    cores = [{"chip": chip, "core": 0, "idle_ratio": 0.1, "flops_utilization_ratio": 0.3, "infeed_ratio": 0.02,
+              "step_time_s": 0.1} for chip in range(4)]  # fmt: skip
+    devices = [
+        {
+            "device": str(device),
+            "hbm_used_bytes": 15 << 30,
+            "hbm_total_bytes": 16 << 30,
+            "runtime_duty_cycle_ratio": 0.9,
+            "runtime_hbm_bandwidth_utilization_ratio": 0.4,
+            "runtime_tensorcore_idle_s": 0.0,
+            "runtime_hlo_queue_size": 3,
+        }
+        for device in range(4)
+    ]
+    return Sample(
+        worker=f"w{number}",
+        address=f"10.0.0.{number}:9999",
+        time_unix_s=now,
+        window_s=1,
+        took_s=1.2,
+        interval_s=3600,
+        traced_s=1.1,
+        source="trace",
+        device_type="TPU v5 Lite",
+        cores=4,
+        slice=f"s{number % 2}",
+        mxu_utilization_ratio=0.4 + number / 100,
+        mxu_method="counter",
+        idle_ratio=0.1,
+        duty_cycle_ratio=0.8,
+        flops_utilization_ratio=0.3,
+        hbm_bandwidth_utilization_ratio=0.2,
+        step_time_s=StepTimes(avg=0.2 if number == 7 else 0.1, min=0.09, max=0.3, stddev=0.001, count=10),
+        step_source="steps",
+        infeed_ratio=Spread(avg=0.02, min=0.01, max=0.03),
+        step_parts_s={"idle": 0.01, "infeed": 0.002, "collective": 0.01, "high_flops_compute": 0.078},
+        step_durations_s=(0.1, 0.1, 0.3),
+        per_core=tuple(cores),
+        devices=tuple(devices),
+        runtime={"uptime_s": 1000.0, "megascale_error": 1.0 if number == 8 else 0.0, "slice_error": 0.0},
+    )
+
+
+def failed(worker, reason, now):
+    failure = Failure(source="trace", reason=reason, message=f"{worker}: {reason}")
+    return Sample(worker=worker, address=f"{worker}:9999", time_unix_s=now, window_s=1, took_s=0.1, errors=(failure,))
+
+
+def trouble(now):
+    return [
+        *(healthy(number, now) for number in range(WORKERS)),
+        *(failed(worker, reason, now) for worker, reason in
+          (("dead", "unavailable"), ("busy", "busy"), ("paused", "paused"))),
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """Prometheus, once it has seen enough of all three to make rates of."""
+    with ExitStack() as stack:
+        ports = {"one": free_port(), "sixteen": free_port()}
+        for port, topology in zip(ports.values(), ("v6e-4", "v5e-64"), strict=True):
+            serve = stack.enter_context(Tpumon("serve", "--simulate", topology, "--listen", f"127.0.0.1:{port}"))
+            serve.wait_for(lambda serve=serve: "listening" in serve.err, timeout_s=30)
+        output = open_prometheus("127.0.0.1:0", OutputOptions())
+        stack.callback(output.close)
+        samples = trouble(time.time())
+        output.follow(Found(targets=tuple(Target(worker=told.worker, address=told.address) for told in samples)))
+        for sample in samples:
+            output.write(sample)
+        addresses = {job: [f"127.0.0.1:{port}"] for job, port in ports.items()}
+        addresses[TROUBLE] = [output.address, f"127.0.0.1:{free_port()}"]
+        jobs = [{"job_name": job, "static_configs": [{"targets": found}]} for job, found in addresses.items()]
+        directory = tmp_path_factory.mktemp("prometheus")
+        prometheus = stack.enter_context(
+            running_prometheus(directory, jobs, rule_files=RULE_FILES, interval_s=SCRAPE_S)
+        )
+        for job in ("one", "sixteen"):
+            prometheus.wait_for(f'rate(tpu_steps_seconds_count{{job="{job}"}}[5s]) > 0', timeout_s=60)
+        yield prometheus
+
+
+def asked(server, target, job):
+    """The rows that a panel gets, as Grafana asks; polled, because a simulated worker may be late with a sample."""
+    step_s = 300 if target.panel.get("interval") == "5m" else 1
+    expr = interpolated(target.expr, job=job, step_s=step_s, scrape_s=SCRAPE_S, range_s=RANGE_S)
+
+    def rows():
+        if target.query["instant"]:
+            return server.query(expr)
+        now = time.time()
+        return server.query_range(expr, now - max(RANGE_S, step_s), now, step_s)
+
+    return wait_until(rows, 20, f"{expr}: no result")
+
+
+@pytest.mark.parametrize("job", ["one", "sixteen", TROUBLE])
+@every_target
+def test_a_panel_has_data(server, target, job):
+    """For one worker, for sixteen, for forty; and the labels that its legend or table shows are there."""
+    if job != TROUBLE and str(target) in ONLY_WITH_TROUBLE:
+        return
+    rows = asked(server, target, job)
+    for label in re.findall(r"\{\{(\w+)\}\}", target.query["legendFormat"]):
+        assert all(label in row["metric"] for row in rows), label
+    if target.query["format"] == "heatmap":
+        assert target.query["legendFormat"] == "{{le}}"
+    elif target.panel["type"] not in {"heatmap", "table"}:
+        assert len(rows) <= MOST_LINES
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_table_s_queries_join(server, name):
+    """All queries of a table have the same labels: that is what rows are joined by; its columns are among them."""
+    for panel in panels(DASHBOARDS[name]):
+        if panel["type"] != "table":
+            continue
+        found = [asked(server, target, TROUBLE) for target in targets() if target.panel is panel]
+        columns = {column for column in panel["transformations"][1]["options"]["indexByName"] if column.islower()}
+        labels = [{label for row in rows for label in row["metric"]} for rows in found]
+        assert all(columns <= of_query for of_query in labels), panel["title"]
+        assert len(found) == 1 or all(columns == of_query for of_query in labels), panel["title"]
+
+
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_variables_offer_what_there_is(server, name):
+    """Jobs, and the workers of the chosen ones, dead ones too."""
+    offered = {}
+    for variable in DASHBOARDS[name]["templating"]["list"][1:]:
+        metric, label = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"]).groups()
+        match = interpolated(metric, job=f"one|{TROUBLE}", step_s=1, scrape_s=SCRAPE_S, range_s=RANGE_S)
+        offered[variable["name"]] = server.label_values(label, match)
+
+    assert offered["job"] == ["one", "sixteen", TROUBLE]
+    assert set(offered["worker"]) == {"sim-v6e-4-w0", "dead", "busy", *(f"w{number}" for number in range(WORKERS))}
+
+
+def test_what_is_gone_is_seen_as_gone(server):
+    """A dead worker keeps its row, as down, and has no figures; busy and paused ones are told apart from it."""
+    columns = {target.query["refId"]: target for target in targets() if target.panel["title"].startswith("Workers, ")}
+    state, mxu = (
+        {row["metric"]["worker"]: float(row["value"][1]) for row in asked(server, columns[column], TROUBLE)}
+        for column in ("A", "C")
+    )
+
+    assert {worker: state[worker] for worker in ("dead", "busy", "paused", "w0")} == {
+        "dead": 0, "busy": 2, "paused": 3, "w0": 1,
+    }  # fmt: skip
+    assert set(mxu) == {f"w{number}" for number in range(WORKERS)}
+
+
+def test_who_is_slow_comes_first(server):
+    """The straggler heads the list, beside the median of its own slice."""
+    (target,) = (target for target in targets() if target.panel["title"].startswith("Slowest"))
+    first = asked(server, target, TROUBLE)[0]
+
+    assert first["metric"]["worker"] == "w7"
+    assert first["metric"]["slice"] == "s1"
+    assert float(first["value"][1]) == pytest.approx(2)
+
+
+def test_every_rule_is_evaluated(server):
+    """Of all three files, without an error."""
+    wait_until(lambda: all(rule["health"] != "unknown" for rule in server.rules()), 30, "rules evaluated")
+
+    assert len(server.rules()) == len(rules())
+    assert [(rule["name"], rule.get("lastError")) for rule in server.rules() if rule["health"] != "ok"] == []
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED))
+@pytest.mark.parametrize("job", ["one", "sixteen", TROUBLE])
+def test_recorded_series_are_there(server, name, job):
+    """Every recording rule has data for each fleet."""
+    assert server.wait_for(f'{name}{{job="{job}"}}')
+
+
+def test_what_is_wrong_becomes_pending(server):
+    """The dead worker, the dead exporter, the straggler, full HBM, the runtime's error; no busy or paused worker."""
+    one_each = {"TpuWorkerDown": "dead", "TpumonExporterDown": None, "TpuStraggler": "w7", "TpuRuntimeError": "w8"}
+    expected = {*one_each.items(), *(("TpuHbmNearlyFull", f"w{number}") for number in range(WORKERS))}
+
+    def found():
+        rows = server.query(f'ALERTS{{job="{TROUBLE}"}}')
+        return {(row["metric"]["alertname"], row["metric"].get("worker")) for row in rows}
+
+    wait_until(lambda: found() == expected, 20, lambda: f"expected {expected}, found {found()}")
+
+
+def test_gke_s_names_are_gke_s_numbers(server):
+    """Percent, and the label by which GKE tells devices apart."""
+    (row,) = server.wait_for(f'duty_cycle{{job="{TROUBLE}", worker="w3", device="1"}}')
+
+    assert float(row["value"][1]) == 90
+    assert row["metric"]["accelerator_id"] == "w3-1"
+    assert row["metric"]["make"] == "cloud-tpu"
+
+
+def test_the_preview_draws_every_panel(server):
+    """Of each dashboard an SVG that is well-formed and says what it is not; only what has no data says so."""
+    now = time.time()
+    source = Source(url=server.url, job=TROUBLE, scrape_s=SCRAPE_S, start_s=now - RANGE_S, end_s=now)
+    for dashboard in DASHBOARDS.values():
+        svg = drawing(dashboard, source)
+        words = [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+        assert "Not a picture of Grafana." in words[0]
+        assert {panel["title"] for panel in panels(dashboard)} <= set(words)
+        assert "no data" not in words

@@ -1,0 +1,255 @@
+"""The dashboards: as generated, by the rules of Grafana's dashboard-linter, with names that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from grafana.generate import RUNBOOKS, dashboards
+from support import REPOSITORY
+from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
+from tpumon.metrics import METRICS, SAMPLE_METRICS
+
+LINTED_UNITS = {"percentunit", "s", "bytes", "short", "none", "ops"}
+"""Of the units that the linter knows, those that we use."""
+
+HAS_UNITS = {"stat", "table", "timeseries", "gauge"}
+"""Panels whose unit the linter asks for."""
+
+every_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
+every_target = pytest.mark.parametrize("target", targets(), ids=str)
+
+
+def excluded():
+    """The exceptions that grafana/dashboards/.lint names."""
+    return yaml.safe_load((GRAFANA / "dashboards" / ".lint").read_text())["exclusions"]
+
+
+def variables(dashboard):
+    return {variable["name"]: variable for variable in dashboard["templating"]["list"]}
+
+
+def test_the_dashboards_are_as_generated():
+    """Nobody edits the JSON: `python -m grafana.generate` makes it."""
+    files = {path.name: path.read_text() for path in (GRAFANA / "dashboards").glob("*.json")}
+
+    assert files == dashboards(), "run: python -m grafana.generate"
+
+
+def test_the_generator_puts_another_base_for_runbooks_everywhere(tmp_path):
+    """`--runbooks URL --out DIR`: dashboards and rules with that URL for the placeholder, else the same."""
+    base = "https://git.example.org/tpumon/runbooks"
+    command = [sys.executable, "-m", "grafana.generate", "--runbooks", f"{base}/", "--out", tmp_path]
+    subprocess.run(command, check=True, cwd=REPOSITORY, timeout=60)
+
+    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.*")}
+    kept = [*(GRAFANA / "dashboards").glob("*.json"), *(GRAFANA / "prometheus").glob("*.rules.yml")]
+    assert written == {str(path.relative_to(GRAFANA)): path.read_text().replace(RUNBOOKS, base) for path in kept}
+    assert f"{base}/TpuWorkerDown.md" in written["prometheus/alerts.rules.yml"]
+    assert f'"{base}"' in written["dashboards/tpumon-fleet.json"]
+
+
+def test_the_generator_does_not_change_what_is_checked_in():
+    """`--runbooks` alone is refused: the files in the repository keep the placeholder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "grafana.generate", "--runbooks", "https://x.example"],
+        cwd=REPOSITORY, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+    assert done.returncode == 2
+    assert "--out" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@every_dashboard
+def test_a_dashboard_is_what_it_says(dashboard):
+    """Fixed uid, not editable, of a known schema, in the browser's time zone, refreshed each 30 s, tagged."""
+    assert re.fullmatch(r"tpumon-[a-z]+", dashboard["uid"])
+    assert DASHBOARDS[dashboard["uid"]] is dashboard
+    assert dashboard["id"] is None
+    assert dashboard["editable"] is False  # uneditable-dashboard
+    assert 39 <= dashboard["schemaVersion"] <= 41
+    assert dashboard["timezone"] == "browser"
+    assert dashboard["refresh"] == "30s"
+    assert "tpumon" in dashboard["tags"]
+
+
+@every_dashboard
+def test_the_variables_are_as_the_linter_wants_them(dashboard):
+    """Data source, Job, Worker: reloaded when the time range changes, several or all to be chosen."""
+    found = variables(dashboard)
+
+    assert list(found) == ["datasource", "job", "worker"]
+    source = found["datasource"]  # template-datasource-rule
+    assert (source["type"], source["query"], source["label"]) == ("datasource", "prometheus", "Data source")
+    for name, label in (("job", "Job"), ("worker", "Worker")):  # template-job-rule, and the same for worker
+        variable = found[name]
+        assert variable["type"] == "query"
+        assert variable["label"] == label
+        assert variable["datasource"]["uid"] == "${datasource}"
+        assert variable["multi"]
+        assert variable["includeAll"]
+        assert variable["allValue"] == ".+"
+        assert variable["refresh"] == 2  # template-on-time-change-reload-rule
+        # template-label-promql-rule
+        assert re.fullmatch(r"label_values\([a-z_]+(\{[^}]+\})?, [a-z]+\)", variable["query"])
+        assert variable["definition"] == variable["query"]
+
+
+@every_dashboard
+def test_alerts_are_drawn_into_every_graph(dashboard):
+    """Firing alerts of ours, of the chosen jobs, are annotations."""
+    (alerts,) = dashboard["annotations"]["list"]
+
+    assert alerts["enable"]
+    assert alerts["datasource"]["uid"] == "${datasource}"
+    assert alerts["expr"] == 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",job=~"$job"}'
+
+
+@every_dashboard
+def test_links_lead_to_the_other_dashboards_and_to_the_runbooks(dashboard):
+    """With time range and variables; a link from a cell names a dashboard that exists."""
+    others, runbooks = dashboard["links"]
+
+    assert others["type"] == "dashboards"
+    assert others["tags"] == ["tpumon"]
+    assert others["keepTime"]
+    assert others["includeVars"]
+    assert runbooks["url"] == RUNBOOKS
+    assert set(re.findall(r'"/d/([a-z-]+)', json.dumps(dashboard))) <= set(DASHBOARDS)
+
+
+def test_a_worker_s_name_leads_to_that_worker():
+    """In the fleet's table, the name of a worker is a link to it on the worker dashboard, time and job kept."""
+    (url,) = re.findall(r'"(/d/[^"]+)"', json.dumps(DASHBOARDS["tpumon-fleet"]))
+
+    assert url.startswith("/d/tpumon-worker?")
+    for part in ("${datasource:queryparam}", "${job:queryparam}", "var-worker=${__value.text", "${__url_time_range}"):
+        assert part in url
+
+
+@every_dashboard
+def test_panels_say_what_they_show(dashboard):
+    """Title, description, data source and queries everywhere; ids and titles unique; nothing overlaps."""
+    found = panels(dashboard)
+    taken = set()
+    for panel in found:
+        assert panel["title"]  # panel-title-description-rule
+        assert len(panel["description"]) > 40, panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
+        assert panel["targets"], panel["title"]  # panel-no-targets-rule
+        for part in (panel, *panel["targets"]):  # panel-datasource-rule
+            assert part["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert place["x"] + place["w"] <= 24
+        assert not taken & cells, panel["title"]
+        taken |= cells
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert len({panel["title"] for panel in found}) == len(found)
+
+
+@every_dashboard
+def test_panels_have_units(dashboard):
+    """Ratios are drawn from 0 to 1 as percent; what is absent says n/a and is no 0."""
+    for panel in panels(dashboard):
+        defaults = panel["fieldConfig"]["defaults"]
+        if panel["type"] in HAS_UNITS:  # panel-units-rule
+            assert defaults["unit"] in LINTED_UNITS, panel["title"]
+        if defaults["unit"] == "percentunit" and panel["type"] != "table":
+            assert defaults["min"] == 0, panel["title"]
+            # Where a few percent matter, to 20 %, or as far as they go.
+            assert defaults.get("max") == 1 or defaults["custom"]["axisSoftMax"] == 0.2, panel["title"]
+        assert defaults["noValue"] == "n/a"
+        assert not defaults["custom"].get("spanNulls"), panel["title"]
+
+
+@every_target
+def test_one_number_is_of_this_moment(target):
+    """A panel that shows one value asks for it now: of a range it would show the last value of what is long gone."""
+    instant = target.panel["type"] in {"stat", "bargauge", "table"}
+
+    assert target.query["instant"] is instant
+    assert target.query["range"] is not instant
+
+
+@every_target
+def test_a_query_asks_for_metrics_that_exist(target):
+    """Every name is one that the exporter shows, or Prometheus itself; recorded ones are not needed."""
+    names = {name for name, _ in selectors(target.expr)}
+
+    assert names
+    assert names <= EXPOSED | OF_PROMETHEUS
+
+
+@every_target
+def test_a_query_asks_for_the_chosen_job_and_worker(target):
+    """target-job-rule; and `worker` where the linter has `instance`, but for what is not of a worker."""
+    for name, matchers in selectors(target.expr):
+        assert 'job=~"$job"' in matchers, name
+        whole_slice = target.expr.count("quantile by (job, tpu_job, tpu_slice, slice)") and "worker=~" not in matchers
+        if name not in OF_PROMETHEUS and not whole_slice:
+            assert 'worker=~"$worker"' in matchers, name
+
+
+@every_target
+def test_counters_are_shown_as_rates(target):
+    """target-counter-agg-rule and target-rate-interval-rule: rate or increase, over $__rate_interval."""
+    counters = {metric.name for metric in METRICS if metric.kind == "counter"} | {"tpu_steps_seconds_bucket"}
+    for name, _ in selectors(target.expr):
+        if name in counters:
+            assert re.search(rf"(rate|increase)\({name}\{{[^}}]*\}}\[\$__rate_interval\]\)", target.expr), target.expr
+    ranges = set(re.findall(r"\b(?:rate|irate|increase)\([^\[]*\[([^\]]*)\]", target.expr))
+    assert ranges <= {"$__rate_interval"} or target.panel["title"] in rate_interval_exceptions()
+
+
+def rate_interval_exceptions():
+    return {entry["panel"] for entry in excluded()["target-rate-interval-rule"]["entries"]}
+
+
+def test_exceptions_from_the_linter_are_named_and_needed():
+    """grafana/dashboards/.lint: rules that exist, each with a reason; and none is left that nothing needs."""
+    assert set(excluded()) == {"template-instance-rule", "target-instance-rule", "target-rate-interval-rule"}
+    assert all(len(rule["reason"]) > 20 for rule in excluded().values())
+    titles = {
+        target.panel["title"] for target in targets() if re.search(r"(rate|increase)\([^\[]*\[\$__range\]", target.expr)
+    }
+    assert rate_interval_exceptions() == titles
+
+
+@every_target
+def test_lines_are_few_however_many_workers_there_are(target):
+    """What draws a line or bar a series is aggregated or bounded by topk or bottomk; only heatmaps take all."""
+    if target.panel["type"] in {"heatmap", "table"}:
+        return
+    aggregated = re.search(r"\b(sum|avg|min|max|quantile|histogram_quantile)\b(?! by \(job)", target.expr)
+
+    bounded = re.search(r"\b(topk|bottomk)\((10|25|32|5),", target.expr)
+    # Over a range, topk alone chooses anew at each moment; what is drawn then is everybody who ever was among them.
+    of_the_range = target.query["instant"] or "[$__range] @ end())" in target.expr
+    assert aggregated or (bounded and of_the_range)
+
+
+def test_every_figure_is_drawn_somewhere():
+    """No metric of a sample is left out of the dashboards."""
+    drawn = {name for target in targets() for name, _ in selectors(target.expr)}
+
+    assert {metric.name for metric in SAMPLE_METRICS} <= drawn
+    assert {"tpu_steps_seconds_bucket", "tpumon_target_up", "tpumon_traced_seconds_total"} <= drawn
+
+
+@every_dashboard
+def test_runbooks_that_panels_speak_of_exist(dashboard):
+    """`the runbook NAME` in a description is a file."""
+    for name in re.findall(r"runbooks? (\w+)", json.dumps([panel["description"] for panel in panels(dashboard)])):
+        assert (GRAFANA / "runbooks" / f"{name}.md").exists(), name

@@ -1,0 +1,228 @@
+"""What is in deploy/: manifests by schema, command lines by the parser, the unit by systemd, the image by its files."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import tomllib
+
+import pytest
+import yaml
+
+from fakes.run import tpumon
+from support import REPOSITORY, require
+from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
+from support.prometheus import promtool
+from tpumon import __version__
+
+OF_KUBERNETES = ["daemonset", "sidecar", "namespace"]
+
+
+def pod(name):
+    return manifest(name)["spec"]["template"]["spec"]
+
+
+def containers(name):
+    return [*pod(name).get("initContainers", ()), *pod(name)["containers"]]
+
+
+def our_container(name):
+    return next(container for container in containers(name) if container["name"] == "tpumon")
+
+
+@pytest.fixture
+def schemas():
+    require(importlib.util.find_spec("kubernetes_validate"), "the package kubernetes-validate")
+    return importlib.import_module("kubernetes_validate")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("version", ["1.29", "1.33", None], ids=str)
+@pytest.mark.parametrize("name", OF_KUBERNETES)
+def test_a_manifest_is_what_kubernetes_expects(schemas, name, version):
+    """Against Kubernetes' own schemas; a field that it does not know is an error."""
+    schemas.validate(manifest(name), version or schemas.latest_version(), strict=True)
+
+
+@pytest.mark.real
+def test_the_schema_check_is_strict(schemas):
+    """A misspelt field would be found: else the test above would prove little."""
+    wrong = manifest("daemonset")
+    wrong["spec"]["template"]["spec"]["hostNetwrk"] = True
+
+    with pytest.raises(schemas.ValidationError):
+        schemas.validate(wrong, "1.33", strict=True)
+
+
+def test_the_podmonitor_selects_our_pods_and_their_port():
+    """No schema of it is at hand: keys are those of the operator's API, label and port those of the manifests."""
+    monitor = manifest("podmonitor")
+
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
+    assert set(monitor["spec"]) <= {"namespaceSelector", "selector", "attachMetadata", "podMetricsEndpoints"}
+    assert monitor["spec"]["attachMetadata"] == {"node": True}
+    (label,) = monitor["spec"]["selector"]["matchLabels"].items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert set(endpoint) == {"port", "path", "interval", "relabelings"}
+    for name in ("daemonset", "sidecar"):
+        assert label in manifest(name)["spec"]["template"]["metadata"]["labels"].items()
+        assert endpoint["port"] in {port["name"] for port in our_container(name)["ports"]}
+    for step in endpoint["relabelings"]:
+        assert set(step) <= {"sourceLabels", "separator", "regex", "targetLabel", "action", "replacement"}
+
+
+def test_both_recipes_relabel_alike():
+    """podmonitor.yaml does what kubernetes.yml does, but for what the operator does by itself."""
+    (endpoint,) = manifest("podmonitor")["spec"]["podMetricsEndpoints"]
+    snake = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    in_monitor = [{snake.get(key, key): value for key, value in step.items()} for step in endpoint["relabelings"]]
+    by_operator, ours = relabel_configs()[:4], relabel_configs()[4:]
+
+    assert ours == in_monitor
+    assert [step.get("target_label") for step in by_operator] == [None, None, "namespace", "pod"]
+
+
+def test_no_recipe_takes_a_label_that_is_taken():
+    """`job`, `instance` and what the exporter itself shows stay as they are."""
+    made = {step["target_label"] for step in relabel_configs() if "target_label" in step}
+
+    assert made == {"namespace", "pod", "node", "tpu_job", "tpu_slice"}
+
+
+def test_kustomize_gets_files_that_exist_and_an_image_that_is_used():
+    """And the version of this checkout."""
+    told = manifest("kustomization")
+
+    assert set(told) == {"apiVersion", "kind", "namespace", "resources", "images"}
+    assert all((KUBERNETES / name).exists() for name in told["resources"])
+    assert told["namespace"] == manifest("namespace")["metadata"]["name"]
+    (image,) = told["images"]
+    assert image["name"] == our_container("daemonset")["image"]
+    assert image["newTag"] == __version__
+    assert our_container("sidecar")["image"] == f"{image['newName']}:{__version__}"
+    assert f"{image['newName']}:{__version__}" in (DEPLOY / "Containerfile").read_text()
+
+
+@pytest.mark.parametrize("name", ["daemonset", "sidecar"])
+def test_pods_ask_for_no_rights(name):
+    """Not root, no capabilities, nothing to write to but /tmp, for `tpumon pause`; a bound on memory, none on CPU."""
+    security = (pod(name).get("securityContext") or {}) | our_container(name)["securityContext"]
+
+    assert security["runAsNonRoot"] is True
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert [mount["mountPath"] for mount in our_container(name)["volumeMounts"]] == ["/tmp"]
+    assert set(our_container(name)["resources"]["limits"]) == {"memory"}
+
+
+def test_the_sidecar_cannot_keep_the_job_from_ending_or_being_ready():
+    """An init container that restarts always ends with the job; no probe of it decides whether the pod is ready."""
+    (sidecar,) = pod("sidecar")["initContainers"]
+
+    assert sidecar["restartPolicy"] == "Always"
+    assert "readinessProbe" not in sidecar
+    assert "startupProbe" not in sidecar
+    assert not pod("sidecar").get("hostNetwork")
+
+
+def test_the_daemonset_is_in_the_node_s_network_and_on_tpu_nodes_only():
+    """So it reaches 127.0.0.1 of jobs with hostNetwork; nodes without TPUs have none of it."""
+    spec = pod("daemonset")
+
+    assert spec["hostNetwork"] is True
+    assert spec["dnsPolicy"] == "ClusterFirstWithHostNet"
+    assert spec["automountServiceAccountToken"] is False
+    assert "cloud.google.com/gke-tpu-accelerator" in str(spec["affinity"]["nodeAffinity"])
+    assert {"key": "google.com/tpu", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+
+
+def command_lines():
+    unit = (DEPLOY / "systemd" / "tpumon.service").read_text()
+    image = (DEPLOY / "Containerfile").read_text()
+    return {
+        "daemonset": our_container("daemonset")["args"],
+        "sidecar": our_container("sidecar")["args"],
+        "unit": re.search(r"^ExecStart=/opt/tpumon/bin/tpumon (.+)$", unit, re.MULTILINE)[1].split(),
+        "image": yaml.safe_load(re.search(r"^CMD (.+)$", image, re.MULTILINE)[1]),
+    }
+
+
+@pytest.mark.parametrize("name", ["daemonset", "sidecar", "unit", "image"])
+def test_command_lines_are_understood(name):
+    """`tpumon` knows the command and all its options; the port is the one that the manifest opens."""
+    args = command_lines()[name]
+
+    tpumon(*args, "--help").ended(0)
+    if name != "unit":
+        assert args[args.index("--listen") + 1] == "0.0.0.0:10466"
+
+
+def test_the_unit_s_environment_names_options_that_exist():
+    """TPUMON_<OPTION> of `tpumon serve`."""
+    names = re.findall(r"^#?TPUMON_(\w+)=", (DEPLOY / "systemd" / "tpumon.env").read_text(), re.MULTILINE)
+    help_text = tpumon("serve", "--help").ended(0).out
+
+    assert names
+    for name in names:
+        assert f"--{name.lower().replace('_', '-')} " in help_text
+
+
+@pytest.mark.real
+def test_systemd_finds_no_fault_with_the_unit(tmp_path):
+    """`systemd-analyze verify`, with a program that exists; and little is exposed."""
+    require(shutil.which("systemd-analyze"), "systemd-analyze")
+    unit = tmp_path / "tpumon.service"
+    unit.write_text((DEPLOY / "systemd" / "tpumon.service").read_text().replace("/opt/tpumon/bin/tpumon", "/bin/true"))
+    command = ["systemd-analyze", "verify", "--man=no", unit]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_the_unit_sees_pauses():
+    """`tpumon pause` leaves its file in /tmp: a private one would hide it, and sampling would go on."""
+    unit = (DEPLOY / "systemd" / "tpumon.service").read_text()
+
+    assert re.search(r"^PrivateTmp=no$", unit, re.MULTILINE)
+    assert not re.search(r"^DynamicUser=", unit, re.MULTILINE)
+    user = re.search(r"^User=(\w+)$", unit, re.MULTILINE)[1]
+    assert f"\nu {user} " in (DEPLOY / "systemd" / "tpumon.sysusers.conf").read_text()
+
+
+def test_the_image_gets_all_that_its_build_needs(tmp_path):
+    """The files that the Containerfile copies, and no others, make the wheel."""
+    uv = REPOSITORY / ".uv" / "bin" / "uv"
+    require(uv.exists(), "uv in .uv/")
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", (DEPLOY / "Containerfile").read_text(), re.MULTILINE):
+        for name in copied.split():
+            source = REPOSITORY / name
+            if source.is_dir():
+                shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, tmp_path)
+    out = tmp_path / "dist"
+    build = [uv, "build", "--quiet", "--wheel", "--out-dir", out, tmp_path]
+    done = subprocess.run([*build, "--offline"], capture_output=True, text=True, timeout=100)
+    if done.returncode:
+        done = subprocess.run(build, capture_output=True, text=True, timeout=100)
+
+    assert done.returncode == 0, done.stderr
+    assert list(out.glob("*.whl"))
+
+
+def test_the_image_asks_for_extras_that_exist():
+    """`pip install .[gcp,web]`."""
+    extras = re.search(r"'\.\[(.+)\]'", (DEPLOY / "Containerfile").read_text())[1].split(",")
+    known = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    assert set(extras) <= set(known)
+
+
+@pytest.mark.real
+def test_promtool_understands_the_example():
+    """deploy/prometheus/prometheus.yml. (Debian's Prometheus knows no Kubernetes: see the test of relabelling.)"""
+    promtool("check", "config", "--syntax-only", str(DEPLOY / "prometheus" / "prometheus.yml"))
