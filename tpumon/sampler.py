@@ -31,6 +31,7 @@ _GONE = frozenset(
 
 _AT_ONCE = 16  # workers that are asked first without a gap
 _RUNTIME_GAP_S = 5.0  # libtpu averages over seconds itself, and each look is several calls
+_RUNTIME_GAP_PER_WORKER_S = 0.02
 _NO_RUNTIME_GAP_S = 20.0
 _FIRST_GAP_S = 0.01  # between the first queries of the others
 
@@ -168,14 +169,18 @@ class Sampler:
     async def _ask(self, worker: _Worker, runtime: _Runtime) -> Sample:
         """One query, of the profiler and of the runtime at the same time; either may be missing."""
         if self._options.runtime_metrics:
-            sample, reading = await asyncio.gather(worker.ask(), runtime.read())
+            sample, reading = await asyncio.gather(worker.ask(), runtime.read(self._runtime_gap_s))
             if worker.gone:  # the job may have ended since
-                reading = await runtime.read(again=True)
+                reading = await runtime.read(self._runtime_gap_s, again=True)
             paused = sample.failure is not None and sample.failure.reason == "paused"
             sample = sample if paused else _with_runtime(sample, reading)
         else:
             sample = await worker.ask()
         return sample if worker.target.slice is None else replace(sample, slice=worker.target.slice)
+
+    @property
+    def _runtime_gap_s(self) -> float:
+        return max(_RUNTIME_GAP_S, _RUNTIME_GAP_PER_WORKER_S * len(self._following))
 
     def _all_gone(self) -> bool:
         """Whether no worker can be reached, each having been tried."""
@@ -357,10 +362,11 @@ class _Runtime:
         self._next_s = 0.0
         self._was_there = False
 
-    async def read(self, *, again: bool = False) -> RuntimeReading | Failure | None:
-        """What it says, at most 5 s ago; why there is nothing to be had; None where there is no runtime.
+    async def read(self, gap_s: float, *, again: bool = False) -> RuntimeReading | Failure | None:
+        """What it says; why there is nothing to be had; None where there is no runtime.
 
         Args:
+            gap_s: what it said so long ago will do.
             again: what it says now, where it said something before.
         """
         now_s = asyncio.get_running_loop().time()
@@ -371,7 +377,7 @@ class _Runtime:
         if isinstance(self._last, Failure) and self._last.reason in UNREACHED and not self._was_there:
             self._last = None  # where it was only looked for, there need not be one
         self._was_there = self._was_there or self._last is not None
-        self._next_s = now_s + (_RUNTIME_GAP_S if self._was_there else _NO_RUNTIME_GAP_S)
+        self._next_s = now_s + (gap_s if self._was_there else _NO_RUNTIME_GAP_S)
         return self._last
 
     async def _look(self) -> RuntimeReading | Failure | None:

@@ -56,7 +56,8 @@ class Ages:
     def __init__(self, monitor: subprocess.Popen[str]) -> None:
         self._monitor = monitor
         self._newest: dict[str, float] = {}
-        self.failed = 0
+        self.interval_s = 0.0
+        self.failed = self.with_hbm = 0
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -67,6 +68,8 @@ class Ages:
                 self.failed += 1
             else:
                 self._newest[sample["worker"]] = sample["time_unix_s"]
+                self.interval_s = sample["interval_s"]
+                self.with_hbm += sample["hbm_used_bytes"] is not None
 
     def now(self) -> list[float]:
         """Ages in seconds, by no order."""
@@ -74,50 +77,80 @@ class Ages:
         return [now - then for then in self._newest.copy().values()]
 
 
-def follow(name: str, targets: list[str], interval_s: float, settle_s: float, span_s: float, *options: str) -> None:
-    """Follows the targets and prints what it took."""
-    with tempfile.TemporaryDirectory() as directory:
-        file = Path(directory, "targets.json")
-        file.write_text(json.dumps([{"targets": targets, "labels": {"slice": "bench"}}]))
-        command = ("-m", "tpumon", "--level", "2", "--interval", str(interval_s), "--targets", str(file))
-        with process(*command, "--output", "jsonl", *options) as monitor:
-            ages = Ages(monitor)
-            time.sleep(settle_s)
-            before_s, started_s = cpu_s(monitor.pid), time.monotonic()
-            seen: list[float] = []
-            while time.monotonic() < started_s + span_s:
-                time.sleep(1)
-                seen += ages.now()
-            ratio = (cpu_s(monitor.pid) - before_s) / (time.monotonic() - started_s)
-            heard = len(ages.now())
-            p95_s = quantiles(seen, n=20)[-1]
-            print(
-                f"{name}: {heard} of {len(targets)} workers heard, {ages.failed} failed queries; age p95 {p95_s:.1f} s "
-                f"({p95_s / interval_s:.2f} intervals, target 1.50); {ratio:.1%} of a core; RSS "
-                f"{memory_mb(monitor.pid, 'VmRSS'):.0f} MB, at most {memory_mb(monitor.pid, 'VmHWM'):.0f} MB",
-                flush=True,
-            )
+def follow(name: str, workers: int, interval_s: float, settle_s: float, span_s: float, *command: str) -> None:
+    """Follows workers by that command and prints what it took."""
+    with process(*command) as monitor:
+        ages = Ages(monitor)
+        time.sleep(settle_s)
+        before_s, started_s = cpu_s(monitor.pid), time.monotonic()
+        seen: list[float] = []
+        while time.monotonic() < started_s + span_s:
+            time.sleep(1)
+            seen += ages.now()
+        ratio = (cpu_s(monitor.pid) - before_s) / (time.monotonic() - started_s)
+        heard = len(ages.now())
+        p95_s = quantiles(seen, n=20)[-1]
+        peak_mb, size_mb = memory_mb(monitor.pid, "VmHWM"), memory_mb(monitor.pid, "VmRSS")
+        print(
+            f"{name}: {heard} of {workers} workers heard, {ages.failed} failed queries, {ages.with_hbm} with HBM; "
+            f"effective interval {ages.interval_s:.0f} s, age p95 {p95_s:.1f} s, {p95_s / interval_s:.2f} of the "
+            f"interval asked for (target 1.50); {ratio:.1%} of a core; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB",
+            flush=True,
+        )
+
+
+def tpumon_on(file: Path, targets: list[str], interval_s: float, *options: str) -> tuple[str, ...]:
+    """The command that follows the targets."""
+    file.write_text(json.dumps([{"targets": targets, "labels": {"slice": "bench"}}]))
+    command = ("-m", "tpumon", "--level", "2", "--interval", str(interval_s), "--targets", str(file))
+    return (*command, "--output", "jsonl", *options)
 
 
 def by_monitor() -> None:
     with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         targets: list[str] = []
+        runtime: list[str] = []
         for number in range(4):
             port = str(FIRST_PORT + 1000 * number)
             simulator = stack.enter_context(process("-m", "tpumon", "simulate", "v3-2048", "--port", port))
             assert simulator.stdout is not None
             while "watch it:" not in (line := simulator.stdout.readline()):
                 assert line, "the simulator did not start"
-            targets += line.split()[-1].split(",")
-        for title, more in (("Monitor", ("--no-runtime-metrics",)), ("Monitor and runtime metrics", ())):
-            follow(f"1,000 by {title} every 10 s", targets[:1000], 10, 25, 60, *more)
+                targets.append(line.split()[-4])
+                runtime.append(line.split()[-1])
+        command = tpumon_on(directory / "targets.json", targets[:1000], 10)
+        follow("1,000 by Monitor every 10 s", 1000, 10, 25, 60, *command)
+        # On one machine nobody can tell which runtime metrics are whose, so this one is told.
+        told = directory / "runtime.json"
+        told.write_text(json.dumps(list(zip(targets, runtime, strict=True))[:1000]))
+        follow("the same with runtime metrics", 1000, 10, 25, 60, __file__, "sample", str(told))
 
 
 def by_traces() -> None:
-    with process(__file__, "serve", "256") as server:
+    with tempfile.TemporaryDirectory() as directory, process(__file__, "serve", "256") as server:
         assert server.stdout is not None
-        targets = server.stdout.readline().split(",")
-        follow("256 by traces of 2 MB every 30 s", [target.strip() for target in targets], 30, 65, 90)
+        targets = server.stdout.readline().strip().split(",")
+        # The pace is what is measured, not the share of time that such a job may be traced for.
+        command = tpumon_on(Path(directory, "targets.json"), targets, 30, "--max-duty", "0.2")
+        follow("256 by traces of 2 MB every 30 s", 256, 30, 65, 90, *command)
+
+
+async def sample(addresses: list[tuple[str, str]]) -> None:
+    """Follows workers whose profiler and runtime metric service are given; prints JSON lines."""
+    from tpumon.model import Query, Target
+    from tpumon.sampler import Pace, Sampler
+    from tpumon.sources import SourceOptions
+    from tpumon.targets.base import Fixed
+
+    sampler = Sampler(
+        Fixed([Target(worker=a, address=a, runtime_addresses=(runtime,)) for a, runtime in addresses]),
+        Query(level=2),
+        Pace(interval_s=10),
+        on_sample=lambda sample: print(json.dumps(sample.to_json()), flush=True),
+        options=SourceOptions(runtime_metrics=True),
+    )
+    await sampler.run()
 
 
 def traces() -> dict[str, bytes]:
@@ -176,9 +209,11 @@ async def serve(count: int, answers: dict[str, bytes]) -> None:
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["serve"]:
+    if sys.argv[1:2] in (["serve"], ["sample"]):
         try:
-            asyncio.run(serve(int(sys.argv[2]), traces()))
+            if sys.argv[1] == "serve":
+                asyncio.run(serve(int(sys.argv[2]), traces()))
+            asyncio.run(sample(json.loads(Path(sys.argv[2]).read_text())))
         except KeyboardInterrupt:
             os._exit(0)  # a server of grpc.aio complains when it outlives its loop
     if sys.argv[1:2] != ["traces"]:

@@ -81,8 +81,14 @@ def test_loopback_goes_by_this_machines_name():
     assert [target.worker for target in name_targets(["127.0.0.1:1", "[::1]:2"])] == [f"{here}:1", f"{here}:2"]
 
 
-def test_names_are_unique_even_for_two_spellings_of_one_place():
-    """Two spellings of one server are two workers with their addresses for names."""
-    targets = name_targets(["localhost:1", "127.0.0.1:1", "localhost:2"])
-    assert [target.worker for target in targets][:2] == ["localhost:1", "127.0.0.1:1"]
+def test_two_spellings_of_one_place_are_one_worker():
+    """Asked twice it would be busy with itself; the first spelling is dialled, the order stays."""
+    targets = name_targets(["localhost:1", "tpu:1", "127.0.0.2:1", "127.0.0.1:1", "[::1]:1", "TPU.:1"])
+    assert [target.address for target in targets] == ["localhost:1", "tpu:1", "127.0.0.2:1"]
+
+
+def test_names_are_unique():
+    """Where hosts' names are not enough, addresses are the names."""
+    targets = name_targets(["127.0.0.1:1", "127.0.0.2:1", "127.0.0.2:2"])
+    assert [target.worker for target in targets][:2] == ["127.0.0.1:1", "127.0.0.2:1"]
     assert len({target.worker for target in targets}) == 3

@@ -1,1 +1,1 @@
-"""Where to look: addresses as people write them, and this host's own ports."""
+"""Where to look for workers: addresses and names as people write them, files, this host, the TPU API."""

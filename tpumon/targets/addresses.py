@@ -23,6 +23,7 @@ PROFILER_PORT = 8466
 _MASTER_PORT = 8470  # a TPU node's own address; its profiler is beside it
 _MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
+_HERE = {"localhost", "127.0.0.1", "[::1]"}
 _GOOD_FORM = "give HOST:PORT, for example 10.0.0.2:8466, tpu-w-0:9999 or [fd00::2]:9999"
 
 
@@ -77,8 +78,13 @@ def parse_addresses(texts: Iterable[str], *, default_port: int = PROFILER_PORT) 
 def name_targets(addresses: Sequence[str]) -> tuple[Target, ...]:
     """Targets with a unique worker name each: the host's name where it is known, else the address.
 
-    This machine's own name stands for loopback; where a host has several workers, the port is added.
+    This machine's own name stands for loopback; where a host has several workers, the port is added. Spellings of one
+    place are one worker, dialled as it is spelled first.
     """
+    by_place: dict[tuple[str, str], str] = {}
+    for address in addresses:
+        by_place.setdefault(_place(address), address)
+    addresses = list(by_place.values())
     hosts = [_host_name(address) for address in addresses]
     count = Counter(hosts)
     names = [
@@ -90,6 +96,13 @@ def name_targets(addresses: Sequence[str]) -> tuple[Target, ...]:
         Target(worker=address if name in repeated else name, address=address)
         for name, address in zip(names, addresses, strict=True)
     )
+
+
+def _place(address: str) -> tuple[str, str]:
+    """The same for every way to write an address."""
+    host, _, port = address.rpartition(":")
+    host = host.lower().rstrip(".")
+    return "localhost" if host in _HERE else host, port
 
 
 def _host_name(address: str) -> str | None:

@@ -1,43 +1,397 @@
-"""Profiler servers on this host, at the ports that people use."""
+"""Profiler servers on this host, found among what listens here."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from tpumon.sources import Client
-from tpumon.sources.monitor import is_profiler
+from tpumon.errors import SourceError
+from tpumon.model import Found, Target
+from tpumon.targets.knock import knock
+from tpumon.targets.listening import PROC, Listener, Owner, find_owners, read_listeners
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 """TPU nodes, JAX's, PyTorch/XLA's and TensorFlow's documentation (two)."""
 
+RUNTIME_PORTS = range(8431, 8439)
+"""libtpu's runtime metric service, one port a process."""
+
 LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
 """What a job needs to be seen; assigned, or the server may be collected."""
 
-_ANSWER_S = 2.0
+_TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: a job's own nerves
+_LAST_PRIVILEGED_PORT = 1023
+_HIDDEN = "whose it is may not be read; run tpumon as the job's user, or give --port"
+
+_SUGGESTED_PORT = 9999  # as in LINE_FOR_A_JOB
+_POLL_S = 2.0
+_FIRST_S = 2.5  # the first result waits so long for answers when nobody has answered ...
+_OTHERS_S = 0.5  # ... and so long for others when somebody has
+_KEEP_GONE_S = 600.0
+_CLOSED_S = 8.0  # a port of which only a call can tell whether anything listens
+_SILENT_S, _SILENT_TRIES = 30.0, 3
+_STRANGERS_TRIES, _FORGET_S = 2, 600.0
 
 
-async def find_local(port: int | None = None) -> tuple[str, ...]:
-    """Addresses on loopback where a profiler server answers.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What became of one port, for people.
 
-    Each port gets one call, the harmless one: a Monitor of 1 ms. Whatever else listens there sees one bad request.
+    Attributes:
+        address: `host:port`.
+        owner: who listens, where that may be known.
+        not_approached: why it got no call; None where it got one.
+        answer: what was answered, where that was not a profiler server.
+        is_profiler: whether a profiler server answered.
+    """
+
+    address: str
+    port: int
+    owner: Owner | None = None
+    not_approached: str | None = None
+    answer: SourceError | None = None
+    is_profiler: bool = False
+
+
+def why_not_approached(port: int, owner: Owner | None, *, asked_for: bool = False) -> str | None:
+    """Why a port that listens gets no call; None: it gets one.
+
+    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers get a
+    call whoever listens there; any other only where a process listens that can have a profiler server.
+    """
+    if owner is not None and owner.is_tpumon:
+        return "it is tpumon's own"
+    if asked_for or port in USUAL_PORTS:
+        return None
+    if port <= _LAST_PRIVILEGED_PORT:
+        return "no job listens below 1024"
+    if port in RUNTIME_PORTS:
+        return "it is the runtime metric service's"
+    if port in _TPU_RUNTIME_PORTS:
+        return "the TPU runtime's own ports are here"
+    if owner is None:
+        return _HIDDEN
+    if not owner.runs_xla:
+        return "no JAX, TensorFlow or PyTorch/XLA process listens there"
+    if owner.runs_nccl:
+        return "NCCL listens on such ports and must not be disturbed; give --port if it is the profiler's"
+    return None
+
+
+async def survey(port: int | None = None) -> list[Seen]:
+    """Everything that listens here and what it is to tpumon; each port gets at most one call, the harmless one.
+
+    Raises:
+        OSError: what listens here cannot be read.
+    """
+    listeners = await asyncio.to_thread(read_listeners)
+    owners = await asyncio.to_thread(_owners_of, listeners, PROC)
+
+    async def see(listener: Listener) -> Seen:
+        owner = owners.get(listener.port)
+        reason = why_not_approached(listener.port, owner, asked_for=listener.port == port)
+        if reason is None and port not in {None, listener.port}:
+            reason = f"only port {port} was asked for"
+        seen = Seen(address=listener.address, port=listener.port, owner=owner, not_approached=reason)
+        if reason is not None:
+            return seen
+        answer = await knock(listener.address)
+        return replace(seen, answer=answer, is_profiler=answer is None)
+
+    return list(await asyncio.gather(*(see(listener) for listener in listeners)))
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A profiler server that was found.
+
+    Attributes:
+        name: to show; given when it is first told of.
+        gone_s: when its port had closed; None while it is open.
+    """
+
+    listener: Listener
+    owner: Owner | None
+    name: str | None = None
+    gone_s: float | None = None
+
+
+@dataclass(slots=True)
+class _Refused:
+    """What is remembered of a port where no profiler server answered.
+
+    Attributes:
+        inodes: of the listener that was there.
+        at_s: when it was called.
+        tries: calls that this port got lately.
+        again_s: when the same listener may be called again.
+    """
+
+    inodes: frozenset[int]
+    at_s: float
+    tries: int
+    again_s: float
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call under way."""
+
+    listener: Listener
+    owner: Owner | None
+    task: asyncio.Task[SourceError | None]
+
+
+class LocalFinder:
+    """Finds the profiler servers of this host, and follows them as jobs end and start.
+
+    What listens is read from /proc every 2 s; a port is called when it is new there, once in its life. Where /proc
+    cannot be read, the usual ports are called, and those that are closed again every 8 s.
+
+    A job that ends stays as a worker that is down, for 10 minutes or until another job starts and takes its place.
 
     Args:
-        port: where to look; None: at the usual ones.
+        port: the only one to look at; None: all, as `why_not_approached` says.
+        say: takes a line when there is something that a user should know.
+        runtime_only: whether a job without a profiler server, but with runtime metrics, is a worker.
+        proc: where /proc is.
+        only: which listeners exist for it; for tests, which share their machine.
+        call: the harmless call.
+        poll_s: from one look to the next.
+        keep_gone_s: how long a worker stays whose port has closed.
     """
-    addresses = [f"127.0.0.1:{number}" for number in (USUAL_PORTS if port is None else (port,))]
-    answers = await asyncio.gather(*(_knock(address) for address in addresses))
-    return tuple(address for address, yes in zip(addresses, answers, strict=True) if yes)
+
+    def __init__(
+        self,
+        port: int | None = None,
+        *,
+        say: Callable[[str], None] = lambda _line: None,
+        runtime_only: bool = True,
+        proc: Path = PROC,
+        only: Callable[[Listener], bool] = lambda _listener: True,
+        call: Callable[[str], Awaitable[SourceError | None]] = knock,
+        poll_s: float = _POLL_S,
+        keep_gone_s: float = _KEEP_GONE_S,
+    ) -> None:
+        self._port = port
+        self._say = say
+        self._runtime_only = runtime_only
+        self._proc = proc
+        self._only = only
+        self._call = call
+        self._poll_s = poll_s
+        self._keep_gone_s = keep_gone_s
+        self._host = socket.gethostname()
+        self._blind: str | None = None  # why what listens here cannot be read
+        self._listeners: dict[int, Listener] = {}
+        self._owners: dict[int, Owner] = {}
+        self._calls: dict[int, _Call] = {}
+        self._refused: dict[int, _Refused] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._told_no_profiler = False
+
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+        """Yields this host's workers, each time they have changed."""
+        clock_s = asyncio.get_running_loop().time
+        told: Found | None = None
+        try:
+            while True:
+                await self._look()
+                self._note_gone(clock_s(), all_gone=all_gone())
+                self._call_new_ones(clock_s())
+                if told is None:
+                    await self._first_answers(clock_s)
+                self._take_answers(clock_s())
+                found = self._found()
+                if found != told:
+                    told = found
+                    yield found
+                await self._wait(self._poll_s)
+        finally:
+            tasks = [call.task for call in self._calls.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        """Learns what listens now and, of what is new, whose it is."""
+        try:
+            listeners = await asyncio.to_thread(read_listeners, self._proc)
+            self._blind = None
+        except OSError as error:
+            ports = USUAL_PORTS if self._port is None else (self._port,)
+            listeners = [Listener(port=port, address=f"127.0.0.1:{port}", inodes=frozenset()) for port in ports]
+            self._blind = error.strerror or str(error)
+        before, self._listeners = self._listeners, {found.port: found for found in listeners if self._only(found)}
+        here = self._listeners
+        self._owners = {port: owner for port, owner in self._owners.items() if _same(before[port], here.get(port))}
+        fresh = [found for found in here.values() if not _same(found, before.get(found.port))]
+        if fresh and self._blind is None:
+            self._owners |= await asyncio.to_thread(_owners_of, fresh, self._proc)
+
+    def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
+        for port, worker in list(self._workers.items()):
+            there = _same(worker.listener, self._listeners.get(port))
+            if there and not (self._blind is not None and all_gone):
+                worker.gone_s = None
+            elif worker.gone_s is None:
+                worker.gone_s = now_s
+            elif now_s - worker.gone_s > self._keep_gone_s:
+                del self._workers[port]
+
+    def _call_new_ones(self, now_s: float) -> None:
+        for port, listener in self._listeners.items():
+            worker = self._workers.get(port)
+            known = port in self._calls or (worker is not None and worker.gone_s is None)
+            if not known and self._port in {None, port} and self._may_call(listener, now_s):
+                task = asyncio.create_task(self._ask(listener.address), name=f"knock {listener.address}")
+                self._calls[port] = _Call(listener, self._owners.get(port), task)
+
+    def _may_call(self, listener: Listener, now_s: float) -> bool:
+        owner, asked_for = self._owners.get(listener.port), listener.port == self._port
+        if why_not_approached(listener.port, owner, asked_for=asked_for) is not None:
+            return False
+        refused = self._refused.get(listener.port)
+        if refused is None:
+            return True
+        if refused.inodes == listener.inodes or refused.inodes & listener.inodes:
+            return now_s >= refused.again_s
+        # Others listen there now. A stranger that starts over and over is not called each time.
+        job = asked_for or (owner is not None and owner.runs_xla)
+        return job or refused.tries < _STRANGERS_TRIES or now_s - refused.at_s > _FORGET_S
+
+    async def _ask(self, address: str) -> SourceError | None:
+        try:
+            return await self._call(address)
+        except Exception as error:  # noqa: BLE001 - a bug in one call must not end the search
+            return SourceError("internal", f"{address}: a bug in tpumon: {type(error).__name__}")
+
+    async def _wait(self, timeout_s: float) -> None:
+        """Until an answer has come, or so long."""
+        if self._calls:
+            tasks = [call.task for call in self._calls.values()]
+            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        else:
+            await asyncio.sleep(timeout_s)
+
+    async def _first_answers(self, clock_s: Callable[[], float]) -> None:
+        start_s = clock_s()
+        while self._calls and (left_s := start_s + (_OTHERS_S if self._workers else _FIRST_S) - clock_s()) > 0:
+            await self._wait(left_s)
+            self._take_answers(clock_s())
+
+    def _take_answers(self, now_s: float) -> None:
+        for port, call in list(self._calls.items()):
+            if call.task.done():
+                del self._calls[port]
+                answer = call.task.result()
+                if answer is None:
+                    self._arrive(call)
+                else:
+                    self._note_refusal(call, answer, now_s)
+
+    def _arrive(self, call: _Call) -> None:
+        port = call.listener.port
+        self._refused.pop(port, None)
+        if port in self._workers:
+            worker = self._workers[port]
+            worker.listener, worker.owner, worker.gone_s = call.listener, call.owner, None
+            return
+        # A job that starts anew on other ports is not a second one for ever.
+        gone = [worker for worker in self._workers.values() if worker.gone_s is not None]
+        if len(gone) == len(self._workers):
+            self._workers.clear()
+        name = None
+        if self._workers and gone:
+            first = min(gone, key=lambda worker: worker.gone_s or 0.0)
+            del self._workers[first.listener.port]
+            name = self._host if first.name == self._host else None  # a name with a port in it goes with the port
+        self._workers[port] = _Worker(call.listener, call.owner, name)
+
+    def _note_refusal(self, call: _Call, answer: SourceError, now_s: float) -> None:
+        before = self._refused.get(call.listener.port)
+        tries = 1 + (before.tries if before is not None and now_s - before.at_s <= _FORGET_S else 0)
+        again_s = math.inf
+        if self._blind is not None:
+            again_s = now_s + (_CLOSED_S if answer.reason == "unavailable" else _FORGET_S)
+        elif answer.reason == "deadline" and call.owner is not None and call.owner.runs_xla and tries < _SILENT_TRIES:
+            again_s = now_s + _SILENT_S  # a job may be too busy to answer, or stopped for a moment
+        self._refused[call.listener.port] = _Refused(call.listener.inodes, now_s, tries, again_s)
+
+    def _found(self) -> Found:
+        workers = [worker for _, worker in sorted(self._workers.items())]
+        if not workers:
+            target = self._without_profiler() if self._runtime_only else None
+            if target is not None and not self._told_no_profiler:
+                self._say(
+                    "no profiler server is found of the job on this host, which leaves memory and duty cycle only; for "
+                    f"matrix units, idle and step time add `{LINE_FOR_A_JOB}` to it"
+                )
+            self._told_no_profiler = target is not None
+            return Found(waiting=self._waiting()) if target is None else Found(targets=(target,))
+        self._told_no_profiler = False
+        alone = len(workers) == 1
+        targets = []
+        for worker in workers:
+            worker.name = worker.name or (self._host if alone else f"{self._host}:{worker.listener.port}")
+            runtime = self._runtime_addresses(worker.owner, alone=alone)
+            address = worker.listener.address
+            targets.append(Target(worker=worker.name, address=address, runtime_addresses=runtime))
+        return Found(targets=tuple(targets))
+
+    def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
+        """Of the process that has the profiler; where that cannot be told, there is but one worker to have it."""
+        here = self._runtime_ports()
+        ports = [port for port in here if owner and (its := self._owners.get(port)) and its.pid == owner.pid]
+        if alone and not ports:
+            ports = here or [port for port in RUNTIME_PORTS[:1] if port not in self._listeners]
+        return tuple(f"localhost:{port}" for port in ports)
+
+    def _runtime_ports(self) -> list[int]:
+        """Where a runtime metric service seems to listen: who reads it asks again and again, so no stranger's port."""
+        here = [port for port in RUNTIME_PORTS if port in self._listeners]
+        return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
+
+    def _without_profiler(self) -> Target | None:
+        """A worker of which only the runtime metric service is there."""
+        ports = self._runtime_ports()
+        # Where its profiler server will be, once it has one; not where others listen: they would be called on and on.
+        wanted = (_SUGGESTED_PORT, *USUAL_PORTS) if self._port is None else (self._port,)
+        port = next((port for port in wanted if port not in self._listeners or port in self._calls), None)
+        if not ports or port is None:
+            return None
+        runtime = tuple(f"localhost:{number}" for number in ports)
+        return Target(worker=self._host, address=f"127.0.0.1:{port}", runtime_addresses=runtime)
+
+    def _waiting(self) -> str:
+        """Where was looked, and what to do."""
+        where = f"port {self._port}"
+        if self._port is None:
+            where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})"
+            if self._blind is not None:
+                where += f"; what else listens here cannot be read ({self._blind})"
+            elif any(why_not_approached(port, self._owners.get(port)) == _HIDDEN for port in self._listeners):
+                where += "; others' were left alone (to see a job there, run tpumon as its user, or give --port)"
+            else:
+                where += ", nor on another of a job's"
+        return (
+            f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "
+            "HOST:PORT; to look around: tpumon --simulate v5e-8"
+        )
 
 
-def nobody_here(port: int | None = None) -> str:
-    """What to say when `find_local` found nothing: where it looked, and what to do."""
-    where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})" if port is None else f"port {port}"
-    return (
-        f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "
-        "HOST:PORT; to look around: tpumon --simulate v5e-8"
-    )
+def _same(listener: Listener, other: Listener | None) -> bool:
+    """Whether it is the same server that listens; with nothing known of either, it is taken to be."""
+    return other is not None and (listener.inodes == other.inodes or not listener.inodes.isdisjoint(other.inodes))
 
 
-async def _knock(address: str) -> bool:
-    async with Client(address) as client:
-        return await is_profiler(client, timeout_s=_ANSWER_S)
+def _owners_of(listeners: Iterable[Listener], proc: Path) -> dict[int, Owner]:
+    """By port; a port with sockets of several processes goes to the first of them."""
+    found = list(listeners)
+    owners = find_owners({inode for listener in found for inode in listener.inodes}, proc)
+    by_port = {listener.port: [owners[inode] for inode in listener.inodes if inode in owners] for listener in found}
+    return {port: min(of_port, key=lambda owner: owner.pid) for port, of_port in by_port.items() if of_port}

@@ -1,0 +1,23 @@
+"""The one call that a port gets before it is known what listens there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tpumon.sources import Client
+from tpumon.sources.monitor import why_no_profiler
+
+if TYPE_CHECKING:
+    from tpumon.errors import SourceError
+
+ANSWER_S = 5.0
+"""A profiler server answers within 30 ms; a machine that is busy, later."""
+
+
+async def knock(address: str, *, timeout_s: float = ANSWER_S, use_proxy: bool = False) -> SourceError | None:
+    """None where a profiler server answers at `host:port`, else why not.
+
+    Whatever else listens there sees one connection with one bad request.
+    """
+    async with Client(address, use_proxy=use_proxy) as client:
+        return await why_no_profiler(client, timeout_s=timeout_s)

@@ -1,0 +1,180 @@
+"""Workers from a file in the form of Prometheus' file_sd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tpumon.errors import UsageError
+from tpumon.model import Found, Target
+from tpumon.targets.addresses import PROFILER_PORT, name_targets, parse_address
+from tpumon.targets.threads import in_thread
+from tpumon.text import one_line
+
+_POLL_S = 2.0
+_READ_S = 10.0
+_MAX_BYTES = 16 << 20
+_SETTLES_S = 3.0  # what was changed just now may be half of it, and may change again within one tick of its clock
+
+
+class _BadFileError(Exception):
+    """The file does not say who the workers are; the message says why, and where in it."""
+
+
+class TargetFile:
+    """Finds the workers that a file names, and follows its changes.
+
+    The file holds a list of `{"targets": ["HOST:PORT", ...], "labels": {...}}`, in JSON or YAML. The label `slice`
+    names the slice of a group; `worker` names the one worker of a group.
+
+    Args:
+        path: of the file; it is looked at every 2 s.
+        port: for addresses that name none; None: 8466.
+        say: takes a line when the file is no longer good; the workers of before then stay.
+        poll_s: from one look to the next.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        port: int | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        poll_s: float = _POLL_S,
+    ) -> None:
+        self._path = Path(path)
+        self._port = port if port is not None else PROFILER_PORT
+        self._say = say
+        self._poll_s = poll_s
+        self._seen: tuple[int, ...] | None = None
+        self._told: Found | None = None
+        self._trouble: str | None = None
+
+    async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+        """Yields the workers, each time they have changed.
+
+        Raises:
+            UsageError: the file cannot be read, or is not of that form.
+        """
+        while True:
+            try:
+                found = await in_thread(self._read, timeout_s=_READ_S)
+                self._trouble = None if found is not None else self._trouble
+            except (OSError, _BadFileError) as error:  # TimeoutError is an OSError
+                found = None
+                self._note_trouble(error)
+            if found is not None and found != self._told:
+                self._told = found
+                yield found
+            await asyncio.sleep(self._poll_s)
+
+    def _note_trouble(self, error: Exception) -> None:
+        why = str(error)
+        if isinstance(error, OSError):
+            why = error.strerror or f"it cannot be read within {_READ_S:.0f} s"
+        trouble = f"--targets {self._path}: {one_line(why)}"
+        if self._told is None:
+            raise UsageError(trouble) from None
+        if trouble != self._trouble:
+            self._trouble = trouble
+            self._say(f"{trouble}; going on with the workers of before")
+
+    def _read(self) -> Found | None:
+        """Who the workers are; None where the file has not changed."""
+        told = self._path.stat()
+        seen = (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns)
+        fresh = abs(time.time() - told.st_mtime) < _SETTLES_S
+        if seen == self._seen and not fresh:
+            return None
+        if told.st_size > _MAX_BYTES:
+            raise _BadFileError(f"it is larger than {_MAX_BYTES >> 20} MiB")
+        text = self._path.read_bytes().decode(errors="replace")
+        if not text.strip() and fresh and self._told is not None:
+            return None  # just about to be written
+        self._seen = seen
+        groups = _parse(text, is_yaml=self._path.suffix in {".yml", ".yaml"})
+        targets = self._keep_names(_targets(groups, self._port))
+        if not targets:
+            return Found(waiting=f"{self._path} names no workers; add some, it is read again when it changes")
+        return Found(targets=targets)
+
+    def _keep_names(self, targets: Sequence[Target]) -> tuple[Target, ...]:
+        """A worker that stays keeps its name, also when its host has another one from now on."""
+        before = {target.address: target.worker for target in self._told.targets} if self._told is not None else {}
+        taken = {target.worker for target in targets}
+        kept = []
+        for target in targets:
+            old, new = before.get(target.address, target.worker), target.worker
+            same_host = old.startswith(f"{new}:") or new.startswith(f"{old}:")
+            kept.append(replace(target, worker=old) if same_host and old not in taken else target)
+        return tuple(kept)
+
+
+def _parse(text: str, *, is_yaml: bool) -> Any:
+    """What the file holds; YAML where it is named so, or is no JSON."""
+    if not text.strip():
+        return []
+    if not is_yaml:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if text.lstrip()[0] in "[{":
+                raise _BadFileError(f"it is no JSON: {error}") from None
+    try:
+        import yaml
+    except ImportError:
+        raise _BadFileError("YAML needs pyyaml: pip install 'tpumon[web]'; or write JSON") from None
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _BadFileError(f"it is no YAML: {error}") from None
+
+
+def _targets(groups: Any, port: int) -> list[Target]:
+    """The workers of all groups, each address once, names unique."""
+    rows = [row for number, group in enumerate(_list(groups), 1) for row in _rows(number, group, port)]
+    label_of = dict(reversed(rows))
+    targets = []
+    for target in name_targets([address for address, _ in rows]):
+        slice_name, worker = label_of[target.address]
+        targets.append(replace(target, slice=slice_name, worker=target.worker if worker is None else worker))
+    count = Counter(target.worker for target in targets)
+    return [replace(target, worker=target.address) if count[target.worker] > 1 else target for target in targets]
+
+
+def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
+    """Address, slice and worker of each target of a group."""
+    if not isinstance(group, dict) or not isinstance(addresses := group.get("targets"), list):
+        raise _BadFileError(f'group {number} is not {{"targets": ["HOST:PORT", ...], "labels": {{...}}}}')
+    labels = group.get("labels") or {}
+    if not isinstance(labels, dict):
+        raise _BadFileError(f"the labels of group {number} are not NAME: TEXT")
+    slice_name, worker = (_label(labels, name) for name in ("slice", "worker"))
+    if worker is not None and len(addresses) > 1:
+        raise _BadFileError(
+            f"group {number} has one label worker for {len(addresses)} targets; give each its own group"
+        )
+    for address in addresses:
+        try:
+            yield parse_address(str(address), default_port=port), (slice_name, worker)
+        except UsageError as error:
+            raise _BadFileError(f"group {number}: {error}") from None
+
+
+def _list(groups: Any) -> list[Any]:
+    if groups is None:
+        return []
+    if not isinstance(groups, list):
+        raise _BadFileError("it is not a list of groups")
+    return groups
+
+
+def _label(labels: dict[Any, Any], name: str) -> str | None:
+    value = labels.get(name)
+    return one_line(str(value), limit=100) or None if value is not None else None

@@ -1,0 +1,254 @@
+"""Workers of TPUs that are given by name."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tpumon.errors import NoTargetError, UsageError
+from tpumon.model import Found, Target
+from tpumon.targets.addresses import PROFILER_PORT
+from tpumon.targets.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
+from tpumon.targets.knock import knock
+from tpumon.targets.local import LINE_FOR_A_JOB
+from tpumon.targets.threads import in_thread
+
+if TYPE_CHECKING:
+    from tpumon.errors import SourceError
+
+PORTS = (8466, 9999, 9012)
+"""Where a TPU VM's job may have its profiler server, tried in this order."""
+
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+_POLL_S = 2.0
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 10.0, 60.0
+_REFRESH_S = 300.0
+_KNOCK_AGAIN_S = 10.0
+_LEAVE_ALONE_S = 600.0
+_WORKERS_AT_ONCE = 32
+_CLOSED = frozenset({"unavailable", "deadline", "resolve"})
+
+_STATES = {
+    "CREATING": "is being created",
+    "STARTING": "is starting",
+    "RESTARTING": "is restarting",
+    "REIMAGING": "is being reimaged",
+    "REPAIRING": "is being repaired by Google",
+    "STOPPING": "is being stopped",
+    "STOPPED": "is stopped; start it: gcloud compute tpus tpu-vm start {name} --zone {zone}",
+    "DELETING": "is being deleted",
+    "PREEMPTED": "was preempted; delete it and create it anew",
+    "TERMINATED": "was terminated; delete it and create it anew",
+    "HIDING": "is being hidden by Google for maintenance",
+    "HIDDEN": "is hidden by Google for maintenance",
+    "UNHIDING": "comes back from Google's maintenance",
+}
+_WELL = {None, "", "HEALTHY", "HEALTH_UNSPECIFIED"}
+
+
+@dataclass(slots=True)
+class _Slice:
+    """One TPU.
+
+    Attributes:
+        ready: whether it is there, as the API last said.
+        line: why it is not, or what else is to be known; None: all is well.
+        ips: of its workers, in their order; the last known ones where it is not ready.
+        ports: where their profiler servers may be.
+        port_of: where they are, by address.
+        not_before_s: strangers' ports are left alone until then.
+        knock_at_s: when its ports are to be tried next.
+    """
+
+    name: str
+    ready: bool = False
+    line: str | None = None
+    ips: tuple[str | None, ...] = ()
+    ports: tuple[int, ...] = ()
+    port_of: dict[str, int] = field(default_factory=dict)
+    not_before_s: dict[tuple[str, int], float] = field(default_factory=dict)
+    knock_at_s: float = 0.0
+
+    def targets(self) -> list[Target]:
+        """Its workers; those that did not answer at any port are where most of the others are."""
+        if not self.port_of:
+            return []
+        usual = Counter(self.port_of.values()).most_common(1)[0][0]
+        return [
+            Target(
+                worker=f"{self.name}-w-{index}",
+                address=_address(ip, self.port_of.get(ip, usual)),
+                slice=self.name,
+            )
+            for index, ip in enumerate(self.ips)
+            if ip is not None
+        ]
+
+
+class NamedTpus:
+    """Finds the workers of TPUs by name, and again when all of them are gone: preempted and created anew, for example.
+
+    One GET a TPU and look: at the start, every 5 minutes, and while no worker answers after 10 s and more. Where the
+    port is not given, on TPU VMs the usual ones get the harmless call, one each a worker.
+
+    Args:
+        names: of the TPUs; one may hold several with commas. Each is a slice.
+        zone: where they are; None: where this machine is.
+        project: whose they are; None: that of the credentials, or of this machine.
+        port: of the profiler servers; None: 8466 on TPU nodes, tried on TPU VMs.
+        say: takes a line when there is something that a user should know.
+        endpoint: of the API; None: Google's, or what CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU says.
+        call: the harmless call.
+        poll_s: from one look at whether to look to the next.
+
+    Raises:
+        UsageError: a name cannot be one, or the extra `gcp` is missing.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        zone: str | None = None,
+        project: str | None = None,
+        port: int | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        endpoint: str | None = None,
+        call: Callable[[str], Awaitable[SourceError | None]] = knock,
+        poll_s: float = _POLL_S,
+    ) -> None:
+        wanted = dict.fromkeys(name.strip() for text in names for name in text.split(",") if name.strip())
+        for name in wanted:
+            if not _NAME.fullmatch(name):
+                raise UsageError(f"--tpu {name!r} is not a TPU's name; `gcloud compute tpus tpu-vm list` shows them")
+        if not wanted:
+            raise UsageError("--tpu: give a TPU's name")
+        check_installed()
+        self._api = TpuApi(zone=zone, project=project, endpoint=endpoint)
+        self._slices = [_Slice(name) for name in wanted]
+        self._port = port
+        self._say = say
+        self._call = call
+        self._poll_s = poll_s
+        self._told: Found | None = None
+        self._said: dict[str, str | None] = {}
+
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+        """Yields the workers of all of them, each time they have changed.
+
+        Raises:
+            UsageError: zone or project are missing.
+            NoTargetError: the API does not show these TPUs to this user.
+        """
+        clock_s = asyncio.get_running_loop().time
+        asked_s, vain = 0.0, 0
+        while True:
+            settled = self._told is not None and bool(self._told.targets) and not all_gone()
+            vain = 0 if settled else vain
+            pause_s = _REFRESH_S if settled else min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2 ** max(0, vain - 1))
+            if self._told is None or clock_s() - asked_s >= pause_s:
+                asked_s, vain = clock_s(), vain + 1
+                for tpu in self._slices:  # one after the other: they share credentials, and there are few
+                    await self._ask(tpu)
+            for tpu in self._slices:
+                if tpu.ready and (not tpu.port_of or not settled) and clock_s() >= tpu.knock_at_s:
+                    await self._find_ports(tpu, clock_s)
+            found = self._found()
+            if found != self._told:
+                self._told = found
+                yield found
+            self._say_lines()
+            await asyncio.sleep(self._poll_s)
+
+    async def _ask(self, tpu: _Slice) -> None:
+        """Learns of the API how a TPU is; what was known stays where it does not answer."""
+        try:
+            node = await in_thread(partial(self._api.node, tpu.name), timeout_s=LOOKUP_S)
+        except (ApiError, UsageError, TimeoutError) as trouble:
+            if self._told is None and isinstance(trouble, UsageError):
+                raise
+            passing = isinstance(trouble, TimeoutError) or (isinstance(trouble, ApiError) and trouble.passing)
+            words = str(trouble) or f"the TPU API did not answer within {LOOKUP_S:.0f} s"
+            if self._told is None and not passing:
+                raise NoTargetError(f"--tpu {tpu.name}: {words}") from None
+            tpu.line = f"TPU {tpu.name}: {words}"
+            tpu.ready = tpu.ready and passing
+            return
+        tpu.line = _line(tpu.name, node, self._api.zone)
+        tpu.ready = node.state == "READY"
+        if not tpu.ready:
+            return
+        if node.ips != tpu.ips:
+            tpu.ips, tpu.knock_at_s = node.ips, 0.0
+        tpu.ports = (self._port,) if self._port is not None else (PROFILER_PORT,) if node.is_tpu_node else PORTS
+        tpu.port_of = {ip: port for ip, port in tpu.port_of.items() if ip in tpu.ips}
+
+    async def _find_ports(self, tpu: _Slice, clock_s: Callable[[], float]) -> None:
+        """Tries the ports of a TPU's workers, where there is a choice."""
+        ips = [ip for ip in tpu.ips if ip is not None]
+        if len(tpu.ports) == 1:
+            tpu.port_of = dict.fromkeys(ips, tpu.ports[0])
+            return
+        for at in range(0, len(ips), _WORKERS_AT_ONCE):
+            some = ips[at : at + _WORKERS_AT_ONCE]
+            ports = await asyncio.gather(*(self._port_of(tpu, ip, clock_s) for ip in some))
+            tpu.port_of |= {ip: port for ip, port in zip(some, ports, strict=True) if port is not None}
+            if not any(ports):
+                break  # a slice runs one program: the others wait until these have it
+        tpu.knock_at_s = clock_s() + _KNOCK_AGAIN_S
+
+    async def _port_of(self, tpu: _Slice, ip: str, clock_s: Callable[[], float]) -> int | None:
+        async def answers(port: int) -> bool:
+            if clock_s() < tpu.not_before_s.get((ip, port), 0.0):
+                return False
+            answer = await self._call(_address(ip, port))
+            if answer is not None and answer.reason not in _CLOSED:
+                tpu.not_before_s[ip, port] = clock_s() + _LEAVE_ALONE_S
+            return answer is None
+
+        here = await asyncio.gather(*(answers(port) for port in tpu.ports))
+        return next((port for port, yes in zip(tpu.ports, here, strict=True) if yes), None)
+
+    def _found(self) -> Found:
+        """Everybody while any slice is there: one that is not is down. Nobody where none is."""
+        if any(tpu.ready and tpu.port_of for tpu in self._slices):
+            return Found(targets=tuple(target for tpu in self._slices for target in tpu.targets()))
+        return Found(waiting="; ".join(_why_none(tpu) for tpu in self._slices))
+
+    def _say_lines(self) -> None:
+        """Tells what is to be known beside the workers, once."""
+        for tpu in self._slices:
+            if tpu.line != self._said.get(tpu.name):
+                self._said[tpu.name] = tpu.line
+                if tpu.line is not None and self._told is not None and self._told.targets:
+                    self._say(tpu.line)
+
+
+def _why_none(tpu: _Slice) -> str:
+    if not tpu.ready and tpu.line is not None:
+        return tpu.line
+    ports = ", ".join(map(str, tpu.ports))
+    count = sum(ip is not None for ip in tpu.ips)
+    return (
+        f"TPU {tpu.name} is READY, but none of its {count} workers has a profiler server at port {ports}; add "
+        f"`{LINE_FOR_A_JOB}` to the job, or give --port"
+    )
+
+
+def _line(name: str, node: Node, zone: str) -> str | None:
+    if node.state != "READY":
+        words = _STATES.get(node.state, f"is in state {node.state}").format(name=name, zone=zone)
+        return f"TPU {name} {words} ({node.state})"
+    if node.health not in _WELL:
+        why = f": {node.health_words}" if node.health_words else ""
+        return f"TPU {name} is READY, but its health is {node.health}{why}"
+    return None
+
+
+def _address(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
