@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 from tpumon.errors import UsageError
 from tpumon.fleet import Thresholds
@@ -30,6 +30,19 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Called once, at the end."""
+
+
+@runtime_checkable
+class Speaking(Protocol):
+    """An output that has something to say to people beside what it writes.
+
+    Attributes:
+        listening: one line about where it is to be found.
+        say: takes lines about trouble, from any thread.
+    """
+
+    listening: str
+    say: Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

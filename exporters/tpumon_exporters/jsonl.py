@@ -3,39 +3,44 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
+
+from tpumon_exporters.appending import Appended
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample
+    from tpumon.model import Found, Sample
+    from tpumon.outputs import OutputOptions
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class JsonLines:
-    """Writes each sample as it comes, flushed.
+    """Writes each sample as it comes.
 
     Args:
-        stream: where to.
+        lines: where to.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, lines: Appended) -> None:
+        self._lines = lines
+
+    def follow(self, _found: Found) -> None:
+        """Each line names its worker."""
 
     def write(self, sample: Sample) -> None:
         """One line. NaN and infinity are no JSON; a source that lets one through is a bug and raises ValueError."""
-        self._stream.write(_ENCODER.encode(sample.to_json()) + "\n")
-        self._stream.flush()
+        self._lines.write(_ENCODER.encode(sample.to_json()))
 
     def close(self) -> None:
         """Closes a file; leaves stdout alone."""
-        if self._stream is not sys.stdout:
-            self._stream.close()
+        self._lines.close()
 
 
-def open_jsonl(where: str) -> JsonLines:
+def open_jsonl(where: str, _options: OutputOptions) -> JsonLines:
     """Args:
-    where: a file to append to, or `-` for stdout.
+        where: a file to append to, or `-` for stdout.
+
+    Raises:
+        UsageError: it cannot be written.
     """
-    return JsonLines(sys.stdout if where == "-" else Path(where).open("a", encoding="utf-8"))
+    return JsonLines(Appended(where))

@@ -16,7 +16,7 @@ from tpumon.errors import NoTargetError, UsageError
 from tpumon.fleet import Thresholds
 from tpumon.logdir import open_logdir
 from tpumon.model import Found, Query, Sample
-from tpumon.outputs import Detached, Output, OutputOptions, open_output, reason
+from tpumon.outputs import Detached, Output, OutputOptions, Speaking, open_output, reason
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
 from tpumon.view.notices import Notices
@@ -191,9 +191,9 @@ def open_exports(settings: MonitorSettings, stack: ExitStack, tell: _Say) -> lis
     opened = []
     for name, where in settings.exports:
         output = open_output(name, where, options)
-        listening = getattr(output, "listening", None)
-        if listening is not None:
-            tell(listening)
+        if isinstance(output, Speaking):
+            output.say = tell
+            tell(output.listening)
         opened.append(stack.enter_context(closing(Detached(output, name, tell))))
     return opened
 

@@ -1,0 +1,107 @@
+"""CSV: one line a query and worker, answered or not, with the figures of the worker as a whole.
+
+Names and units are those of the Sample object, which it flattens; an absent figure is an empty cell. What a sample has
+per core or device is only in JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from tpumon.text import one_line
+from tpumon_exporters.appending import Appended
+
+if TYPE_CHECKING:
+    from tpumon.model import Found, Sample
+    from tpumon.outputs import OutputOptions
+
+_PLAIN = (
+    *("time_unix_s", "worker", "address", "slice", "window_s", "took_s", "interval_s", "traced_s", "source"),
+    *("simulated", "device_type", "cores", "mxu_utilization_ratio", "mxu_method", "idle_ratio", "duty_cycle_ratio"),
+    *("flops_utilization_ratio", "hbm_bandwidth_utilization_ratio"),
+)
+_PARTS = ("high_flops_compute", "low_flops_compute", "infeed", "outfeed", "collective", "host_transfer", "idle")
+
+_Cell = Callable[["Sample"], Any]
+
+
+def _field(name: str, key: str | None = None) -> _Cell:
+    if key is None:
+        return lambda sample: getattr(sample, name)
+    return lambda sample: getattr(getattr(sample, name), key, None)
+
+
+def _part(key: str) -> _Cell:
+    return lambda sample: (sample.step_parts_s or {}).get(key)
+
+
+def _error(name: str) -> _Cell:
+    return lambda sample: getattr(sample.errors[-1], name) if sample.errors else None
+
+
+COLUMNS: Mapping[str, _Cell] = {
+    **{name: _field(name) for name in _PLAIN},
+    **{f"step_time_{key}_s": _field("step_time_s", key) for key in ("avg", "min", "max", "stddev")},
+    "step_count": _field("step_time_s", "count"),
+    "step_source": _field("step_source"),
+    **{f"infeed_{key}_ratio": _field("infeed_ratio", key) for key in ("avg", "min", "max")},
+    **{f"step_part_{key}_s": _part(key) for key in _PARTS},
+    **{name: _field(name) for name in ("hbm_used_bytes", "hbm_total_bytes")},
+    **{f"error_{name}": _error(name) for name in ("source", "reason", "message")},
+}
+"""Every column, and what stands in it."""
+
+
+class CommaSeparated:
+    """Writes each sample as it comes.
+
+    Args:
+        lines: where to.
+    """
+
+    def __init__(self, lines: Appended) -> None:
+        self._lines = lines
+
+    def follow(self, _found: Found) -> None:
+        """Each line names its worker."""
+
+    def write(self, sample: Sample) -> None:
+        """One line."""
+        self._lines.write(_row(_text(cell(sample)) for cell in COLUMNS.values()))
+
+    def close(self) -> None:
+        """Closes a file; leaves stdout alone."""
+        self._lines.close()
+
+
+def open_csv(where: str, _options: OutputOptions) -> CommaSeparated:
+    """Args:
+        where: a file to append to, or `-` for stdout.
+
+    Raises:
+        UsageError: it cannot be written, or holds other columns.
+    """
+    return CommaSeparated(Appended(where, header=_row(COLUMNS)))
+
+
+def _row(cells: Any) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return repr(value) if isfinite(value) else ""
+        case str():
+            return one_line(value)
+    return str(value)

@@ -1,0 +1,198 @@
+"""What the exporter answers: the page of metrics, samples as JSON, probes, and a page for people."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from html import escape
+from http import HTTPStatus
+from urllib.parse import quote
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+
+from tpumon import __version__
+from tpumon.history import Histories, WorkerHistory
+from tpumon.model import SCHEMA_VERSION, Found, Sample
+from tpumon.text import one_line
+from tpumon_exporters.exposition import Exposition
+from tpumon_exporters.web import Request, Response
+
+_REMEMBERED = 4096
+"""Samples that a reader may still ask for."""
+
+_OPENMETRICS = "application/openmetrics-text"
+_VERSIONS = {None, "0.0.4", "1.0.0"}
+_ENCODER = json.JSONEncoder(allow_nan=False)
+
+
+class Pages:
+    """What is known of all workers, and every page of it. Filled by one thread, asked by many.
+
+    No page waits for a sample to be taken.
+
+    Args:
+        level: 1 or 2; what the workers are asked.
+        clock: seconds since the epoch.
+        say: takes one line about trouble.
+    """
+
+    def __init__(self, level: int, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+        self._level = level
+        self._clock = clock
+        self._exposition = Exposition(say)
+        self._own = CollectorRegistry(auto_describe=True)
+        ProcessCollector(registry=self._own)
+        self._lock = threading.Lock()
+        self._histories = Histories()
+        self._recent: deque[tuple[int, Sample]] = deque(maxlen=_REMEMBERED)
+        self._sequence = 0
+        self._run = secrets.token_hex(8)
+        self._ready = False
+
+    def follow(self, found: Found) -> None:
+        """These are the workers from now on."""
+        with self._lock:
+            self._histories.follow(found)
+            self._ready = self._ready or found.waiting is not None
+
+    def add(self, sample: Sample) -> None:
+        """Notes one query's sample."""
+        with self._lock:
+            if self._histories.add(sample) is None:
+                return
+            self._ready = True
+            self._sequence += 1
+            self._recent.append((self._sequence, sample))
+
+    def answer(self, request: Request) -> Response:
+        """The page of this address."""
+        match request.path:
+            case "/metrics":
+                return self._metrics(request)
+            case "/probe":
+                return self._probe(request)
+            case "/samples":
+                return self._samples(request)
+            case "/-/healthy":
+                return Response(body="tpumon is healthy.\n")
+            case "/-/ready":
+                return self._readiness()
+            case "/":
+                return self._landing()
+        return _refused(HTTPStatus.NOT_FOUND, "there is no such page; / lists them")
+
+    def _metrics(self, request: Request) -> Response:
+        with self._lock:
+            workers = self._histories.all()
+        return self._exposed(request, workers, self._own)
+
+    def _probe(self, request: Request) -> Response:
+        wanted = request.query.get("target", [""])[0]
+        if not wanted:
+            return _refused(HTTPStatus.BAD_REQUEST, "whom? add ?target=WORKER")
+        with self._lock:
+            followed = self._histories.all()
+        found = [history for history in followed if wanted in {history.target.worker, history.target.address}]
+        if not found:
+            return _refused(HTTPStatus.NOT_FOUND, f"no worker {wanted!r} is followed; / lists those that are")
+        return self._exposed(request, found[:1], CollectorRegistry())
+
+    def _exposed(self, request: Request, workers: Sequence[WorkerHistory], own: CollectorRegistry) -> Response:
+        """prometheus_client chooses the format and shows this process itself."""
+        encoder, content_type = choose_encoder(_known_formats(request.accept))
+        names = frozenset(request.query.get("name[]", ())) or None
+        with self._lock:  # histories change with every sample
+            page = self._exposition.render(
+                workers, self._clock(), openmetrics=content_type.startswith(_OPENMETRICS), names=names
+            )
+        rest = encoder(own if names is None else own.restricted_registry(names))
+        return Response(body=page.encode(errors="replace") + rest, content_type=content_type)
+
+    def _samples(self, request: Request) -> Response:
+        """For `tpumon --from`: what came after a number, or each worker's last."""
+        after = request.query.get("after", [""])[0]
+        if after and not re.fullmatch(r"[0-9]{1,18}", after):
+            return _refused(HTTPStatus.BAD_REQUEST, "after is the sequence of an earlier answer")
+        with self._lock:
+            sequence = self._sequence
+            histories = self._histories.all()
+            waiting = self._histories.waiting
+            if after and int(after) <= sequence:
+                samples = [sample for number, sample in self._recent if number > int(after)]
+            else:
+                samples = [history.last for history in histories if history.last is not None]
+        told = {
+            "schema": SCHEMA_VERSION,
+            "tpumon": __version__,
+            "run": self._run,
+            "now_unix_s": self._clock(),
+            "sequence": sequence,
+            "level": self._level,
+            "waiting": waiting,
+            "targets": [
+                {"worker": history.target.worker, "address": history.target.address, "slice": history.target.slice}
+                for history in histories
+            ],
+        }
+        body = f'{json.dumps(told)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
+        return Response(body=body, content_type="application/json")
+
+    def _readiness(self) -> Response:
+        if self._ready:
+            return Response(body="tpumon is ready.\n")
+        return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "no worker's first query has ended yet")
+
+    def _landing(self) -> Response:
+        now_unix_s = self._clock()
+        with self._lock:
+            rows = [(history.target, history.state(now_unix_s)) for history in self._histories.all()]
+            waiting = self._histories.waiting
+        table = "".join(
+            f"<tr><td>{escape(target.worker)}</td><td>{escape(target.address)}</td><td>{state}</td>"
+            f'<td><a href="probe?target={quote(target.worker, safe="", errors="replace")}">metrics</a></td></tr>\n'
+            for target, state in rows
+        )
+        body = _LANDING.format(version=escape(__version__), waiting=escape(waiting or ""), table=table)
+        return Response(body=body, content_type="text/html; charset=utf-8")
+
+
+_LANDING = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>tpumon</title></head>
+<body>
+<h1>tpumon {version}</h1>
+<p><a href="metrics">metrics</a> · <a href="samples">samples</a> ·
+<a href="-/healthy">healthy</a> · <a href="-/ready">ready</a></p>
+<p>{waiting}</p>
+<table>
+<tr><th>worker</th><th>address</th><th>state</th><th></th></tr>
+{table}</table>
+</body>
+</html>
+"""
+
+
+def _known_formats(accept: str) -> str:
+    """The parts of an Accept header that ask for what we write: names without escapes, no later version."""
+    formats = []
+    for entry in accept.split(","):
+        version = re.search(r"version\s*=\s*([^;\s]*)", entry)
+        if (version and version[1]) in _VERSIONS:
+            formats.append(re.sub(r"escaping\s*=\s*(dots|values)", "escaping=underscores", entry))
+    return ",".join(formats)
+
+
+def _encoded(sample: Sample) -> str | None:
+    try:
+        return _ENCODER.encode(sample.to_json())
+    except ValueError:  # not a number: a source's bug, which no reader should meet
+        return None
+
+
+def _refused(status: HTTPStatus, line: str) -> Response:
+    return Response(status=status, body=one_line(line) + "\n")

@@ -1,0 +1,385 @@
+"""HTTP for scrapers, probes and browsers: one request a connection, few threads, a deadline for everything.
+
+Whatever a client does costs that client its connection, and this process at most `_CONNECTIONS` threads for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gzip
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from io import BytesIO
+from typing import Literal, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from prometheus_client.exposition import gzip_accepted
+
+from tpumon.errors import UsageError
+
+_CONNECTIONS = 32
+_CROWDED_S = 1.0  # a connection older than this makes room when all are taken; a scrape is done by then
+_ROOM_S = 0.2
+_HEAD_S = 5.0
+_ANSWER_S = 30.0
+_LINGER_S = 1.0
+_LINGER_BYTES = 1024 * 1024
+_POLL_S = 1.0
+_HEAD_BYTES = 16 * 1024
+_FIELDS = 100
+_GZIP_LEVEL = 1  # a twentieth of level 9's time for a page half as large again
+_GZIP_FROM_BYTES = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A GET or HEAD.
+
+    Attributes:
+        path: without query, as it came.
+        query: decoded parameters, each with all its values.
+        accept: the header.
+    """
+
+    path: str
+    query: Mapping[str, Sequence[str]]
+    accept: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What to answer; compressed where the client takes that."""
+
+    body: str | bytes
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = "text/plain; charset=utf-8"
+
+
+class Security(Protocol):
+    """Who may ask, and how it is encrypted."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Sent with every answer."""
+
+    def context(self) -> ssl.SSLContext | None:
+        """For a new connection; None: not encrypted."""
+
+    def admits(self, authorization: str | None) -> bool | None:
+        """Whether the header names a user; None: too busy to tell."""
+
+
+class Open:
+    """Everybody may ask, in clear text."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def context(self) -> None:
+        """Not encrypted."""
+
+    def admits(self, _authorization: str | None) -> bool:
+        """Yes."""
+        return True
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Args:
+        host: a name or an address without brackets; empty: all interfaces.
+        port: 0 for any that is free.
+
+    Raises:
+        UsageError: somebody else listens there, or it cannot be had; says what to do.
+    """
+    try:
+        if host in {"", "::"}:
+            if socket.has_dualstack_ipv6():
+                return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+            return socket.create_server(("0.0.0.0", port))
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family)
+    except OSError as error:
+        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        raise UsageError(f"cannot listen on {where}: {_trouble(error, port)}") from None
+
+
+def _trouble(error: OSError, port: int) -> str:
+    if isinstance(error, socket.gaierror):
+        return "no such host is known; give an address of this machine, as in 127.0.0.1:10466"
+    match error.errno:
+        case errno.EADDRINUSE:
+            return f"port {port} is taken; end the program that listens there, or give another port"
+        case errno.EACCES:
+            return "that needs more rights; give a port from 1024 on"
+        case errno.EADDRNOTAVAIL:
+            return "this machine does not have that address; 127.0.0.1 is itself, :PORT all its interfaces"
+    return os.strerror(error.errno) if error.errno else str(error)
+
+
+class _Connection:
+    """One client.
+
+    Attributes:
+        state: reading: the request is not complete; done: the answer is sent.
+    """
+
+    def __init__(self, client: socket.socket) -> None:
+        self.client = client
+        self.since_s = time.monotonic()
+        self.state: Literal["reading", "answering", "done"] = "reading"
+
+    @property
+    def late(self) -> bool:
+        return time.monotonic() - self.since_s > (_HEAD_S if self.state == "reading" else _ANSWER_S)
+
+    def drop(self) -> None:
+        """Ends whatever its thread waits for. TLS has no say in it."""
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.client, socket.SHUT_RDWR)
+
+
+class WebServer:
+    """Answers requests until it is closed.
+
+    Args:
+        listener: from `listen`; closed with it.
+        answer: called in several threads at once.
+        security: who may ask.
+        say: takes one line about trouble that is a bug.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        answer: Callable[[Request], Response],
+        security: Security,
+        say: Callable[[str], None],
+    ) -> None:
+        self._listener = listener
+        self._answer = answer
+        self._security = security
+        self._say = say
+        self._changed = threading.Condition()
+        self._connections: dict[_Connection, None] = {}  # oldest first
+        self._closing = threading.Event()
+        listener.settimeout(_POLL_S)
+        self._thread = threading.Thread(target=self._accept, name="tpumon-http", daemon=True)
+        self._thread.start()
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Takes no more connections, and lets answers that are under way get through for that long."""
+        until_s = time.monotonic() + timeout_s
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            # A request may have come in that nobody has read yet.
+            self._changed.wait_for(lambda: not self._under_way("reading"), _ROOM_S)
+            self._drop(self._under_way("reading"))
+            self._changed.wait_for(lambda: not self._under_way("answering"), until_s - time.monotonic())
+            self._drop(list(self._connections))
+            self._changed.wait_for(lambda: not self._connections, _ROOM_S)
+        self._thread.join(_ROOM_S)
+        self._listener.close()
+
+    def _under_way(self, state: str) -> list[_Connection]:
+        return [connection for connection in self._connections if connection.state == state]
+
+    @staticmethod
+    def _drop(connections: Sequence[_Connection]) -> None:
+        for connection in connections:
+            connection.drop()
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            client = self._next_client()
+            with self._changed:
+                self._drop([connection for connection in self._connections if connection.late])
+            if client is None:
+                continue
+            try:
+                self._admit(client)
+            except Exception as error:  # noqa: BLE001 - a bug, which must not end the taking of connections
+                client.close()
+                self._say(f"a connection could not be taken: {type(error).__name__}: {error}")
+
+    def _next_client(self) -> socket.socket | None:
+        try:
+            return self._listener.accept()[0]
+        except TimeoutError:
+            return None
+        except OSError:  # closing; or out of descriptors, which asking again at once would not change
+            self._closing.wait(_ROOM_S)
+            return None
+
+    def _admit(self, client: socket.socket) -> None:
+        with self._changed:
+            if not self._make_room():
+                client.close()
+                return
+        try:
+            context = self._security.context()
+            if context is not None:
+                client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+        except (OSError, ValueError):  # it is gone already
+            client.close()
+            return
+        connection = _Connection(client)
+        with self._changed:
+            self._connections[connection] = None
+        try:
+            threading.Thread(target=self._serve, args=(connection,), name="tpumon-http-client", daemon=True).start()
+        except RuntimeError:  # no more threads to be had
+            self._forget(connection)
+
+    def _make_room(self) -> bool:
+        if len(self._connections) < _CONNECTIONS:
+            return True
+        oldest = next(iter(self._connections))
+        if time.monotonic() - oldest.since_s < _CROWDED_S:
+            return False
+        oldest.drop()
+        return self._changed.wait_for(lambda: len(self._connections) < _CONNECTIONS, _ROOM_S)
+
+    def _forget(self, connection: _Connection) -> None:
+        connection.client.close()
+        with self._changed:
+            self._connections.pop(connection, None)
+            self._changed.notify_all()
+
+    def _serve(self, connection: _Connection) -> None:
+        client = connection.client
+        try:
+            client.settimeout(_HEAD_S)
+            if isinstance(client, ssl.SSLSocket):
+                client.do_handshake()
+            head = _read_head(client)
+            if head:
+                self._advance(connection, "answering")
+                answer = _Exchange(head, self._respond, self._security.headers).answer()
+                client.settimeout(_ANSWER_S)
+                client.sendall(answer)
+                self._advance(connection, "done")
+                _linger(client)
+        except ssl.SSLError:  # the alert that says why is on its way
+            with contextlib.suppress(OSError):
+                _linger(client)
+        except OSError:  # timeouts, too: the client's trouble
+            pass
+        except Exception as error:  # noqa: BLE001 - a bug, which must cost no more than this answer
+            self._say(f"a request could not be answered: {type(error).__name__}: {error}")
+        finally:
+            self._forget(connection)
+
+    def _advance(self, connection: _Connection, state: Literal["answering", "done"]) -> None:
+        with self._changed:
+            connection.state = state
+            self._changed.notify_all()
+
+    def _respond(self, request: Request, authorization: str | None) -> Response:
+        admitted = self._security.admits(authorization)
+        if admitted is None:
+            return Response(status=HTTPStatus.SERVICE_UNAVAILABLE, body="too many passwords to check\n")
+        if not admitted:
+            return Response(status=HTTPStatus.UNAUTHORIZED, body="Unauthorized\n")
+        return self._answer(request)
+
+
+def _read_head(client: socket.socket) -> bytes:
+    """The request without its body; what is longer than allowed ends early, and is then no valid request."""
+    head = b""
+    while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < _HEAD_BYTES:
+        data = client.recv(4096)
+        if not data:
+            return b""
+        head += data
+    return head
+
+
+def _linger(client: socket.socket) -> None:
+    """Lets the client read the answer: closing with something of it unread would take the answer away."""
+    socket.socket.shutdown(client, socket.SHUT_WR)
+    client.settimeout(_LINGER_S)
+    unread = _LINGER_BYTES
+    while unread > 0 and (data := socket.socket.recv(client, 65536)):
+        unread -= len(data)
+
+
+class _Exchange(BaseHTTPRequestHandler):
+    """Parses one request that has been read, and renders the answer; the standard library's handler without sockets."""
+
+    protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.0"  # an answer always has a status line
+    error_content_type = "text/plain; charset=utf-8"
+    error_message_format = "%(code)d %(message)s\n"
+
+    def __init__(
+        self, head: bytes, respond: Callable[[Request, str | None], Response], headers: Mapping[str, str]
+    ) -> None:
+        self.rfile = BytesIO(head)
+        self.wfile = self._written = BytesIO()
+        self._too_long = len(head) >= _HEAD_BYTES
+        self._respond = respond
+        self._headers = headers
+
+    def answer(self) -> bytes:
+        """The bytes to send."""
+        self.raw_requestline = self.rfile.readline()
+        self.requestline = self.request_version = self.command = ""
+        if self._too_long:
+            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        elif self.parse_request():
+            self._send(self._response())
+        return self._written.getvalue()
+
+    def _response(self) -> Response:
+        if self.command not in {"GET", "HEAD"}:
+            return Response(status=HTTPStatus.METHOD_NOT_ALLOWED, body="only GET and HEAD\n")
+        try:
+            url = urlsplit(self.path)
+            query = parse_qs(url.query, max_num_fields=_FIELDS)
+        except ValueError:
+            return Response(status=HTTPStatus.BAD_REQUEST, body="that is no path\n")
+        request = Request(path=url.path, query=query, accept=", ".join(self.headers.get_all("Accept", ())))
+        return self._respond(request, self.headers.get("Authorization"))
+
+    def _send(self, response: Response) -> None:
+        body = response.body if isinstance(response.body, bytes) else response.body.encode(errors="replace")
+        compress = len(body) >= _GZIP_FROM_BYTES and gzip_accepted(self.headers.get("Accept-Encoding", ""))
+        if compress:
+            body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        self.send_response(response.status)
+        self.send_header("Content-Type", response.content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Vary", "Accept, Accept-Encoding")
+        if compress:
+            self.send_header("Content-Encoding", "gzip")
+        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Basic")
+        for name, value in self._headers.items():
+            self.send_header(name, value)
+        self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """No more about this program than needed: nobody has been asked for a password yet."""
+        return "tpumon"
+
+    def log_message(self, *_: object) -> None:
+        """Requests are not logged."""

@@ -1,0 +1,291 @@
+"""TLS and users of an HTTP endpoint, from a file in the form of Prometheus' exporter-toolkit.
+
+    tls_server_config:
+      cert_file: server.crt            # relative to this file
+      key_file: server.key
+      client_ca_file: ca.crt
+      client_auth_type: RequireAndVerifyClientCert
+      min_version: TLS12
+    basic_auth_users:
+      prometheus: $2y$10$...           # bcrypt: htpasswd -nBC 10 prometheus
+    http_server_config:
+      headers: {Strict-Transport-Security: max-age=31536000}
+
+What is not understood is refused, never ignored: these settings protect something.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tpumon.errors import UsageError
+from tpumon.text import one_line
+
+_TLS_VERSIONS = {
+    "TLS10": ssl.TLSVersion.TLSv1,
+    "TLS11": ssl.TLSVersion.TLSv1_1,
+    "TLS12": ssl.TLSVersion.TLSv1_2,
+    "TLS13": ssl.TLSVersion.TLSv1_3,
+}
+_CLIENT_AUTH = {
+    "NoClientCert": ssl.CERT_NONE,
+    "RequestClientCert": ssl.CERT_NONE,  # nothing would be done with the certificate
+    "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
+    "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
+}
+_HEADERS = {
+    "Content-Security-Policy",
+    "Strict-Transport-Security",
+    "X-Content-Type-Options",
+    "X-Frame-Options",
+    "X-XSS-Protection",
+}
+_BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
+_BCRYPT_BYTES = 72  # bcrypt never looked at more
+_CACHED = 100
+_QUEUE_S = 1.0
+
+
+class _WrongError(Exception):
+    """The file will not do; the message does not name it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Config:
+    """A file that was read."""
+
+    context: ssl.SSLContext | None = None
+    users: Mapping[str, bytes] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()
+    stamps: tuple[object, ...] = ()
+
+
+class WebConfig:
+    """Who may ask, and how it is encrypted; follows changes of the files from the next connection on.
+
+    Args:
+        path: the file.
+        say: takes one line when a changed file will not do; the former one then stays in force.
+
+    Raises:
+        UsageError: the file will not do.
+    """
+
+    def __init__(self, path: str, say: Callable[[str], None]) -> None:
+        self._path = Path(path)
+        self._say = say
+        try:
+            self._config = _read(self._path)
+        except _WrongError as error:
+            raise UsageError(f"{path}: {error}") from None
+        self._refused: tuple[object, ...] = ()
+        self._checking = threading.Lock()
+        self._key = secrets.token_bytes(32)
+        self._admitted: dict[bytes, None] = {}
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Sent with every answer."""
+        return self._config.headers
+
+    def context(self) -> ssl.SSLContext | None:
+        """For a new connection; None: not encrypted. To be called by one thread."""
+        stamps = _stamps(self._config.files)
+        if stamps not in {self._config.stamps, self._refused}:
+            try:
+                self._config = _read(self._path)
+            except _WrongError as error:
+                self._refused = stamps
+                self._say(f"{self._path} has changed, and will not do: {error}; what it said before stays in force")
+        return self._config.context
+
+    def admits(self, authorization: str | None) -> bool | None:
+        """Whether the header names a user; None: too many others are waiting to be checked.
+
+        One password is checked at a time: bcrypt is slow on purpose, and the machine has a job to do. Those that were
+        right are remembered, as digests.
+        """
+        users = self._config.users
+        if not users:
+            return True
+        user, password = _credentials(authorization)
+        hashed = users.get(user)
+        digest = hmac.digest(self._key, b"\0".join((user.encode(), hashed or b"", password)), hashlib.sha256)
+        if hashed is not None and digest in self._admitted:
+            return True
+        if not self._checking.acquire(timeout=_QUEUE_S):
+            return None
+        try:
+            right = _is_password(password, hashed or _nobodys(users)) and hashed is not None
+            if right:
+                while len(self._admitted) >= _CACHED:
+                    self._admitted.pop(next(iter(self._admitted)))
+                self._admitted[digest] = None
+            return right
+        finally:
+            self._checking.release()
+
+
+def _credentials(authorization: str | None) -> tuple[str, bytes]:
+    """Empty where there are none, which are then as wrong as any other."""
+    scheme, _, encoded = (authorization or "").partition(" ")
+    try:
+        user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
+        return (user.decode(), password) if scheme.lower() == "basic" and colon else ("", b"")
+    except (binascii.Error, ValueError):
+        return "", b""
+
+
+def _is_password(password: bytes, hashed: bytes) -> bool:
+    import bcrypt
+
+    try:
+        return bcrypt.checkpw(password[:_BCRYPT_BYTES], hashed)
+    except ValueError:
+        return False
+
+
+def _nobodys(users: Mapping[str, bytes]) -> bytes:
+    """A hash as slow as the slowest user's, so that the time does not tell who is one."""
+    cost = max(hashed[4:6] for hashed in users.values())
+    return b"$2b$" + cost + b"$" + b"." * 53
+
+
+def _stamps(files: tuple[Path, ...]) -> tuple[object, ...]:
+    """Changes when one of them does."""
+
+    def stamp(path: Path) -> object:
+        try:
+            status = path.stat()
+        except (OSError, ValueError) as error:
+            return str(error)
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    return tuple(map(stamp, files))
+
+
+def _read(path: Path) -> _Config:
+    try:
+        import yaml
+    except ImportError:
+        raise _WrongError("reading it needs PyYAML: pip install 'tpumon[web]'") from None
+    stamps = _stamps((path,))
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise _WrongError(f"cannot be read: {_why(error)}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
+        raise _WrongError(f"is no YAML: {one_line(str(error))}") from None
+    top = _mapping(content or {}, "the file", {"tls_server_config", "basic_auth_users", "http_server_config"})
+    tls = _mapping(
+        top.get("tls_server_config") or {},
+        "tls_server_config",
+        {"cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version", "max_version"},
+    )
+    files = {
+        name: path.parent / _text(tls, name) for name in ("cert_file", "key_file", "client_ca_file") if tls.get(name)
+    }
+    stamps += _stamps(tuple(files.values()))
+    return _Config(
+        context=_context(tls, files) if tls else None,
+        users=_users(top.get("basic_auth_users") or {}),
+        headers=_headers(top.get("http_server_config") or {}),
+        files=(path, *files.values()),
+        stamps=stamps,
+    )
+
+
+def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContext:
+    for name in ("cert_file", "key_file"):
+        if name not in files:
+            raise _WrongError(f"tls_server_config lacks {name}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
+    context.maximum_version = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
+    if tls.get("client_auth_type") == "RequireAnyClientCert":
+        raise _WrongError(
+            "client_auth_type RequireAnyClientCert is not to be had here, and a certificate that nobody verifies "
+            "protects nothing; give RequireAndVerifyClientCert and a client_ca_file"
+        )
+    auth = _choice(tls, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
+    verifies = _CLIENT_AUTH[auth] != ssl.CERT_NONE
+    if verifies != ("client_ca_file" in files):
+        raise _WrongError(f"client_auth_type {auth} {'needs a' if verifies else 'has no use for a'} client_ca_file")
+    context.verify_mode = _CLIENT_AUTH[auth]
+    try:
+        # An encrypted key would be asked for on the terminal.
+        context.load_cert_chain(files["cert_file"], files["key_file"], password="")
+    except (OSError, ValueError) as error:
+        raise _WrongError(f"cert_file and key_file cannot be used: {_why(error)}") from None
+    if verifies:
+        try:
+            context.load_verify_locations(files["client_ca_file"])
+        except (OSError, ValueError) as error:
+            raise _WrongError(f"client_ca_file cannot be used: {_why(error)}") from None
+    return context
+
+
+def _users(told: object) -> dict[str, bytes]:
+    users = _mapping(told, "basic_auth_users")
+    if users:
+        try:
+            import bcrypt  # noqa: F401 - rather now than at the first scrape
+        except ImportError:
+            raise _WrongError("basic_auth_users needs bcrypt: pip install 'tpumon[web]'") from None
+    for user, hashed in users.items():
+        if not isinstance(hashed, str) or not _BCRYPT.fullmatch(hashed):
+            raise _WrongError(f"basic_auth_users: {user!r} has no bcrypt hash; htpasswd -nBC 10 {user} makes one")
+    return {str(user): hashed.encode() for user, hashed in users.items()}
+
+
+def _headers(told: object) -> dict[str, str]:
+    server = _mapping(told, "http_server_config", {"http2", "headers"})  # HTTP/2 is offered to nobody
+    headers = _mapping(server.get("headers") or {}, "headers", _HEADERS)
+    for name in headers:
+        if not re.fullmatch(r"[ -~]*", _text(headers, name)):
+            raise _WrongError(f"{name}: give one line of ASCII")
+    return headers
+
+
+def _mapping(value: object, where: str, known: set[str] | None = None) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _WrongError(f"{where}: give names and values")
+    for name in value:
+        if known is not None and name not in known:
+            raise _WrongError(f"{where}: {name!r} is not supported; there is {', '.join(sorted(known))}")
+    return value
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    value = values[name]
+    if not isinstance(value, str):
+        raise _WrongError(f"{name}: give text")
+    return value
+
+
+def _choice(values: Mapping[str, Any], name: str, known: Mapping[str, object], default: str) -> str:
+    value = values.get(name) or default
+    if not isinstance(value, str) or value not in known:
+        raise _WrongError(f"{name}: there is no {value!r}; there is {', '.join(known)}")
+    return value
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"OpenSSL says {error.reason}"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return one_line(str(error))

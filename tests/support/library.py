@@ -1,0 +1,62 @@
+"""What prometheus_client makes of the same figures."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from tpumon import __version__, metrics
+from tpumon.history import STEP_BUCKETS_S
+
+
+class Library(Collector):
+    """The table of metrics as its families, for its own renderers.
+
+    Args:
+        histories: the workers.
+        now_unix_s: decides whose sample is still the present one.
+        openmetrics: with units, which only that format has.
+    """
+
+    def __init__(self, histories, now_unix_s, *, openmetrics=False):
+        self._workers = histories.all()
+        self._now_unix_s = now_unix_s
+        self._openmetrics = openmetrics
+
+    def collect(self):
+        for metric in metrics.METRICS:
+            yield self._family(metric)
+
+    def _family(self, metric):
+        kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
+        labels = () if metric is metrics.BUILD_INFO else ("worker",)
+        unit = re.search(r"_(seconds|bytes|ratio)(_total)?$", metric.name)
+        family = kinds[metric.kind](
+            metric.name, metric.help, labels=(*labels, *metric.labels),
+            unit=unit[1] if unit and self._openmetrics else "",
+        )  # fmt: skip
+        if metric is metrics.BUILD_INFO:
+            family.add_metric((__version__,), 1)
+        for history in self._workers:
+            current, worker = history.current(self._now_unix_s), history.target.worker
+            match metric:
+                case metrics.SampleMetric() if current is not None:
+                    self._add(family, worker, metric.values(current))
+                case metrics.TargetMetric():
+                    self._add(family, worker, metric.values(history, self._now_unix_s))
+                case metrics.HistogramMetric() if current is not None and history.steps is not None:
+                    counts = history.steps.counts
+                    buckets = [(floatToGoString(bound), sum(counts[: at + 1])) for at, bound in
+                               enumerate((*STEP_BUCKETS_S, math.inf))]  # fmt: skip
+                    family.add_metric((worker,), buckets, history.steps.sum_s)
+        return family
+
+    @staticmethod
+    def _add(family, worker, values: Iterable[metrics.Series]):
+        for own, value in values:
+            family.add_metric((worker, *own), value)

@@ -1,0 +1,241 @@
+"""The page of metrics: what stands on it, and that it is what prometheus_client would have written."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from support.exporter import found, sample
+from support.library import Library
+from support.prometheus import promtool
+from tpumon import __version__, metrics
+from tpumon.errors import REASONS
+from tpumon.history import Histories
+from tpumon.model import Found, Spread, StepTimes, Target
+from tpumon_exporters import exposition
+from tpumon_exporters.exposition import END, Exposition
+
+NOW = 1_769_000_000.0
+
+
+def told(line):
+    pytest.fail(f"it said: {line}")
+
+
+def remembered(*samples, workers=("w",)):
+    histories = Histories()
+    histories.follow(found(*workers))
+    for each in samples:
+        histories.add(each)
+    return histories
+
+
+def page(histories, *, now_unix_s=NOW, say=told, **options):
+    return Exposition(say).render(histories.all(), now_unix_s, **options)
+
+
+def series(text):
+    return {line.split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+
+
+FULL = sample(
+    time_unix_s=NOW,
+    device_type="TPU v6 Lite",
+    cores=2,
+    mxu_method="counter",
+    step_source="steps",
+    slice="slice-0",
+    idle_ratio=0.0,
+    duty_cycle_ratio=0.75,
+    flops_utilization_ratio=0.3,
+    hbm_bandwidth_utilization_ratio=0.2,
+    step_time_s=StepTimes(avg=0.010, min=0.009, max=0.012),
+    infeed_ratio=Spread(avg=0.1, min=0.0, max=0.2),
+    step_parts_s={"infeed": 0.001, "idle": 0.002},
+    per_core=({"chip": 0, "core": 1, "idle_ratio": 0.1, "flops_utilization_ratio": None, "step_time_s": 0.01},),
+    devices=({"device": "0", "hbm_used_bytes": 17_179_869_184, "hbm_total_bytes": 34_359_738_368,
+              "runtime_duty_cycle_ratio": 0.5},),
+    runtime={"uptime_s": 12.0},
+    step_durations_s=(0.0005, 0.010, 0.0101, 500.0),
+)  # fmt: skip
+
+
+def in_order(text):
+    """Labels sorted by name, as the library has them."""
+
+    def sorted_labels(match):
+        return "{" + ",".join(sorted(re.findall(r'\w+="(?:[^"\\]|\\.)*"', match[1]))) + "}"
+
+    return re.sub(r'(?<=\w)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\}(?= )', sorted_labels, text)
+
+
+# As long as they can be encoded: a lone surrogate makes the library raise.
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+ratios = st.none() | st.floats(0, 1)
+amounts = st.floats(0, 1e18) | st.integers(0, 10**12)
+spreads = st.none() | st.builds(Spread, avg=amounts, min=amounts, max=amounts)
+rows = st.fixed_dictionaries({"hbm_used_bytes": st.none() | amounts, "runtime_hlo_queue_size": st.none() | amounts})
+
+
+@st.composite
+def histories(draw):
+    names = draw(st.lists(texts, max_size=4, unique=True))
+    followed = Histories()
+    followed.follow(Found(targets=tuple(Target(worker=name, address=f"a{i}:1") for i, name in enumerate(names))))
+    for name in names:
+        for _ in range(draw(st.integers(0, 2))):
+            if draw(st.booleans()):
+                followed.add(sample(name, reason=draw(st.sampled_from(REASONS)), time_unix_s=NOW))
+                continue
+            devices = draw(st.lists(rows, max_size=3))
+            followed.add(
+                sample(
+                    name,
+                    time_unix_s=NOW - draw(st.sampled_from([0, 1000])),
+                    device_type=draw(texts),
+                    mxu_utilization_ratio=draw(ratios),
+                    infeed_ratio=draw(spreads),
+                    step_parts_s=draw(st.none() | st.dictionaries(texts, amounts, max_size=3)),
+                    devices=tuple({"device": str(at), **row} for at, row in enumerate(devices)),
+                    step_durations_s=tuple(draw(st.lists(st.floats(0, 1e4), max_size=3))),
+                    traced_s=draw(st.floats(0, 1e9)),
+                )
+            )
+    return followed
+
+
+@given(histories())
+def test_the_page_is_what_the_library_writes(followed):
+    """Text format 0.0.4, byte for byte but for the order of labels, whatever workers are called."""
+    assert in_order(page(followed)) == in_order(generate_latest(Library(followed, NOW)).decode())
+
+
+@given(histories())
+def test_the_openmetrics_page_is_what_the_library_writes(followed):
+    """The same for OpenMetrics 1.0: counters without `_total` in their headers, units, the end mark."""
+    theirs = generate_openmetrics(Library(followed, NOW, openmetrics=True)).decode()
+    assert in_order(page(followed, openmetrics=True) + END) == in_order(theirs)
+
+
+@given(histories())
+def test_the_librarys_parsers_read_it_back(followed):
+    """Every series is read with the labels and the value that went in; both formats say the same."""
+    wanted = [
+        (each.name, each.labels, each.value) for family in Library(followed, NOW).collect() for each in family.samples
+    ]
+    for text, parse in ((page(followed), parse_text), (page(followed, openmetrics=True) + END, parse_openmetrics)):
+        read = [(each.name, each.labels, each.value) for family in parse(text) for each in family.samples]
+        assert read == wanted
+
+
+def test_promtool_finds_no_fault_with_it():
+    """Names, help, types and units as Prometheus' own checker wants them."""
+    busy = sample("busy", reason="busy", time_unix_s=NOW)
+    promtool("check", "metrics", text=page(remembered(FULL, busy, workers=("w", "busy", "waiting"))))
+
+
+def test_every_metric_is_declared_even_without_series():
+    """An empty fleet's page holds all headers, and the version."""
+    text = page(Histories())
+    for metric in metrics.METRICS:
+        assert f"# HELP {metric.name} " in text
+        assert f"# TYPE {metric.name} {metric.kind}\n" in text
+    assert series(text) == {f'tpumon_build_info{{version="{__version__}"}}'}
+
+
+def test_absent_is_no_series_and_zero_is_zero():
+    """A measured zero is shown; what is not to be had is not."""
+    lines = page(remembered(FULL)).splitlines()
+    assert 'tpu_idle_ratio{worker="w"} 0.0' in lines
+    assert 'tpu_core_idle_ratio{worker="w",core="0.1"} 0.1' in lines
+    assert 'tpu_hbm_used_bytes{worker="w",device="0"} 1.7179869184e+10' in lines
+    assert not [line for line in lines if line.startswith("tpu_core_flops_utilization_ratio{")]
+    assert not [line for line in lines if line.startswith("tpu_core_infeed_ratio{")]
+
+
+def test_steps_are_counted_in_classic_buckets():
+    """Cumulated, with count and sum; a step longer than the last bound is only above it."""
+    lines = page(remembered(FULL)).splitlines()
+    assert 'tpu_steps_seconds_bucket{worker="w",le="0.001"} 1.0' in lines
+    assert 'tpu_steps_seconds_bucket{worker="w",le="0.01"} 2.0' in lines
+    assert 'tpu_steps_seconds_bucket{worker="w",le="100.0"} 3.0' in lines
+    assert 'tpu_steps_seconds_bucket{worker="w",le="+Inf"} 4.0' in lines
+    assert 'tpu_steps_seconds_count{worker="w"} 4.0' in lines
+    assert 'tpu_steps_seconds_sum{worker="w"} 500.0206' in lines
+
+
+@pytest.mark.parametrize("end", ["failed", "old"])
+def test_a_worker_without_a_present_sample_keeps_only_what_is_about_watching_it(end):
+    """Its tpu_* series vanish, the histogram's too; tpumon_target_up says 0."""
+    followed = remembered(FULL)
+    assert 'tpumon_target_up{worker="w"} 1.0' in page(followed)
+    if end == "failed":
+        followed.add(sample(reason="unavailable", time_unix_s=NOW))
+    text = page(followed, now_unix_s=NOW + (1 if end == "failed" else 1000))
+    assert not [name for name in series(text) if name.startswith("tpu_")]
+    assert 'tpumon_target_up{worker="w"} 0.0\n' in text
+    assert 'tpumon_samples_total{worker="w"} 1.0\n' in text
+    assert f'tpumon_target_last_success_timestamp_seconds{{worker="w"}} {(NOW + 1.25) / 1e9}e+09\n' in text
+
+
+def test_what_is_no_number_is_left_out():
+    """NaN and infinity from a source's bug are not shown as figures."""
+    rows = ({"chip": 0, "core": 0, "idle_ratio": math.nan},)
+    odd = replace(FULL, mxu_utilization_ratio=math.nan, idle_ratio=math.inf, duty_cycle_ratio=0.5, per_core=rows)
+    text = page(remembered(odd))
+    assert "NaN" not in text
+    assert not re.search(r"Inf$", text, re.MULTILINE)
+    assert 'tpu_duty_cycle_ratio{worker="w"} 0.5\n' in text
+
+
+def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
+    """The page never breaks: the other metrics are there, and the other workers' series of this one."""
+
+    def values(current):
+        if current.worker == "bad":
+            raise KeyError("boom")
+        return (((), 1.0),)
+
+    broken = metrics.SampleMetric(name="tpu_broken_ratio", help="Broken.", values=values)
+    monkeypatch.setattr(exposition, "METRICS", (broken, *metrics.METRICS))
+    said = []
+    shown = Exposition(said.append)
+    followed = remembered(FULL, sample("bad", time_unix_s=NOW), workers=("w", "bad"))
+    texts = [shown.render(followed.all(), NOW) for _ in range(3)]
+    for text in texts:
+        assert 'tpu_broken_ratio{worker="w"} 1.0\n' in text
+        assert 'tpu_broken_ratio{worker="bad"}' not in text
+        assert 'tpu_mxu_utilization_ratio{worker="bad"} 0.425\n' in text
+    assert said == ["tpu_broken_ratio is left out of the page: KeyError: 'boom'"]
+
+
+def test_two_rows_of_the_same_core_are_one_series():
+    """A scraper would refuse the page for a series that is there twice."""
+    rows = ({"chip": 0, "core": 0, "idle_ratio": 0.1}, {"chip": 0, "core": 0, "idle_ratio": 0.2})
+    text = page(remembered(replace(FULL, per_core=rows)))
+    assert text.count('tpu_core_idle_ratio{worker="w",core="0.0"} ') == 1
+
+
+def test_only_the_metrics_asked_for():
+    """By the names of their series, as `name[]` has them."""
+    text = page(remembered(FULL), names={"tpu_idle_ratio", "tpu_steps_seconds_sum", "tpumon_samples_total"})
+    assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == {
+        "tpu_idle_ratio",
+        "tpu_steps_seconds",
+        "tpumon_samples_total",
+    }
+
+
+def test_worker_is_the_first_label_of_everything_about_workers():
+    """People read pages, too."""
+    text = page(remembered(FULL))
+    assert all("{worker=" in name for name in series(text) if not name.startswith("tpumon_build_info"))

@@ -1,0 +1,251 @@
+"""Samples in files: CSV and JSON lines through log rotation, and the page for node_exporter."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import math
+import os
+import shutil
+import stat
+import sys
+from contextlib import closing
+
+import pytest
+
+from support import wait_until
+from support.exporter import found, sample
+from support.prometheus import promtool
+from tpumon.errors import UsageError
+from tpumon.model import Spread, StepTimes
+from tpumon.outputs import OutputOptions, open_output
+from tpumon_exporters import appending, textfile
+
+FIGURES = {
+    "idle_ratio": 0.0,
+    "cores": 8,
+    "step_time_s": StepTimes(avg=0.01, min=0.009, max=0.011, count=5),
+    "infeed_ratio": Spread(avg=0.1, min=0.0, max=0.2),
+    "step_parts_s": {"infeed": 0.001},
+}
+
+
+def opened(name, where):
+    return closing(open_output(name, str(where), OutputOptions()))
+
+
+def rows(path):
+    return list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
+
+
+def workers(name, path):
+    if name == "csv":
+        return [row["worker"] for row in rows(path)]
+    return [json.loads(line)["worker"] for line in path.read_text().splitlines()]
+
+
+def test_csv_has_the_figures_of_a_sample(tmp_path):
+    """Ratios 0-1 and seconds as they are; absent is empty, a measured zero is 0; failed queries have a reason."""
+    path = tmp_path / "out.csv"
+    with opened("csv", path) as output:
+        output.write(sample(time_unix_s=5.5, **FIGURES))
+        output.write(sample('a,"b"', reason="busy"))
+    first, second = rows(path)
+    assert (first["worker"], first["time_unix_s"], first["mxu_utilization_ratio"]) == ("w", "5.5", "0.425")
+    assert (first["idle_ratio"], first["duty_cycle_ratio"], first["cores"]) == ("0.0", "", "8")
+    assert (first["step_time_avg_s"], first["step_time_stddev_s"], first["step_count"]) == ("0.01", "", "5")
+    assert (first["infeed_max_ratio"], first["step_part_infeed_s"], first["step_part_idle_s"]) == ("0.2", "0.001", "")
+    assert (first["simulated"], first["error_reason"]) == ("false", "")
+    assert (second["worker"], second["error_reason"], second["mxu_utilization_ratio"]) == ('a,"b"', "busy", "")
+
+
+def test_csv_is_one_line_a_sample_and_never_not_a_number(tmp_path):
+    """Whatever a server says of itself."""
+    path = tmp_path / "out.csv"
+    with opened("csv", path) as output:
+        output.write(sample(device_type="TPU\r\nv9\x1b[31m", idle_ratio=math.nan))
+    assert path.read_text().count("\n") == 2
+    (row,) = rows(path)
+    assert (row["device_type"], row["idle_ratio"]) == ("TPU v9", "")
+
+
+def test_csv_goes_on_where_it_ended(tmp_path):
+    """One header, however often it is started; a file of something else is left alone."""
+    path = tmp_path / "out.csv"
+    for worker in ("a", "b"):
+        with opened("csv", path) as output:
+            output.write(sample(worker))
+    assert workers("csv", path) == ["a", "b"]
+    path.write_text("time,worker\n1,a\n")
+    with pytest.raises(UsageError, match=r"out\.csv holds something else.*give another file"):
+        open_output("csv", str(path), OutputOptions())
+    assert path.read_text() == "time,worker\n1,a\n"
+
+
+def test_csv_on_stdout(capsys):
+    """Header first; stdout stays open."""
+    with opened("csv", "-") as output:
+        output.write(sample())
+    assert [row["worker"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["w"]
+    assert not sys.stdout.closed
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_a_file_that_is_moved_away_is_begun_anew(tmp_path, name):
+    """As logrotate does without copytruncate; deleting it is the same."""
+    path, old = tmp_path / "out", tmp_path / "out.1"
+    with opened(name, path) as output:
+        output.write(sample("a"))
+        path.rename(old)
+        output.write(sample("b"))
+        output.write(sample("c"))
+        assert workers(name, old) == ["a"]
+        assert workers(name, path) == ["b", "c"]
+        path.unlink()
+        output.write(sample("d"))
+    assert workers(name, path) == ["d"]
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_a_file_that_is_emptied_goes_on_from_its_top(tmp_path, name):
+    """As logrotate does with copytruncate: no hole of zeros, and the header again."""
+    path, old = tmp_path / "out", tmp_path / "out.1"
+    with opened(name, path) as output:
+        output.write(sample("a"))
+        shutil.copy(path, old)
+        os.truncate(path, 0)
+        output.write(sample("b"))
+    assert workers(name, old) == ["a"]
+    assert workers(name, path) == ["b"]
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_a_disk_that_was_full_leaves_whole_lines_after_it(tmp_path, name, monkeypatch):
+    """What was written of a line stands alone; what follows begins on a new one."""
+    path = tmp_path / "out"
+    with opened(name, path) as output:
+        output.write(sample("a"))
+        write = os.write
+        room = [20]
+
+        def full(file, data):
+            if not room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(file, data[: room.pop()])
+
+        monkeypatch.setattr(appending.os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            output.write(sample("b"))
+        monkeypatch.undo()
+        output.write(sample("c"))
+    lines = path.read_text().splitlines()
+    assert "c" in lines[-1]
+    assert len(lines[-2]) == 20
+    assert len(lines[-3]) > 20
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_a_directory_that_comes_back_is_used_again(tmp_path, name):
+    """While it is gone each write fails, and says so."""
+    path = tmp_path / "logs" / "out"
+    path.parent.mkdir()
+    with opened(name, path) as output:
+        output.write(sample("a"))
+        shutil.rmtree(path.parent)
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                output.write(sample("b"))
+        path.parent.mkdir()
+        output.write(sample("c"))
+    assert workers(name, path) == ["c"]
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl", "textfile"])
+def test_a_file_that_cannot_be_had_is_a_usage_error(tmp_path, name):
+    """At the start, in one line that names it and says what would do."""
+    with pytest.raises(UsageError, match=r"cannot write to .*/no/where\.prom: No such file or directory; give a file"):
+        open_output(name, str(tmp_path / "no" / "where.prom"), OutputOptions())
+
+
+def test_a_textfile_is_the_page_of_metrics(tmp_path):
+    """Readable by node_exporter, valid, and there from the start; a failed worker's figures vanish."""
+    path = tmp_path / "tpumon.prom"
+    with opened("textfile", path) as output:
+        assert "# TYPE tpu_mxu_utilization_ratio gauge\n" in path.read_text()
+        output.follow(found("a", "b"))
+        for worker in ("a", "b"):
+            output.write(sample(worker))
+        wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="b"} 0.425\n' in path.read_text(), 10, path.read_text)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+        promtool("check", "metrics", text=path.read_text())
+        assert "process_" not in path.read_text(), "node_exporter has its own"
+        output.write(sample("b", reason="unavailable"))
+        wait_until(lambda: 'tpumon_target_up{worker="b"} 0.0\n' in path.read_text(), 10, path.read_text)
+        assert 'tpu_mxu_utilization_ratio{worker="b"}' not in path.read_text()
+        assert [each.name for each in tmp_path.iterdir() if each.suffix == ".prom"] == ["tpumon.prom"]
+
+
+def test_a_textfile_is_never_seen_half_written(tmp_path):
+    """Each state of it is another file: a reader that has it open reads the former to its end."""
+    path = tmp_path / "tpumon.prom"
+    with opened("textfile", path) as output, path.open() as reader:
+        output.follow(found("a"))
+        output.write(sample("a"))
+        wait_until(lambda: 'worker="a"' in path.read_text(), 10, path.read_text)
+        assert 'worker="a"' not in reader.read()
+
+
+def test_a_textfile_forgets_what_has_become_old(tmp_path, monkeypatch):
+    """Also when nothing comes in any more."""
+    monkeypatch.setattr(textfile, "_REWRITE_S", 0.05)
+    monkeypatch.setattr(textfile, "_PAUSE_S", 0.05)
+    now = [1000.0]
+    path = tmp_path / "tpumon.prom"
+    with closing(textfile.TextFile(path, clock=lambda: now[0])) as output:
+        output.follow(found("a"))
+        output.write(sample("a", time_unix_s=1000.0))
+        wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text(), 10, path.read_text)
+        now[0] = 2000.0
+        wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' not in path.read_text(), 10, path.read_text)
+
+
+def test_a_textfile_is_gone_with_tpumon(tmp_path):
+    """node_exporter would show its last figures for ever."""
+    with opened("textfile", tmp_path / "tpumon.prom") as output:
+        output.follow(found("a"))
+        output.write(sample("a"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_trouble_with_a_textfile_is_told_and_passes(tmp_path, monkeypatch):
+    """The next sample that is written says it; when the directory is back, so is the file."""
+    monkeypatch.setattr(textfile, "_PAUSE_S", 0.05)
+    path = tmp_path / "collector" / "tpumon.prom"
+    path.parent.mkdir()
+    with opened("textfile", path) as output:
+        output.follow(found("a"))
+        shutil.rmtree(path.parent)
+
+        def fails():
+            try:
+                output.write(sample("a"))
+            except FileNotFoundError:
+                return True
+            return False
+
+        wait_until(fails, 10, "it is told")
+        path.parent.mkdir()
+
+        def is_back():
+            fails()
+            return path.exists() and 'worker="a"' in path.read_text()
+
+        wait_until(is_back, 10, "the file is back")
+
+
+def test_a_textfile_needs_a_name_that_is_read():
+    """node_exporter takes *.prom only."""
+    with pytest.raises(UsageError, match=r"\*\.prom"):
+        open_output("textfile", "/tmp/tpumon.txt", OutputOptions())

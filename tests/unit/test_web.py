@@ -1,0 +1,268 @@
+"""The HTTP server: what clients may do to it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from http import HTTPStatus
+
+import pytest
+
+from support import wait_until
+from tpumon_exporters import web
+from tpumon_exporters.web import Open, Response, WebServer, listen
+
+
+class Serving:
+    """A server whose `/slow` waits until it is told to go on."""
+
+    def __init__(self, answer=None, security=None):
+        self.go = threading.Event()
+        self.asked = threading.Semaphore(0)
+        self.said = []
+        listener = listen("127.0.0.1", 0)
+        self.address = listener.getsockname()
+        self.server = WebServer(listener, answer or self._answer, security or Open(), self.said.append)
+
+    def _answer(self, request):
+        if request.path == "/slow":
+            self.asked.release()
+            self.go.wait()
+        return Response(body="x" * 3_000_000 if request.path == "/big" else "fine\n")
+
+    def connect(self):
+        return socket.create_connection(self.address, timeout=20)
+
+    def ask(self, request=b"GET / HTTP/1.1\r\n\r\n"):
+        with self.connect() as client:
+            client.sendall(request)
+            return read(client)
+
+
+def read(client):
+    """All until the end; what was reset is over as well."""
+    parts = []
+    with contextlib.suppress(ConnectionError):
+        while data := client.recv(65536):
+            parts.append(data)
+    return b"".join(parts)
+
+
+def handlers():
+    return [thread for thread in threading.enumerate() if thread.name == "tpumon-http-client"]
+
+
+@pytest.fixture
+def serving():
+    started = Serving()
+    yield started
+    started.go.set()
+    started.server.close()
+    assert not started.said
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("tpumon-http")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03\n\n", 400),
+        (b"GET\r\n\r\n", 400),
+        (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"GET http://[ HTTP/1.1\r\n\r\n", 400),
+        (b"GET /?" + b"a=1&" * 2000 + b" HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 200 + b"\r\n", 431),
+        (b"GET /" + b"a" * 100_000 + b" HTTP/1.1\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nA: " + b"a" * 100_000, 431),
+        (b"POST / HTTP/1.1\r\nContent-Length: 900000\r\n\r\n" + b"a" * 900_000, 405),
+        (b"PRI * HTTP/2.0\r\n\r\n", 505),
+    ],
+)
+def test_a_request_that_is_none_is_refused(serving, request_, status):
+    """One short answer, no matter how long the request is; and the next client gets its own."""
+    answer = serving.ask(request_)
+    assert len(answer) < 1000
+    assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+    assert serving.ask().endswith(b"\r\n\r\nfine\n")
+
+
+def test_a_client_that_says_nothing_is_dropped(monkeypatch):
+    """Nor may it take its time: the whole request counts, not each byte of it."""
+    monkeypatch.setattr(web, "_HEAD_S", 0.3)
+    monkeypatch.setattr(web, "_POLL_S", 0.05)
+    serving = Serving()
+    with serving.connect() as silent, serving.connect() as slow:
+        slow.settimeout(0.05)
+        for byte in b"GET / HTTP/1.1\r\n" * 20:
+            try:
+                slow.sendall(bytes([byte]))
+                if slow.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("it was never dropped")
+        assert read(silent) == b""
+    wait_until(lambda: not handlers(), 10, "no thread is left")
+    serving.server.close()
+
+
+def test_a_client_that_does_not_read_is_dropped(monkeypatch):
+    """Its thread does not wait for ever."""
+    monkeypatch.setattr(web, "_ANSWER_S", 0.3)
+    monkeypatch.setattr(web, "_POLL_S", 0.05)
+    serving = Serving()
+    with serving.connect() as client:
+        client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
+        wait_until(handlers, 10, "it is being answered")
+        wait_until(lambda: not handlers(), 10, "it is dropped")
+    serving.server.close()
+
+
+def test_many_idle_connections_keep_nobody_out(serving, monkeypatch):
+    """When all places are taken, the oldest one makes room; there are never more threads than places."""
+    monkeypatch.setattr(web, "_CONNECTIONS", 4)
+    monkeypatch.setattr(web, "_CROWDED_S", 0.0)
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(serving.connect())
+            assert len(handlers()) <= 4
+        assert serving.ask().endswith(b"fine\n")
+
+
+def test_a_crowd_of_quick_clients_does_not_cut_each_other_off(serving, monkeypatch):
+    """A young connection is not dropped for a newer one, which is refused instead."""
+    monkeypatch.setattr(web, "_CONNECTIONS", 2)
+    monkeypatch.setattr(web, "_CROWDED_S", 60.0)
+    with serving.connect() as first, serving.connect() as second:
+        for client in (first, second):
+            client.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+            assert serving.asked.acquire(timeout=20)
+        assert serving.ask() == b""
+        serving.go.set()
+        assert all(read(client).endswith(b"fine\n") for client in (first, second))
+
+
+def test_closing_lets_an_answer_get_through(serving):
+    """A scrape in flight is finished; then nobody listens there any more."""
+    with serving.connect() as client:
+        client.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        assert serving.asked.acquire(timeout=20)
+        closing = threading.Thread(target=serving.server.close)
+        closing.start()
+        wait_until(lambda: refused(serving), 10, "nobody listens")
+        assert closing.is_alive()
+        serving.go.set()
+        assert read(client).endswith(b"fine\n")
+        closing.join(20)
+
+
+def test_closing_does_not_wait_for_ever(serving):
+    """Neither for a client that says nothing nor for an answer that does not come."""
+    with serving.connect() as silent, serving.connect() as client:
+        client.sendall(b"GET /slow HTTP/1.1\r\n\r\n")
+        assert serving.asked.acquire(timeout=20)
+        serving.server.close(timeout_s=0.4)  # the answer never comes
+        assert read(silent) == read(client) == b""
+
+
+def refused(serving):
+    try:
+        serving.connect().close()
+    except OSError:
+        return True
+    return False
+
+
+def test_a_bug_costs_one_answer():
+    """It is said in a line, and the next request is answered."""
+    broken = [True]
+
+    def answer(_request):
+        if broken:
+            broken.pop()
+            raise KeyError("boom")
+        return Response(body="fine\n")
+
+    serving = Serving(answer)
+    assert serving.ask() == b""
+    assert serving.ask().endswith(b"fine\n")
+    serving.server.close()
+    assert serving.said == ["a request could not be answered: KeyError: 'boom'"]
+
+
+def test_a_bug_before_the_answer_costs_one_connection():
+    """Others are taken after it."""
+
+    class Broken(Open):
+        broken = True
+
+        def context(self):
+            if self.broken:
+                self.broken = False
+                raise KeyError("boom")
+
+    serving = Serving(security=Broken())
+    assert serving.ask() == b""
+    assert serving.ask().endswith(b"fine\n")
+    serving.server.close()
+    assert serving.said == ["a connection could not be taken: KeyError: 'boom'"]
+
+
+def test_no_threads_to_be_had_is_survived(serving, monkeypatch):
+    """The client is sent away; the next one is served."""
+    start = threading.Thread.start
+
+    def fails(thread):
+        if thread.name == "tpumon-http-client":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    assert serving.ask() == b""
+    monkeypatch.undo()
+    assert serving.ask().endswith(b"fine\n")
+
+
+def test_a_client_that_is_gone_before_it_is_served_is_survived(serving):
+    """Reset at once, half-closed, or in the middle of the answer."""
+    for request in (b"", b"GET / HT", b"GET /big HTTP/1.1\r\n\r\n"):
+        client = serving.connect()
+        client.sendall(request)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+    with serving.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        client.shutdown(socket.SHUT_WR)
+        assert read(client).endswith(b"fine\n")
+    assert serving.ask().endswith(b"fine\n")
+
+
+def test_who_may_not_ask_learns_nothing():
+    """401 for every path and method that is let through, and nothing is computed."""
+    asked = []
+
+    class Nobody(Open):
+        def admits(self, _authorization):
+            return False
+
+    serving = Serving(asked.append, Nobody())
+    answer = serving.ask(b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"WWW-Authenticate: Basic\r\n" in answer
+    assert not asked
+    serving.server.close()
+
+
+def test_a_crowd_at_the_password_check_is_sent_away():
+    """503: the scraper comes again."""
+
+    class Busy(Open):
+        def admits(self, _authorization):
+            return None
+
+    serving = Serving(security=Busy())
+    assert serving.ask().startswith(f"HTTP/1.1 {HTTPStatus.SERVICE_UNAVAILABLE.value} ".encode())
+    serving.server.close()
