@@ -1,4 +1,4 @@
-# Two commands matter: `make demo` shows the monitor, `make test` runs every check. Both work on a fresh clone with
+# Two commands matter: `make demo` shows the live view, `make test` runs every check. Both work on a fresh clone with
 # Python 3.11 (venv and pip) and nothing else: uv is put into .uv/, the locked packages into .venv/ and .venvs/.
 PYTHON ?= python3
 UV := .uv/bin/uv
@@ -11,7 +11,7 @@ endif
 
 .PHONY: demo test bench proto
 
-demo: $(UV)  ## the monitor on an embedded, simulated TPU; Ctrl-C ends it
+demo: $(UV)  ## the live view of an embedded, simulated TPU; q ends it
 	@$(UV) run --quiet --locked --no-default-groups tpumon --level 2 --simulate v5e-8
 
 test:  ## everything that CI checks

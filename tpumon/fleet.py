@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from math import fsum
+from statistics import median
 from typing import Literal
 
 from tpumon.history import Histories, State, WorkerHistory
@@ -95,6 +97,8 @@ class _Memory:
     """What is remembered of a worker between assessments."""
 
     judged: Sample | None = None
+    read: Sample | None = None
+    figures: Mapping[str, float | None] = field(default_factory=lambda: _NONE)
     slow_for: int = 0
     very_slow_for: int = 0
     idle_apart_for: int = 0
@@ -127,48 +131,48 @@ class Fleet:
 
     def assess(self, now_unix_s: float) -> Assessment:
         """Judges every worker; to be called once for what came together, not for each sample."""
-        workers = self.histories.all()
-        present = {history.target.worker: history.current(now_unix_s) for history in workers}
-        steps_s, idle = _medians(workers, present, step_s), _medians(workers, present, idle_ratio)
+        looks = [self._look(history, now_unix_s) for history in self.histories.all()]
+        by_slice: dict[str | None, list[_Look]] = {}
+        for look in looks:
+            by_slice.setdefault(look.history.target.slice, []).append(look)
+        usual = {name: (_median(of_slice, "step"), _median(of_slice, "idle")) for name, of_slice in by_slice.items()}
         verdicts = {}
-        counts: dict[Severity | State, int] = {}
-        for history in workers:
-            name, slice_name = history.target.worker, _slice(history)
-            verdict = self._judge(history, present[name], steps_s.get(slice_name), idle.get(slice_name), now_unix_s)
-            verdicts[name] = verdict
-            kind = verdict.severity if verdict.state == "live" else verdict.state
-            counts[kind] = counts.get(kind, 0) + 1
-        figures = {name: across for name, get in FIGURES.items() if (across := _across(present, get)) is not None}
+        counts: Counter[Severity | State] = Counter()
+        for look in looks:
+            target = look.history.target
+            verdicts[target.worker] = verdict = self._judge(look, *usual[target.slice], now_unix_s)
+            counts[verdict.severity if verdict.state == "live" else verdict.state] += 1
+        figures = {name: across for name in FIGURES if (across := _across(looks, name)) is not None}
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
 
-    def _judge(
-        self,
-        history: WorkerHistory,
-        sample: Sample | None,
-        median_step_s: float | None,
-        median_idle: float | None,
-        now_unix_s: float,
-    ) -> Verdict:
+    def _look(self, history: WorkerHistory, now_unix_s: float) -> _Look:
+        memory, sample = self._memories[history.target.worker], history.current(now_unix_s)
+        if sample is not memory.read:
+            memory.read = sample
+            memory.figures = _NONE if sample is None else {name: get(sample) for name, get in FIGURES.items()}
+        return _Look(history, history.state(now_unix_s), sample, memory.figures)
+
+    def _judge(self, look: _Look, median_step_s: float | None, median_idle: float | None, now_unix_s: float) -> Verdict:
+        history = look.history
         memory = self._memories[history.target.worker]
-        state = history.state(now_unix_s)
         severity: Severity = "unknown"
         causes: list[str] = []
-        if sample is not None:
-            self._count(memory, sample, median_step_s, median_idle)
-            severity, causes = self._causes(memory, sample, median_step_s, median_idle)
+        if look.sample is not None:
+            self._count(memory, look, median_step_s, median_idle)
+            severity, causes = self._causes(memory, look.figures, median_step_s, median_idle)
         if history.last is not None and history.last.failure is not None:
             causes.append(history.last.failure.message)
-        if (state, severity) != (memory.state, memory.severity):
-            memory.state, memory.severity = state, severity
+        if (look.state, severity) != (memory.state, memory.severity):
+            memory.state, memory.severity = look.state, severity
             memory.since_unix_s = history.last.time_unix_s if history.last is not None else now_unix_s
-        return Verdict(state=state, severity=severity, causes=tuple(causes), since_unix_s=memory.since_unix_s)
+        return Verdict(state=look.state, severity=severity, causes=tuple(causes), since_unix_s=memory.since_unix_s)
 
-    def _count(self, memory: _Memory, sample: Sample, median_step_s: float | None, median_idle: float | None) -> None:
+    def _count(self, memory: _Memory, look: _Look, median_step_s: float | None, median_idle: float | None) -> None:
         """For how many samples in a row step and idle time have stood out."""
-        if memory.judged is sample:
+        if memory.judged is look.sample:
             return
-        memory.judged = sample
-        limits, step, idle = self.thresholds, step_s(sample), idle_ratio(sample)
+        memory.judged = look.sample
+        limits, step, idle = self.thresholds, look.figures["step"], look.figures["idle"]
         ratio = step / median_step_s if step is not None and median_step_s else 0.0
         apart = median_idle - idle if idle is not None and median_idle is not None else 0.0
         memory.slow_for = memory.slow_for + 1 if ratio > limits.step_warn_ratio else 0
@@ -176,11 +180,15 @@ class Fleet:
         memory.idle_apart_for = memory.idle_apart_for + 1 if apart > limits.idle_apart_ratio else 0
 
     def _causes(
-        self, memory: _Memory, sample: Sample, median_step_s: float | None, median_idle: float | None
+        self,
+        memory: _Memory,
+        figures: Mapping[str, float | None],
+        median_step_s: float | None,
+        median_idle: float | None,
     ) -> tuple[Severity, list[str]]:
         limits = self.thresholds
         found: list[tuple[bool, str]] = []
-        step, idle, infeed, hbm = step_s(sample), idle_ratio(sample), infeed_ratio(sample), hbm_ratio(sample)
+        step, idle, infeed, hbm = (figures[name] for name in ("step", "idle", "infeed", "hbm"))
         if step is not None and median_step_s and memory.slow_for >= limits.sustained:
             words = f"step {step / median_step_s:.2f}x the median"
             found.append((memory.very_slow_for >= limits.sustained, words))
@@ -217,13 +225,13 @@ def infeed_ratio(sample: Sample) -> float | None:
 
 def hbm_ratio(sample: Sample) -> float | None:
     """HBM used of total on the fullest device; of the worker where devices are not told apart."""
-    ratios = [
-        float(used) / float(total)
-        for row in sample.devices
-        if (used := row.get("hbm_used_bytes")) is not None and (total := row.get("hbm_total_bytes"))
-    ]
-    if ratios:
-        return max(ratios)
+    fullest = None
+    for row in sample.devices:
+        used, total = row.get("hbm_used_bytes"), row.get("hbm_total_bytes")
+        if used is not None and total:
+            fullest = max(fullest or 0.0, float(used) / float(total))
+    if fullest is not None:
+        return fullest
     if sample.hbm_used_bytes is None or not sample.hbm_total_bytes:
         return None
     return sample.hbm_used_bytes / sample.hbm_total_bytes
@@ -239,25 +247,31 @@ FIGURES: Mapping[str, Callable[[Sample], float | None]] = {
 """The figures that workers are compared by."""
 
 
-def _slice(history: WorkerHistory) -> str | None:
-    return history.target.slice
+_NONE: Mapping[str, float | None] = dict.fromkeys(FIGURES)
 
 
-def _medians(
-    workers: list[WorkerHistory], present: Mapping[str, Sample | None], get: Callable[[Sample], float | None]
-) -> dict[str | None, float]:
-    """By slice."""
-    values: dict[str | None, list[float]] = {}
-    for history in workers:
-        sample = present[history.target.worker]
-        value = None if sample is None else get(sample)
-        if value is not None:
-            values.setdefault(_slice(history), []).append(value)
-    return {name: median(of_slice) for name, of_slice in values.items()}
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One worker at one moment."""
+
+    history: WorkerHistory
+    state: State
+    sample: Sample | None
+    figures: Mapping[str, float | None]
 
 
-def _across(present: Mapping[str, Sample | None], get: Callable[[Sample], float | None]) -> Across | None:
-    values = [value for sample in present.values() if sample is not None and (value := get(sample)) is not None]
+def _values(looks: list[_Look], name: str) -> list[float]:
+    return [value for look in looks if (value := look.figures[name]) is not None]
+
+
+def _median(looks: list[_Look], name: str) -> float | None:
+    values = _values(looks, name)
+    return median(values) if values else None
+
+
+def _across(looks: list[_Look], name: str) -> Across | None:
+    values = sorted(_values(looks, name))
     if not values:
         return None
-    return Across(count=len(values), min=min(values), avg=fmean(values), max=max(values), median=median(values))
+    avg = fsum(values) / len(values)
+    return Across(count=len(values), min=values[0], avg=avg, max=values[-1], median=median(values))

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from tpumon.background import Background
+from tpumon.commands.console import say
 from tpumon.commands.monitor import MonitorSettings, feed, hand_over, open_exports
 from tpumon.errors import NoTargetError
 from tpumon.model import Found, Sample
@@ -33,16 +34,21 @@ def run_live(settings: MonitorSettings) -> int:
         for end in (read_end, write_end):
             os.set_blocking(end, False)
             stack.callback(os.close, end)
-        exports = open_exports(settings, stack, display.notice)
+        # What these say goes to stderr, and from there into the display while it has the terminal.
+        exports = open_exports(settings, stack, say)
         background = stack.enter_context(
-            Background[Found | Sample](partial(feed, settings, display.notice), wake=partial(_wake, write_end))
+            Background[Found | Sample](partial(feed, settings, say), wake=partial(_wake, write_end))
         )
-        notices = Notices()
+        notices, dropped = Notices(), False
 
         def deliver(event: Found | Sample) -> None:
+            nonlocal dropped
             hand_over(event, [*exports, display])
             for line in notices.update(event):
                 display.notice(line)
+            if background.dropped and not dropped:
+                dropped = True
+                display.notice("samples are dropped, oldest first: this machine is too slow")
 
         ended = live.run(
             display, background.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only

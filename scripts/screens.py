@@ -1,0 +1,269 @@
+"""Makes the pictures of the live view in docs/screens/: `.venv/bin/python scripts/screens.py [DIRECTORY]`.
+
+The same each time: simulated jobs of a fixed seed, a clock that stands where it is put.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.segment import Segment, Segments
+from rich.terminal_theme import TerminalTheme
+
+from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.simulator.figures import CoreStep, Figures, measure, window_events
+from tpumon.simulator.scenario import Job
+from tpumon.simulator.topology import parse_topology
+from tpumon.view.display import Display, DisplaySettings
+
+_BEGIN_UNIX_S = 1_767_261_600.0  # 2026-01-01 10:00 UTC
+_NS = 1_000_000_000
+
+_THEME = TerminalTheme(
+    (24, 26, 31),
+    (214, 218, 224),
+    [(60, 64, 72), (232, 96, 96), (130, 190, 110), (226, 183, 90), (104, 156, 230), (198, 130, 220), (92, 186, 196),
+     (200, 204, 210)],
+)  # fmt: skip
+
+
+# Rich's own picture, but for fonts: a page that shows it fetches none.
+_PICTURE = """\
+<svg viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
+<style>
+.{unique_id}-matrix {{ font: 20px/{line_height}px "DejaVu Sans Mono", Menlo, Consolas, monospace; }}
+.{unique_id}-title {{ font: bold 18px sans-serif; }}
+{styles}
+</style>
+<defs>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
+{lines}
+</defs>
+{chrome}
+<g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
+{backgrounds}
+<g class="{unique_id}-matrix">
+{matrix}
+</g>
+</g>
+</svg>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """A simulated job, and what is seen of it.
+
+    Attributes:
+        topology: of the simulator.
+        scenario: of the simulator.
+        queries: of each worker.
+        interval_s: between them.
+        window_s: of each query.
+        source: where figures are said to come from.
+        away: workers that stop answering at the end, and why.
+    """
+
+    topology: str
+    scenario: str = "straggler"
+    queries: int = 120
+    interval_s: float = 1.0
+    window_s: float = 1.0
+    source: str = "trace"
+    away: Sequence[tuple[int, str, str]] = ()
+
+    @property
+    def end_unix_s(self) -> float:
+        """When the picture is taken."""
+        return _BEGIN_UNIX_S + self.queries * self.interval_s
+
+
+def play(story: Story) -> Iterator[Found | Sample | float]:
+    """What an output gets, in its order; a number is a time at which what came before is shown."""
+    job = Job(topology=parse_topology(story.topology), scenario=story.scenario, seed=7)
+    names = [job.topology.worker_name(worker) for worker in range(job.topology.hosts)]
+    targets = [
+        Target(worker=name, address=f"10.0.{i // 250}.{i % 250 + 2}:8466", slice="slice-0")
+        for i, name in enumerate(names)
+    ]
+    away = {worker: (reason, message) for worker, reason, message in story.away}
+    yield Found(targets=tuple(targets))
+    for query in range(story.queries):
+        start_s = (query + 1) * story.interval_s
+        gone = away if query >= story.queries - 8 else {}
+        for worker, target in enumerate(targets):
+            if worker in gone:
+                yield _failed(story, target, start_s, *gone[worker])
+            else:
+                yield _answered(story, job, worker, target, start_s, last=query == story.queries - 1)
+        yield _BEGIN_UNIX_S + start_s
+
+
+def _answered(story: Story, job: Job, worker: int, target: Target, start_s: float, *, last: bool) -> Sample:
+    start_ns = int(start_s * _NS)
+    events = window_events(job, worker, start_ns, start_ns + int(story.window_s * _NS))
+    found = measure(job, events)
+    topology = job.topology
+    used = [job.hbm_used_bytes(worker, device, start_ns) for device in range(topology.devices_per_host)]
+    step, infeed = found.step_s, found.infeed_ratio
+    traced = story.source == "trace"
+    return Sample(
+        worker=target.worker,
+        address=target.address,
+        time_unix_s=_BEGIN_UNIX_S + start_s,
+        window_s=story.window_s,
+        took_s=story.window_s + 0.31,
+        interval_s=story.interval_s,
+        traced_s=0.019 * story.interval_s if traced else 0.0,
+        source="trace" if traced else "monitor",
+        simulated=True,
+        device_type=topology.generation.device_type,
+        cores=topology.cores_per_host,
+        mxu_utilization_ratio=found.mxu_ratio,
+        mxu_method="counter" if traced else "server",
+        idle_ratio=found.idle_ratio,
+        duty_cycle_ratio=None if found.idle_ratio is None else 1 - found.idle_ratio,
+        flops_utilization_ratio=found.flops_ratio,
+        hbm_bandwidth_utilization_ratio=found.hbm_ratio,
+        step_time_s=None if step is None else StepTimes(avg=step.avg, min=step.min, max=step.max, count=found.steps),
+        step_source="steps" if traced else "server",
+        infeed_ratio=None if infeed is None else Spread(avg=infeed.avg, min=infeed.min, max=infeed.max),
+        step_parts_s=_parts(events, found) if last and traced else None,
+        per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last and traced else (),
+        hbm_used_bytes=sum(used),
+        hbm_total_bytes=topology.device_hbm_bytes * topology.devices_per_host,
+        devices=tuple(_devices(job, used, found)),
+        runtime={"uptime_s": 273_600.0 + start_s},
+    )
+
+
+def _parts(events: Sequence[Sequence[CoreStep]], found: Figures) -> dict[str, float] | None:
+    """Parts of an average step, in seconds."""
+    whole = [seen.parts for core in events for seen in core if seen.partial is None]
+    if not whole or found.step_s is None:
+        return None
+    mean = {
+        name: sum(getattr(parts, name) for parts in whole) / len(whole) / _NS
+        for name in ("convolution", "loop", "infeed", "outfeed", "all_reduce", "idle")
+    }
+    return {
+        "high_flops_compute": mean["convolution"],
+        "low_flops_compute": mean["loop"],
+        "infeed": mean["infeed"],
+        "outfeed": mean["outfeed"],
+        "collective": mean["all_reduce"],
+        "host_transfer": 0.0,
+        "idle": mean["idle"],
+    }
+
+
+def _core(job: Job, core: Sequence[CoreStep], number: int) -> dict[str, float | int | None]:
+    alone = measure(job, [core])
+    return {
+        "chip": number // job.topology.generation.devices_per_chip,
+        "core": number % job.topology.generation.devices_per_chip,
+        "idle_ratio": alone.idle_ratio,
+        "flops_utilization_ratio": alone.flops_ratio,
+        "infeed_ratio": None if alone.infeed_ratio is None else alone.infeed_ratio.avg,
+        "step_time_s": None if alone.step_s is None else alone.step_s.avg,
+    }
+
+
+def _devices(job: Job, used: Sequence[int], found: Figures) -> Iterator[dict[str, float | int | str | None]]:
+    for device, used_bytes in enumerate(used):
+        yield {
+            "device": str(device),
+            "hbm_used_bytes": used_bytes,
+            "hbm_total_bytes": job.topology.device_hbm_bytes,
+            "runtime_duty_cycle_ratio": found.busy[device],
+            "runtime_hlo_queue_size": 1,
+        }
+
+
+def _failed(story: Story, target: Target, start_s: float, reason: str, message: str) -> Sample:
+    return Sample(
+        worker=target.worker,
+        address=target.address,
+        time_unix_s=_BEGIN_UNIX_S + start_s,
+        window_s=story.window_s,
+        took_s=1.0,
+        interval_s=story.interval_s,
+        simulated=True,
+        errors=(Failure(source="trace", reason=reason, message=f"{target.address}: {message}"),),  # type: ignore[arg-type]
+    )
+
+
+def shown(story: Story, settings: DisplaySettings, keys: Iterable[str], size: tuple[int, int]) -> list[list[Segment]]:
+    """The screen at the end of a story, after some keys."""
+    display = Display(settings)
+    for event in play(story):
+        if isinstance(event, Found):
+            display.follow(event)
+        elif isinstance(event, Sample):
+            display.write(event)
+        else:
+            display.refresh(event)
+    for key in keys:
+        display.press(key)
+    return display.render(*size, story.end_unix_s)
+
+
+def svg(lines: Sequence[Sequence[Segment]], width: int, name: str, title: str) -> str:
+    """A screen as a picture."""
+    console = Console(
+        width=width,
+        record=True,
+        file=StringIO(),
+        force_terminal=True,
+        color_system="standard",
+        legacy_windows=False,
+        _environ={},
+    )
+    console.print(Segments([part for line in lines for part in (*line, Segment.line())]), end="")
+    return console.export_svg(title=title, theme=_THEME, unique_id=f"tpumon-{name}", code_format=_PICTURE)
+
+
+_ALONE = Story(topology="v5e-8", scenario="steady", queries=240, interval_s=10.0)
+_EIGHT = Story(
+    topology="v5e-32", queries=150, interval_s=10.0, away=((5, "busy", "Another profiling session active."),)
+)
+_MANY = Story(
+    topology="v5p-2048",
+    queries=80,
+    interval_s=10.0,
+    window_s=0.2,
+    away=((37, "unavailable", "connection refused"), (201, "busy", "Another profiling session active.")),
+)
+
+SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
+    "one": ("tpumon --level 2, one worker", _ALONE, (), (100, 28)),
+    "eight": ("tpumon --level 2, eight workers", _EIGHT, (), (120, 28)),
+    "fleet": ("tpumon --level 2, 256 workers", _MANY, (), (120, 34)),
+    "worker": ("tpumon --level 2, a worker's own screen", _EIGHT, ("enter",), (120, 46)),
+}
+"""By file name: title, what is seen, which keys were pressed, columns and lines."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes all pictures."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    directory = Path(arguments[0] if arguments else "docs/screens")
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, (title, story, keys, size) in SCREENS.items():
+        lines = shown(story, DisplaySettings(), keys, size)
+        (directory / f"{name}.svg").write_text(svg(lines, size[0], name, title))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,233 @@
+"""`tpumon` on a terminal: in tmux, as people run it, and on a pty."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from fakes.run import environment
+from support import require, wait_until
+from support.terminal import Terminal, Tmux
+
+FLAGS = "#{alternate_on} #{cursor_flag} #{wrap_flag}"
+TAKEN, AS_FOUND = "1 0 0", "0 1 1"
+SIMULATED = ["--level", "2", "--simulate", "v5e-8", "--duration-ms", "50", "--interval", "0.2"]
+SGR = re.compile(rb"\x1b\[([\d;]+)m")
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "home").mkdir()
+    (tmp_path / "run").mkdir(mode=0o700)
+    return tmp_path
+
+
+@pytest.fixture
+def tmux(home):
+    """Starts a command in tmux, most of the time a shell."""
+    require(shutil.which("tmux"), "tmux")
+    variables = environment(home) | {"PS1": "$ "}
+    with ExitStack() as stack:
+        yield lambda *command, **size: stack.enter_context(Tmux(command, environment=variables, cwd=home, **size))
+
+
+@pytest.fixture
+def terminal(home):
+    """Starts tpumon on a pty; more environment by name."""
+    with ExitStack() as stack:
+
+        def start(*arguments, columns=80, lines=24, reading=True, **variables):
+            command = [sys.executable, "-m", "tpumon", *arguments]
+            variables = environment(home) | variables
+            terminal = Terminal(command, environment=variables, cwd=home, columns=columns, lines=lines, reading=reading)
+            return stack.enter_context(terminal)
+
+        yield start
+
+
+def tpumon(*arguments):
+    return " ".join([sys.executable, "-m", "tpumon", *arguments])
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 12), (120, 40)])
+def test_in_tmux(tmux, columns, lines):
+    """At every size the state and that it is simulated are in sight, also after others; `q` gives the screen back."""
+    window = tmux("bash", "--norc", "--noprofile", columns=columns, lines=lines)
+    window.type(f"{tpumon(*SIMULATED)}; echo ended $?")
+    for width, height in [(columns, lines), (80, 24), (40, 12), (120, 40), (columns, lines)]:
+        window.resize(width, height)
+        window.wait_for(lambda height=height: complete(window.lines, height))
+        assert window.ask(FLAGS) == TAKEN
+    window.send("q").wait_for("\nended 0")
+    assert window.ask(FLAGS) == AS_FOUND
+
+
+def complete(lines, height):
+    """Whether these are all the lines of one picture, with the words that are always there."""
+    text = "\n".join(lines)
+    return len(lines) == height and "LIVE" in text and "SIM" in text and "MXU" in text and lines[0] and lines[-1]
+
+
+WAYS_OUT = {
+    "q": (lambda window: window.send("q"), 0),
+    "ctrl-c": (lambda window: window.send("C-c"), 130),
+    "SIGTERM": (lambda window: kill(window, signal.SIGTERM), 143),
+    "SIGHUP": (lambda window: kill(window, signal.SIGHUP), 129),
+}
+
+
+def kill(window, number):
+    shell = window.ask("#{pane_pid}")
+    os.kill(int(Path(f"/proc/{shell}/task/{shell}/children").read_text()), number)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_the_shell_gets_its_terminal_back(tmux, way):
+    """However it ends: the screen that was there before, the cursor, the modes, the exit status, no other word."""
+    window = tmux("bash", "--norc", "--noprofile", columns=100)
+    window.type("echo before; stty -a >before").wait_for("before\n$")
+    window.type(f"{tpumon(*SIMULATED)}; echo ended $?; stty -a >after").wait_for("LIVE")
+    assert window.ask(FLAGS) == TAKEN
+    go, status = WAYS_OUT[way]
+    go(window)
+    window.wait_for(f"\nended {status}\n$")
+    assert window.ask(FLAGS) == AS_FOUND
+    assert window.lines[1] == "before"
+    assert "LIVE" not in window.text
+    window.type("cmp before after && echo same modes").wait_for("\nsame modes")
+
+
+@pytest.mark.real
+def test_ctrl_z_and_fg(tmux):
+    """While it is stopped the terminal is the shell's; then the whole picture is back."""
+    window = tmux("bash", "--norc", "--noprofile", columns=100)
+    window.type(tpumon(*SIMULATED)).wait_for("LIVE").send("C-z").wait_for("Stopped")
+    assert window.ask(FLAGS) == AS_FOUND
+    window.type("echo still here").wait_for("\nstill here")
+    window.type("fg").wait_for(lambda: complete(window.lines, 24) and "still" not in window.text)
+    assert window.ask(FLAGS) == TAKEN
+    window.send("C-z").wait_for("still here").type("bg; echo in the background")
+    window.wait_for("\nin the background").type("sleep 1; jobs").wait_for("Running")
+    assert window.ask(FLAGS) == AS_FOUND
+    window.type("fg").wait_for(lambda: complete(window.lines, 24) and "still" not in window.text)
+    window.send("C-c").wait_for(lambda: window.ask(FLAGS) == AS_FOUND)
+    window.wait_for("still here").type("echo status $?").wait_for("status 130")
+
+
+@pytest.mark.real
+def test_in_the_background_it_is_text_and_is_not_stopped(tmux):
+    """`tpumon &` does not stop for the terminal: it prints."""
+    window = tmux("bash", "--norc", "--noprofile", columns=100)
+    window.type(f"{tpumon(*SIMULATED)} &").wait_for(lambda: window.text.count("Timestamp") > 1)
+    window.type("jobs").wait_for("Running")
+    assert window.ask(FLAGS) == AS_FOUND
+    window.type("kill %1; wait %1; echo ended $?").wait_for("\nended 143")
+
+
+def test_keys(terminal):
+    """Help and back, a pause of the picture and its end, and quitting."""
+    screen = terminal(*SIMULATED).wait_for("LIVE")
+    screen.send("?").wait_for("Keys").send("\x1b").wait_for(lambda: "Keys" not in screen.text)
+    screen.send("p").wait_for("PAUSED").send("p").wait_for(lambda: "PAUSED" not in screen.text)
+    assert screen.send("q").end() == 0
+    assert screen.as_found
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_terminal_that_stands_still_stops_nothing_else(terminal, home, number):
+    """Nobody reads the pty: another output gets its samples all the same, and a signal ends it."""
+    file = home / "samples.jsonl"
+    options = [*SIMULATED, "--scenario", "steady", "--export", f"jsonl={file}"]
+    screen = terminal(*options, columns=400, lines=150, reading=False)
+
+    def samples():
+        return file.read_text().count("\n") if file.exists() else 0
+
+    wait_until(lambda: samples() > 20, 60, "no samples")
+    for _ in range(6):  # a whole picture each: more than a pty holds
+        before = samples()
+        screen.send("r")
+        wait_until(lambda before=before: samples() > before + 2, 60, "no more samples")
+    screen.signal(number)
+    assert screen.end(2) == 128 + number
+    screen.resume().wait_for(lambda: screen.as_found)
+
+
+def test_what_goes_wrong_at_the_end_can_be_read(terminal):
+    """Nobody ever answers: the line is on the screen that was there before."""
+    screen = terminal("--level", "2", "--service-addr", "127.0.0.1:1", "--num-queries", "1", "--output", "live")
+    assert screen.end() == 3
+    assert screen.as_found
+    assert b"ever answered" in screen.raw.rpartition(b"\x1b[?1049l")[2]
+
+
+def test_nothing_gets_onto_the_picture_from_elsewhere(terminal):
+    """A worker that does not answer is told on the screen and not across it."""
+    screen = terminal("--level", "2", "--service-addr", "127.0.0.1:1", GRPC_VERBOSITY="debug", columns=120)
+    screen.wait_for("127.0.0.1:1")
+    wait_until(lambda: "DOWN" in screen.text, 30, lambda: screen.text)
+    begin = screen.raw.index(b"\x1b[?1049h")
+    outside = re.sub(rb"\x1b\[\?2026h.*?\x1b\[\?2026l", b"", screen.raw[begin:], flags=re.DOTALL)
+    assert outside.partition(b"\x1b[?2026h")[0] == b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h"
+    assert screen.send("q").end() == 0
+
+
+def colours(raw):
+    return {int(code) for codes in SGR.findall(raw) for code in codes.split(b";")} - {0, 1, 2, 4, 7}
+
+
+def test_colours(terminal):
+    """The sixteen that every theme defines; none with NO_COLOR, unless they are asked for."""
+    options = [*SIMULATED, "--scenario", "input-bound"]
+    screen = terminal(*options)
+    screen.wait_for("LIVE").wait_for(lambda: colours(screen.raw))
+    assert colours(screen.raw) <= {*range(30, 38), *range(90, 98), 39}
+    assert screen.send("q").end() == 0
+    for choice, some in (("auto", False), ("always", True)):
+        screen = terminal(*options, "--color", choice, NO_COLOR="1").wait_for("LIVE")
+        screen.wait_for(lambda screen=screen: screen.raw.count(b"\x1b[?2026h") > 3)
+        assert bool(colours(screen.raw)) == some
+        assert screen.send("q").end() == 0
+
+
+def test_ascii_where_the_encoding_is_ascii(terminal):
+    """Of a terminal that knows no UTF-8 nothing else is asked."""
+    screen = terminal(*SIMULATED, LC_ALL="POSIX", LANG="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    screen.wait_for("LIVE").wait_for(lambda: screen.raw.count(b"\x1b[?2026h") > 3)
+    assert screen.raw.isascii()
+    assert screen.send("q").end() == 0
+
+
+@pytest.mark.parametrize("term", ["dumb", "unknown", ""])
+def test_a_terminal_that_cannot_be_drawn_on_gets_text(terminal, term):
+    """As ever; and who insists on the live view is told why not."""
+    screen = terminal(*SIMULATED, TERM=term)
+    screen.wait_for(lambda: b"Infeed percentage" in screen.raw)
+    assert b"\x1b" not in screen.raw
+    screen.send("\x03")
+    assert screen.end() == 130
+    insisting = terminal(*SIMULATED, "--output", "live", TERM=term)
+    assert insisting.end() == 2
+    assert insisting.raw.count(b"\n") == 1
+    assert b"TERM=" in insisting.raw
+
+
+def test_without_a_terminal_it_cannot_be_live(home):
+    """A usage error that says why."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tpumon", *SIMULATED, "--output", "live"],
+        capture_output=True, text=True, timeout=60, cwd=home, env=environment(home),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "stdout is not a terminal" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,91 @@
+"""Workers in every state, and what a display shows of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rich.cells import cell_len
+
+from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.view.display import Display, DisplaySettings
+
+NOW = 1_767_268_800.0
+INTERVAL_S = 10.0
+
+
+def name_of(i):
+    return f"tpu-worker-{i}"
+
+
+def answered(worker, time_unix_s=NOW, **figures):
+    """A present sample with every figure; `figures` replaces some."""
+    sample = Sample(
+        worker=worker,
+        address=f"{worker}:8466",
+        time_unix_s=time_unix_s,
+        window_s=0.5,
+        took_s=0.8,
+        interval_s=INTERVAL_S,
+        traced_s=0.19,
+        source="trace",
+        device_type="TPU v5 Lite",
+        cores=4,
+        mxu_utilization_ratio=0.453,
+        mxu_method="counter",
+        idle_ratio=0.125,
+        step_time_s=StepTimes(avg=0.0627, min=0.062, max=0.0634, count=8),
+        step_source="steps",
+        infeed_ratio=Spread(avg=0.018, min=0.0166, max=0.0192),
+        step_parts_s={"high_flops_compute": 0.04, "infeed": 0.001, "idle": 0.01},
+        per_core=tuple({"chip": i, "core": 0, "idle_ratio": 0.1, "step_time_s": 0.0627} for i in range(4)),
+        devices=tuple({"device": str(i), "hbm_used_bytes": 9 << 30, "hbm_total_bytes": 16 << 30} for i in range(4)),
+        runtime={"uptime_s": 3600.0},
+    )
+    return replace(sample, **figures)
+
+
+def failed(worker, reason="unavailable", message="connection refused", time_unix_s=NOW, **more):
+    return Sample(
+        worker=worker,
+        address=f"{worker}:8466",
+        time_unix_s=time_unix_s,
+        window_s=0.5,
+        took_s=1.0,
+        interval_s=INTERVAL_S,
+        errors=(Failure(source="trace", reason=reason, message=message),),
+        **more,
+    )
+
+
+def display_of(*samples, now=NOW, workers=None, **settings):
+    """A display that got these samples; the workers are those of the samples, or as named."""
+    display = Display(DisplaySettings(**settings))
+    names = workers if workers is not None else list(dict.fromkeys(sample.worker for sample in samples))
+    display.follow(Found(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
+    for sample in samples:
+        display.write(sample)
+    display.refresh(now)
+    return display
+
+
+def fleet(count, **figures):
+    return [answered(name_of(i), **figures) for i in range(count)]
+
+
+def lines(display, width=100, height=30, now=NOW):
+    """The screen as text; nothing on it is wider or higher than it may be."""
+    drawn = display.render(width, height, now)
+    assert len(drawn) <= height
+    texts = ["".join(segment.text for segment in line) for line in drawn]
+    for text in texts:
+        assert cell_len(text) <= width, text
+        assert "\n" not in text
+    return texts
+
+
+def screen(display, width=100, height=30, now=NOW):
+    return "\n".join(lines(display, width, height, now))
+
+
+def press(display, *keys):
+    return [display.press(key) for key in keys][-1]

@@ -1,0 +1,438 @@
+"""What keys do, what the display says of states, and that nothing old is shown as new."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
+from tpumon.fleet import Thresholds
+from tpumon.model import Found, StepTimes, Target
+from tpumon.view.display import Display, DisplaySettings, Reply
+
+AT_ONCE = Thresholds(sustained=1)
+
+
+def slow(worker, **more):
+    return answered(worker, step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1), **more)
+
+
+def rows_of(display, width=100, height=30, now=NOW):
+    """Names of the workers that have a row, from above."""
+    names = [row.name for row in display._shown.rows]
+    found = []
+    for line in lines(display, width, height, now):
+        words = line.replace("▸", " ").split()
+        words = words[1:] if words and words[0] in {"X", "!", "?", "B", "P", "W"} else words
+        if words and words[0] in names and len(line) > 40 and "·" not in line:
+            found.append(words[0])
+    return found
+
+
+# ---- states
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ([answered("w")], ["LIVE", "every 10s"]),
+        ([answered("w", NOW - 60)], ["STALE 1m", "no figures now"]),
+        ([failed("w", "busy", "Another profiling session active.")], ["BUSY", "Another profiling session active."]),
+        ([failed("w", "paused", "tpumon pause, for 9 minutes")], ["SAMPLING PAUSED", "for 9 minutes"]),
+        ([failed("w")], ["DOWN", "connection refused", "no figures yet"]),
+        ([answered("w", simulated=True)], ["SIMULATED", "LIVE"]),
+    ],
+)
+def test_the_state_is_said_with_its_reason(samples, words):
+    """A worker's state, how long it lasts, and why, on the screen of the only worker."""
+    shown = screen(display_of(*samples))
+
+    assert all(word in shown for word in words), shown
+
+
+def test_without_a_worker_it_says_what_to_do():
+    """WAITING, and the line that tells what to add to the job, wrapped and whole."""
+    display = Display(DisplaySettings())
+    line = "no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)"
+    display.follow(Found(waiting=line))
+    display.refresh(NOW)
+
+    texts = lines(display, 40, 12)
+    assert "WAITING" in texts[0]
+    assert line in " ".join(" ".join(texts).split())
+
+
+def test_what_gets_old_is_taken_away_when_its_time_comes():
+    """A present figure goes at the moment that `changes_at` names, even if nobody calls `refresh`."""
+    display = display_of(answered("w"))
+    assert "45.3%" in screen(display)
+
+    stale_at = display.changes_at(NOW)
+    assert NOW + 2.5 * INTERVAL_S < stale_at < NOW + 2.5 * INTERVAL_S + 1
+    assert "45.3%" in screen(display, now=stale_at - 0.1)
+    later = screen(display, now=stale_at)
+    assert "STALE 25s" in later
+    assert "now 45.3%" not in later
+    assert "MXU        45.3%" not in later
+
+
+def test_the_age_label_is_the_only_reason_to_draw_a_worker_that_is_down():
+    """The picture changes when the age does: each second, then five, then a minute."""
+    display = display_of(failed("w"))
+    for age_s, next_s in ((3.2, 4.0), (12.0, 15.0), (61.0, 120.0)):
+        assert display.changes_at(NOW + age_s) == pytest.approx(NOW + next_s, abs=0.1)
+    assert Display(DisplaySettings()).changes_at(NOW) is None
+
+
+def test_a_row_without_figures_says_so_and_for_how_long():
+    """n/a in place of the last figures, then the state and its reason."""
+    display = display_of(answered("a"), answered("b", NOW - 300), failed("b", time_unix_s=NOW - 120))
+
+    row = next(line for line in lines(display) if " b " in line)
+    assert row.startswith(" X b")
+    assert row.count("n/a") >= 3
+    assert "DOWN 2m: connection refused" in row
+    assert "45.3%" not in row
+
+
+def test_runtime_metrics_stay_while_somebody_profiles():
+    """A busy worker with present runtime metrics shows its HBM, and no figure of a profiler."""
+    busy = failed("b", "busy", "in use", source="runtime", hbm_used_bytes=12 << 30, hbm_total_bytes=16 << 30)
+    row = next(line for line in lines(display_of(answered("a"), busy), 140) if " b " in line)
+
+    assert "75.0%" in row
+    assert row.count("n/a") >= 3
+    assert "BUSY 0s: in use" in row
+
+
+def test_fleet_numbers_say_how_many_report():
+    """Averages over those that have the figure, and of how many."""
+    display = display_of(*fleet(30), failed(name_of(29)))
+    shown = screen(display, 100, 40)
+
+    assert "29/30" in shown
+    assert "29 ok" in shown
+    assert "X 1 down" in shown
+    assert "LIVE 29/30" in shown
+
+
+def test_how_figures_were_got_is_said_where_it_is_unusual():
+    """MXU by FLOPs and steps by modules are named; the counter and step markers go without saying."""
+    usual, unusual = fleet(2), fleet(2, mxu_method="flops", step_source="modules")
+
+    assert "MXU:flops steps:modules" in screen(display_of(*unusual))
+    top = lines(display_of(*usual))[0]
+    assert "trace" in top
+    assert "counter" not in top
+
+
+def test_the_share_of_traced_time_is_in_the_header():
+    """The greatest of all workers, once there is enough time to speak of a share."""
+    early = display_of(answered("w", NOW - 1))
+    late = display_of(*(answered("w", NOW - 100 + i) for i in range(0, 100, 10)))
+
+    assert "traced 0.2s" in lines(early)[0]
+    assert "traced 1.9%" in lines(late)[0]
+
+
+def test_level_1_shows_less():
+    """Type and MXU; no idle time, steps or infeed."""
+    for count in (1, 4, 40):
+        shown = screen(display_of(*fleet(count), level=1), 120, 40)
+        assert "MXU" in shown
+        assert "TPU v5 Lite" in shown
+        assert not {"IDLE", "STEP", "INFEED", "idle", "Step"} & set(shown.split())
+
+
+# ---- keys
+
+
+def test_q_quits_and_unknown_keys_do_nothing():
+    """Only what changes the picture asks for drawing."""
+    display = display_of(*fleet(3))
+
+    assert press(display, "q") is Reply.QUIT
+    assert press(display, "x") is Reply.NOTHING
+    assert press(display, "tab") is Reply.NOTHING
+    assert press(display, "r") is Reply.REDRAW
+    assert press(display, "ctrl-l") is Reply.REDRAW
+
+
+@pytest.mark.parametrize("key", ["p", " "])
+def test_pause_holds_the_picture_while_data_goes_on_being_taken_in(key):
+    """PAUSED and the old figures, with their time; then at once the newest, history included."""
+    display = display_of(answered("w", mxu_utilization_ratio=0.11))
+    press(display, key)
+    before = screen(display, now=NOW)
+    for i in range(1, 6):
+        display.write(answered("w", NOW + i, mxu_utilization_ratio=0.77))
+        display.refresh(NOW + i)
+
+    held = screen(display, now=NOW + 6)
+    assert "PAUSED" in held
+    assert "11.0%" in held
+    assert "77.0%" not in held
+    assert held == before
+
+    press(display, key)
+    after = screen(display, now=NOW + 6)
+    assert "PAUSED" not in after
+    assert "77.0%" in after
+    assert display._shown.trends.of("w").count == 6
+
+
+def test_a_held_picture_says_when_the_worker_is_gone_meanwhile():
+    """PAUSED does not hide that there are no figures any more."""
+    display = display_of(answered("w"))
+    press(display, "p")
+    display.write(failed("w", time_unix_s=NOW + 5))
+    display.refresh(NOW + 5)
+
+    assert "now DOWN" in lines(display, now=NOW + 5)[0]
+
+
+def test_the_chosen_worker_stays_chosen_when_rows_move():
+    """The cursor is on a worker, not on a line; g follows the first row again."""
+    display = display_of(*fleet(5), thresholds=AT_ONCE)
+    press(display, "down", "down", "down")
+    assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
+
+    display.write(slow(name_of(4), time_unix_s=NOW + 1))
+    display.refresh(NOW + 1)
+    assert rows_of(display)[0] == name_of(4)
+    assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
+
+    press(display, "g")
+    assert "▸" not in screen(display)
+
+
+@pytest.mark.parametrize(("down", "up"), [("down", "up"), ("j", "k"), ("pagedown", "pageup")])
+def test_scrolling_reaches_every_worker(down, up):
+    """Down to the last and up to the first; what is shown of how much is always right."""
+    display = display_of(*fleet(100))
+    seen = set(rows_of(display))
+    for _ in range(100):
+        press(display, down)
+        seen.update(rows_of(display))
+    assert seen == {name_of(i) for i in range(100)}
+    assert "-100/100" in lines(display)[-1]
+    for _ in range(100):
+        press(display, up)
+    assert rows_of(display)[0] == name_of(0)
+
+
+def test_end_and_home():
+    """G goes to the last row, g to the first."""
+    display = display_of(*fleet(100))
+    press(display, "G")
+    assert rows_of(display)[-1] == name_of(99)
+    press(display, "home")
+    assert rows_of(display)[0] == name_of(0)
+
+
+def test_s_sorts_by_the_next_figure_and_upper_case_s_the_other_way_round():
+    """The footer says by what; order changes at once."""
+    display = display_of(*(answered(name_of(i), mxu_utilization_ratio=0.1 + 0.1 * (i * 3 % 5)) for i in range(5)))
+    press(display, "s", "s")
+    assert "sort:mxu" in lines(display)[-1]
+    least_first = [name_of(i) for i in (0, 2, 4, 1, 3)]
+    assert rows_of(display) == least_first
+    press(display, "S")
+    assert rows_of(display) == least_first[::-1]
+    assert "sort:mxu reversed" in lines(display)[-1]
+
+
+def test_a_filter_is_typed_shown_kept_and_cleared():
+    """`/` takes letters that are commands elsewhere; Enter keeps it, Esc shows all."""
+    display = display_of(*fleet(30))
+    press(display, "/", "q", "s", "backspace", "backspace", *"er-2")
+    assert "/er-2_" in lines(display)[-1]
+    press(display, "enter")
+    assert rows_of(display) == [name_of(i) for i in (2, *range(20, 30))]
+    assert "1-11/11 of 30" in lines(display, 120)[-1]
+    assert "/er-2 " in lines(display, 120)[-1]
+    press(display, "/", "x", "esc")
+    assert "/30" in lines(display)[-1]
+
+
+def test_a_filter_that_leaves_nobody_says_so():
+    """No empty screen without a reason; Esc ends it."""
+    display = display_of(*fleet(3), filter="nobody")
+    assert "no worker matches /nobody; Esc shows all" in screen(display)
+    press(display, "esc")
+    assert len(rows_of(display)) == 3
+    press(display, "f")
+    assert "no worker that is not ok" in screen(display)
+
+
+def test_f_leaves_only_those_that_are_not_ok():
+    """Those that answer without anything that stands out go."""
+    display = display_of(*fleet(20), failed(name_of(7)), slow(name_of(3)), thresholds=AT_ONCE)
+    press(display, "f")
+
+    assert rows_of(display) == [name_of(7), name_of(3)]
+    assert "not ok" in lines(display)[-1]
+
+
+def test_enter_opens_the_chosen_worker_and_esc_goes_back():
+    """Its own screen: figures, cores, devices, what failed when; whatever happens to the order meanwhile."""
+    display = display_of(
+        *fleet(4), failed(name_of(2), message="went away", time_unix_s=NOW - 30), answered(name_of(2), NOW - 1)
+    )
+    press(display, "j", "j", "j", "enter")
+
+    shown = screen(display, 120, 60)
+    assert name_of(2) in shown
+    for words in ("Compute, high FLOPS", "CORE", "DEVICE", "9.00", "uptime 1h00m", "went away", "30s ago", "1 failed"):
+        assert words in shown, words
+    press(display, "esc")
+    assert rows_of(display) == [name_of(i) for i in range(4)]
+
+
+def test_a_worker_that_is_gone_takes_its_screen_with_it():
+    """Nobody looks at the screen of a worker that is not followed any more."""
+    display = display_of(*fleet(3))
+    press(display, "j", "enter")
+    display.follow(Found(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
+    display.refresh(NOW)
+
+    assert rows_of(display) == [name_of(1), name_of(2)]
+
+
+def test_the_worker_screen_scrolls_to_its_end():
+    """Every line is reachable, at any height."""
+    display = display_of(answered("w", warnings=("events were dropped",)))
+    press(display, "enter")
+    assert "answered in" not in screen(display, 80, 12)
+    press(display, "G")
+    assert "answered in" in screen(display, 80, 12)
+    press(display, "g")
+    assert "LIVE" in screen(display, 80, 12)
+    assert "w ·" in screen(display, 80, 12)
+
+
+def test_why_a_figure_is_absent_is_said():
+    """On the only worker's screen, beside its n/a."""
+    sample = answered("w", infeed_ratio=None, absent={"infeed_ratio": "no infeed ops"})
+    line = next(line for line in lines(display_of(sample)) if "Infeed" in line)
+
+    assert "n/a" in line
+    assert "no infeed ops" in line
+
+
+def test_help_lists_keys_marks_and_thresholds():
+    """As they are set."""
+    display = display_of(*fleet(2), thresholds=Thresholds(step_warn_ratio=1.07, infeed_critical_ratio=0.33))
+    press(display, "?")
+    pages = []
+    for _ in range(12):
+        pages.append(screen(display, 90, 16))
+        press(display, "pagedown")
+    shown = "\n".join(pages)
+
+    for words in ("quit", "1.07x the slice's median", "33%", "critical", "someone else is profiling", "SIMULATED"):
+        assert words in shown, words
+    press(display, "esc")
+    assert rows_of(display)
+
+
+# ---- messages
+
+
+def test_a_notice_is_shown_for_a_while_and_kept_in_help():
+    """At the bottom in place of the keys, then on the help screen with its time."""
+    display = display_of(*fleet(2))
+    display.notice("w1: answers again\x1b[2J after 3 queries")
+    assert "w1: answers again after 3 queries" in lines(display)[-1]
+
+    over = display.changes_at(NOW)
+    assert over < NOW + 20
+    assert "answers again" not in screen(display, now=over)
+    press(display, "h")
+    assert "answers again" in screen(display, 90, 60, now=over)
+
+
+def test_a_notice_counts_from_when_it_is_first_shown():
+    """One that comes before anything is drawn is not over at once."""
+    display = Display(DisplaySettings())
+    display.notice("traces cost 0.5 s")
+
+    assert "traces cost" in screen(display, now=NOW)
+
+
+def test_messages_about_a_worker_are_on_its_screen():
+    """Its own only: w1 is not w10."""
+    display = display_of(answered("w1"), answered("w10"))
+    display.notice("w10: went away")
+    display.notice("w1: answers again")
+    press(display, "enter")
+
+    shown = screen(display, 100, 60, now=NOW + 60)
+    assert "answers again" in shown
+    assert "went away" not in shown
+
+
+# ---- order
+
+
+def test_rows_do_not_jump():
+    """Sorted by a figure they move after five seconds at the earliest, sorted by worst as soon as a state changes."""
+    display = display_of(*(answered(name_of(i), mxu_utilization_ratio=0.1 * (i + 1)) for i in range(3)), sort="mxu")
+    before = rows_of(display)
+    for i in range(3):
+        display.write(answered(name_of(i), NOW + 1, mxu_utilization_ratio=0.9 - 0.1 * i))
+    display.refresh(NOW + 1)
+    assert rows_of(display, now=NOW + 1) == before
+    display.refresh(NOW + 6)
+    assert rows_of(display, now=NOW + 6) == before[::-1]
+
+    display = display_of(*fleet(3))
+    display.write(failed(name_of(2), time_unix_s=NOW + 1))
+    display.refresh(NOW + 1)
+    assert rows_of(display, now=NOW + 1)[0] == name_of(2)
+
+
+def test_a_missing_figure_is_last_whatever_the_direction():
+    """It is neither the least nor the greatest."""
+    samples = [answered("a", mxu_utilization_ratio=None), *(answered(name_of(i)) for i in range(2))]
+    for reverse in (False, True):
+        assert rows_of(display_of(*samples, sort="mxu", reverse=reverse))[-1] == "a"
+
+
+# ---- size
+
+
+def test_columns_leave_by_priority():
+    """Worker, MXU, idle and step at every width; HBM and infeed come with room, then sparklines."""
+    display = display_of(*fleet(3))
+    for width in (20, 40, 60, 80, 120, 200):
+        row = next(line for line in lines(display, width, 20) if re.match(r" +(tpu-worker-|…)1 ", line))
+        assert all(value in row for value in (("45%", "12%", "62.7") if width < 32 else ("45.3%", "12.5%", "62.7")))
+        assert ("1.8%" in row) == (width >= 60)
+        assert ("▄" in row or "▅" in row) == (width >= 80)
+    assert "trace/counter/steps" in screen(display, 200, 20)
+
+
+@pytest.mark.parametrize("width", range(20, 40))
+def test_what_part_is_shown_is_right_where_there_is_no_footer(width):
+    """It stands in the header then, which gets higher or lower with it: that comes to an end, and is true."""
+    for count in (8, 64, 256):
+        for text in ("", "1", "er-2"):
+            display = display_of(*fleet(count, simulated=True), failed(name_of(0)), filter=text)
+            texts = lines(display, width, 5)
+            first, last = map(int, re.search(r"(\d+)-(\d+)/\d", " ".join(texts)).groups())
+            rows = [line for line in texts if re.search(r"62\.7|DOWN \d+s", line) and "1s-" not in line]
+            assert len(rows) - any("DOWN" in line for line in texts[:1]) == last - first + 1
+
+
+def test_a_gap_in_the_history_is_a_gap():
+    """A query that failed leaves a hole in the sparkline; a zero does not."""
+    samples = [answered("a", NOW - 4 + i, mxu_utilization_ratio=0.0) for i in range(3)]
+    samples.insert(1, failed("a", time_unix_s=NOW - 3.5))
+    display = display_of(*samples, answered("b"))
+
+    assert display._shown.trends.of("a").last("mxu")[:2] == [0.0, pytest.approx(math.nan, nan_ok=True)]
+    row = next(line for line in lines(display, 110) if " a " in line)
+    assert "▁ ▁▁" in row

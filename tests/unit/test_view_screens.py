@@ -1,0 +1,156 @@
+"""Every screen, of any fleet, at any size."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from support.shown import INTERVAL_S, NOW, answered, failed, lines
+from tpumon.fleet import Thresholds
+from tpumon.model import Found, Spread, StepTimes, Target
+from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.order import SORTS
+
+HOSTILE = (
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "new\nline",
+    "測試用的很長的工人名字",
+    "a\u0301\u0301\u0301",
+    "\u202eesrever",
+    "👩‍👩‍👧‍👦",
+    "x" * 300,
+    "tab\tbed",
+    "",
+)
+KEYS = (
+    *("p", " ", "s", "S", "f", "h", "?", "/", "j", "k", "g", "G", "r", "x", "1"),
+    *("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "esc", "backspace", "tab", "ctrl-l"),
+)
+STATES = ("live", "stale", "down", "busy", "paused", "waiting", "runtime")
+WORDS = ("LIVE", "STALE", "DOWN", "BUSY", "SAMPLING PAUSED", "WAITING")
+
+RATIOS = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 0.0001, 0.5, 0.97, 12.5]))
+
+
+@st.composite
+def worker_samples(draw, worker):
+    """What came in of one worker, if anything."""
+    state = draw(st.sampled_from(STATES))
+    bad = draw(st.sampled_from([*HOSTILE, "connection refused"]))
+    if state == "waiting":
+        return []
+    if state in {"down", "busy", "paused"}:
+        reason = {"down": "unavailable"}.get(state, state)
+        before = [answered(worker, NOW - 60)] if draw(st.booleans()) else []
+        return [*before, failed(worker, reason, bad, NOW - draw(st.sampled_from([0, 7, 90_000])))]
+    if state == "runtime":
+        return [failed(worker, "busy", bad, source="runtime", hbm_used_bytes=15 << 30, hbm_total_bytes=16 << 30)]
+    step = draw(st.sampled_from([None, 0.0, 1e-7, 0.0627, 0.2, 1234.5, 1e7]))
+    infeed = draw(RATIOS)
+    return [
+        answered(
+            worker,
+            NOW - (draw(st.sampled_from([40, 4000, 400_000])) if state == "stale" else 1) - 3 + i,
+            mxu_utilization_ratio=draw(RATIOS),
+            idle_ratio=draw(RATIOS),
+            step_time_s=None if step is None else StepTimes(avg=step, min=step, max=step),
+            infeed_ratio=None if infeed is None else Spread(avg=infeed, min=infeed, max=infeed),
+            simulated=draw(st.booleans()),
+            device_type=draw(st.sampled_from([None, "TPU v2", bad])),
+            absent={"mxu_utilization_ratio": bad},
+            warnings=(bad,),
+        )
+        for i in range(draw(st.integers(1, 3)))
+    ]
+
+
+@st.composite
+def displays(draw):
+    """A display of some fleet with some keys pressed, and its settings."""
+    count = draw(st.one_of(st.integers(0, 20), st.sampled_from([64, 256, 1000])))
+    unusual = draw(st.lists(st.sampled_from(HOSTILE), max_size=3, unique=True))
+    workers = [*unusual, *(f"tpu-node-{i}.us-central1-a.c.project.internal" for i in range(count))][: max(count, 0)]
+    chosen = DisplaySettings(
+        level=draw(st.sampled_from([1, 2])),
+        sort=draw(st.sampled_from(SORTS)),
+        ascii=draw(st.booleans()),
+        filter=draw(st.sampled_from(["", "", "node", "\x1b[3", "測"])),
+        from_url=draw(st.sampled_from([None, "http://測試\x1b[1m:10466"])),
+    )
+    display = Display(chosen)
+    targets = tuple(Target(worker=name, address=f"10.0.0.1:{i}", slice="s") for i, name in enumerate(workers))
+    display.follow(Found(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
+    kinds = [draw(worker_samples("?")) for _ in range(min(count, 6))]
+    pick = random.Random(count)
+    for i, name in enumerate(workers):
+        for sample in kinds[i] if i < len(kinds) else pick.choice(kinds):
+            display.write(replace(sample, worker=name))
+    display.refresh(NOW - 20)
+    if draw(st.booleans()):
+        display.notice(draw(st.sampled_from(HOSTILE)) + " answers again")
+    display.refresh(NOW)
+    for key in draw(st.lists(st.sampled_from(KEYS), max_size=6)):
+        display.press(key)
+    return display, chosen
+
+
+SIZES = st.one_of(
+    st.sampled_from([(20, 5), (40, 12), (80, 24), (120, 40), (200, 60)]),
+    st.tuples(st.integers(20, 200), st.integers(5, 60)),
+)
+
+
+# Not made smaller when it fails: with a thousand workers that takes minutes.
+@settings(
+    max_examples=200,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+@given(made=displays(), size=SIZES, later_s=st.sampled_from([0, 5, 1000]))
+def test_nothing_overflows_and_the_state_is_always_there(made, size, later_s):
+    """No line too wide, none too many, ASCII where asked for, no control characters; state, interval and mark shown."""
+    display, chosen = made
+    now = NOW + later_s
+    texts = lines(display, *size, now=now)
+    whole = " ".join(texts)
+    if chosen.ascii:
+        assert whole.isascii(), whole
+    assert all(char.isprintable() for char in whole), repr(whole)
+    top = " ".join(texts[:4])
+    assert any(word in top for word in (*WORDS, "PAUSED")), top
+    if display._shown.simulated:
+        assert "SIMULATED" in top
+    if display._shown.intervals_s is not None and display._shown.rows:
+        assert f"{INTERVAL_S:.0f}s" in top, top
+    if display._paused:
+        assert "PAUSED" in top
+
+
+@pytest.mark.parametrize("size", [(20, 5), (28, 6), (40, 12), (80, 24), (120, 40), (200, 60)], ids=str)
+@pytest.mark.parametrize("count", [2, 8, 20, 256])
+@pytest.mark.parametrize("ascii_only", [False, True], ids=["utf-8", "ascii"])
+def test_the_worst_worker_is_the_first_row(size, count, ascii_only):
+    """At every size: who is down stands first, marked, others with their figures; what is hidden is said."""
+    display = Display(DisplaySettings(ascii=ascii_only, thresholds=Thresholds(sustained=1)))
+    names = [f"w{i}" for i in range(count)]
+    display.follow(Found(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    for name in names[:-1]:
+        display.write(answered(name))
+    display.write(failed(names[-1]))
+    display.refresh(NOW)
+
+    texts = lines(display, *size)
+    rows = [text for text in texts if any(f"{name} " in text for name in names)]
+    assert re.match(rf" ?X ?{names[-1]} .*DOWN 0s", rows[0])
+    width = size[0]
+    figures = ("45%", "12%", "62.7") if width < 32 else ("45.3%", "12.5%", "62.7")
+    assert all(figure in rows[1] for figure in figures), rows[1]
+    if len(rows) < count:
+        assert f"/{count}" in " ".join(texts)

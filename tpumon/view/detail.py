@@ -1,0 +1,349 @@
+"""A worker's own screen: all that is known of it, as lines to be scrolled through."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.segment import Segment
+from rich.style import Style
+
+from tpumon.model import Sample
+from tpumon.view import one
+from tpumon.view.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
+from tpumon.view.graphs import bar
+from tpumon.view.lines import Line, plain, tame, wrapped
+from tpumon.view.rows import absent_words
+from tpumon.view.scene import Row, Scene
+from tpumon.view.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+
+_Lines = list[list[Segment]]
+
+_PARTS = {
+    "high_flops_compute": "Compute, high FLOPS",
+    "low_flops_compute": "Compute, other",
+    "infeed": "Infeed",
+    "outfeed": "Outfeed",
+    "collective": "Collectives",
+    "host_transfer": "Host transfer",
+    "input_wait": "Waiting for input",
+    "idle": "Idle",
+}
+_PART_NAME = 20
+_TWO_BESIDE = 100
+
+
+class _Column(NamedTuple):
+    key: str
+    title: str
+    shown: Callable[[float | None], str]
+
+
+def _count(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return NOT_KNOWN if value is None else short_time(value)
+
+
+_CORES = (
+    _Column("idle_ratio", "IDLE", percent),
+    _Column("flops_utilization_ratio", "FLOPS", percent),
+    _Column("infeed_ratio", "INFEED", percent),
+    _Column("step_time_s", "STEP ms", step_cell),
+)
+_DEVICES = (
+    _Column("hbm_used_bytes", "HBM GiB", gib),
+    _Column("hbm_total_bytes", "OF GiB", gib),
+    _Column("runtime_duty_cycle_ratio", "DUTY", percent),
+    _Column("runtime_hbm_bandwidth_utilization_ratio", "HBM BW", percent),
+    _Column("runtime_tensorcore_idle_s", "IDLE FOR", _seconds),
+    _Column("runtime_hlo_queue_size", "QUEUE", _count),
+)
+_TABLE_CELL = 9
+_SOURCES = {"trace": "short traces", "monitor": "the Monitor RPC", "runtime": "runtime metrics"}
+_ABSENT = {
+    "mxu_utilization_ratio": "MXU",
+    "idle_ratio": "idle time",
+    "step_time_s": "step time",
+    "infeed_ratio": "infeed",
+    "step_parts_s": "step parts",
+    "duty_cycle_ratio": "duty cycle",
+    "flops_utilization_ratio": "FLOPS utilisation",
+    "hbm_bandwidth_utilization_ratio": "HBM bandwidth",
+}
+
+
+class Page:
+    """Builds the lines of one worker.
+
+    Args:
+        scene: what is shown.
+        row: the worker.
+        width: cells.
+        level: 1 or 2.
+        seen: figures that anybody ever had.
+        glyphs: characters.
+        now_unix_s: by the wall clock.
+        notices: lines said about workers, with their time, the newest last.
+    """
+
+    def __init__(
+        self,
+        scene: Scene,
+        row: Row,
+        width: int,
+        *,
+        level: int,
+        seen: set[str],
+        glyphs: Glyphs,
+        now_unix_s: float,
+        notices: Sequence[tuple[float, str]],
+    ) -> None:
+        self._scene = scene
+        self._row = row
+        self._width = width
+        self._level = level
+        self._seen = seen
+        self._glyphs = glyphs
+        self._now_unix_s = now_unix_s
+        self._notices = notices
+
+    def top(self) -> _Lines:
+        """Who it is, what to think of it and since when, and its figures."""
+        return self._who() + self._verdict() + one.figure_lines(self._row, self._width, self._level, self._glyphs)
+
+    def screen(self, height: int) -> _Lines:
+        """As much of it as fits without scrolling: graphs fill what is left."""
+        return self._filled(self.top(), height)
+
+    def preview(self, height: int) -> _Lines:
+        """What its row does not say."""
+        return self._filled(self._who() + self._verdict(), height)
+
+    def _filled(self, lines: _Lines, height: int) -> _Lines:
+        parts = self._parts_line()
+        room = height - len(lines) - 1
+        if room - len(parts) >= 2 * one.LEAST_CHART:
+            lines = lines + parts
+            room -= len(parts)
+        return lines + self._blank(self._charts(room)) if room >= one.LEAST_CHART else lines
+
+    def all(self, chart_height: int) -> _Lines:
+        """All of it; what is known of parts, cores and devices stands beside each other on wide screens."""
+        lines = self.top()
+        sample = self._row.sample
+        if sample is not None and self._level > 1:
+            lines += self._more(sample)
+        lines += self._blank(self._charts(chart_height))
+        if sample is not None and self._level > 1:
+            two = self._width >= _TWO_BESIDE
+            half = (self._width - 2) // 2 if two else self._width
+            parts = self._parts(sample, half)
+            cores = self._table("CORE", _core_names(sample), sample.per_core, _CORES, half)
+            names = [str(row.get("device", "?")) for row in sample.devices]
+            devices = self._table("DEVICE", names, sample.devices, _DEVICES, half)
+            lines += self._columns([block for block in (parts, cores, devices) if block], half)
+            lines += self._runtime(sample)
+        if sample is not None:
+            lines += self._blank(self._absent(sample)) + self._blank(self._warnings(sample))
+        return lines + self._blank(self._queries()) + self._blank(self._said())
+
+    def _columns(self, blocks: list[_Lines], half: int) -> _Lines:
+        """Blocks below each other, in two columns of about the same height where there is room."""
+        if half == self._width or len(blocks) < 2:
+            return [line for block in blocks for line in self._blank(block)]
+        left, right = self._blank(blocks[0]), self._blank(blocks[1])
+        for block in blocks[2:]:
+            shorter = left if len(left) < len(right) else right
+            shorter += self._blank(block)
+        return one.side_by_side([left, right], half, self._width)
+
+    def _charts(self, height: int) -> _Lines:
+        trend = self._scene.trends.of(self._row.name)
+        names = one.chart_names(self._seen, self._level)
+        return one.charts(trend, names, self._width, height, self._glyphs)
+
+    def _blank(self, lines: _Lines) -> _Lines:
+        return [[], *lines] if lines else []
+
+    def _text(self, text: str, style: Style | None = None, indent: int = 2) -> _Lines:
+        """Safe text, wrapped."""
+        text = " " * indent + tame(text, ascii_only=self._glyphs.ascii)
+        return [plain(line, self._width, style) for line in wrapped(text, self._width, indent=indent + 2)]
+
+    def _title(self, text: str) -> _Lines:
+        return [plain(f" {text}", self._width, BOLD)]
+
+    def _who(self) -> _Lines:
+        target, answer = self._row.history.target, self._row.history.answer
+        words = []
+        if target.address != target.worker:
+            words.append(tame(target.address, ascii_only=self._glyphs.ascii))
+        if target.slice is not None:
+            words.append(f"slice {tame(target.slice, ascii_only=self._glyphs.ascii)}")
+        if answer is not None and answer.device_type is not None:
+            words.append(tame(answer.device_type, ascii_only=self._glyphs.ascii))
+        if answer is not None and answer.cores is not None:
+            words.append(f"{answer.cores} core{'s' if answer.cores != 1 else ''}")
+        if answer is not None and answer.source is not None:
+            runtime = (
+                " and runtime metrics" if answer.source != "runtime" and (answer.devices or answer.runtime) else ""
+            )
+            words.append(f"from {_SOURCES.get(answer.source, answer.source)}{runtime}")
+        line = Line(self._width).add(" ").add(self._scene.labels.whole(self._row.name), BOLD)
+        for word in words:
+            if line.room >= len(word) + 3:
+                line.add(self._glyphs.dot, DIM).add(word)
+        return [line.segments()]
+
+    def _verdict(self) -> _Lines:
+        verdict = self._row.verdict
+        look = LOOKS[kind_of(verdict)]
+        since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
+        if verdict.state != "live":
+            since = f"{since}, no figures now" if self._row.history.answer is not None else f"{since}, no figures yet"
+            text = f"{look.mark} {absent_words(self._row, self._now_unix_s)}{since}"
+        else:
+            text = f"{look.mark} {look.word}{since}" if look.style is not None else f"ok{since}"
+        causes = ", ".join(verdict.causes)
+        return self._text(f"{text}: {causes}" if causes else text, look.style, indent=1)
+
+    def _more(self, sample: Sample) -> _Lines:
+        """Figures that are not compared."""
+        pairs = [
+            (title, percent(value))
+            for title, value in (
+                ("Duty cycle", sample.duty_cycle_ratio),
+                ("FLOPS utilisation", sample.flops_utilization_ratio),
+                ("HBM bandwidth", sample.hbm_bandwidth_utilization_ratio),
+            )
+            if value is not None
+        ]
+        return self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
+
+    def _parts(self, sample: Sample, width: int) -> _Lines:
+        parts = sample.step_parts_s
+        if not parts:
+            return []
+        whole = sample.step_time_s.avg if sample.step_time_s is not None else max(parts.values())
+        lines = [plain("  PARTS OF A STEP", width, BOLD)]
+        for key, value in parts.items():
+            name = tame(_PARTS.get(key, key), ascii_only=self._glyphs.ascii)[:_PART_NAME]
+            line = Line(width).fill(2).add(name.ljust(_PART_NAME)).add(step_word(value).rjust(8))
+            share = value / whole if whole > 0 else 0.0
+            line.add(percent(share).rjust(7))
+            filled, track = bar(share, min(line.room - 4, 40), self._glyphs)
+            lines.append(line.fill(2).add(filled, GRAPH).add(track, DIM).segments())
+        return lines
+
+    def _parts_line(self) -> _Lines:
+        """What a step is spent on, in one line."""
+        sample = self._row.sample
+        if sample is None or not sample.step_parts_s or self._level < 2:
+            return []
+        whole_s = 0.0 if sample.step_time_s is None else sample.step_time_s.avg
+        if whole_s <= 0:
+            return []
+        line = Line(self._width).fill(2).add("A step:".ljust(10), BOLD)
+        shares = {name: value / whole_s for name, value in sample.step_parts_s.items()}
+        for name, share in sorted(shares.items(), key=lambda item: -item[1]):
+            text = f"{_PARTS.get(name, name).lower().replace('flops', 'FLOPS')} {percent(share)}"
+            text = tame(text, ascii_only=self._glyphs.ascii)
+            if share >= 0.0005 and line.room >= len(text) + 3:
+                line.add(text if line.room == self._width - 12 else f"{self._glyphs.dot}{text}")
+        return [line.segments()]
+
+    def _table(
+        self,
+        title: str,
+        names: Sequence[str],
+        rows: Sequence[Mapping[str, object]],
+        columns: Sequence[_Column],
+        width: int,
+    ) -> _Lines:
+        """A line per core or device; only columns that somebody has, the first ones first."""
+        if not rows:
+            return []
+        room = width - 2 - _TABLE_CELL
+        shown = [column for column in columns if any(row.get(column.key) is not None for row in rows)]
+        shown = shown[: max(room // _TABLE_CELL, 1)]
+        line = Line(width).fill(2).add(title.ljust(_TABLE_CELL), BOLD)
+        for column in shown:
+            line.add(column.title.rjust(_TABLE_CELL), BOLD)
+        lines = [line.segments()]
+        for own, row in zip(names, rows, strict=True):
+            name = tame(own, ascii_only=self._glyphs.ascii)
+            line = Line(width).fill(2).add(name[: _TABLE_CELL - 1].ljust(_TABLE_CELL))
+            for column in shown:
+                value = row.get(column.key)
+                text = column.shown(value if isinstance(value, (int, float)) else None)
+                line.add(text.rjust(_TABLE_CELL), DIM if text == NOT_KNOWN else None)
+            lines.append(line.segments())
+        return lines
+
+    def _runtime(self, sample: Sample) -> _Lines:
+        words = []
+        for key, value in sample.runtime.items():
+            name = key.removesuffix("_s").replace("_", " ")
+            words.append(f"{name} {age(value) if key.endswith('_s') else f'{value:g}'}")
+        return self._blank(self._text(f"Runtime: {', '.join(words)}")) if words else []
+
+    def _absent(self, sample: Sample) -> _Lines:
+        wanted = [(name, why) for name, why in sample.absent.items() if getattr(sample, name, None) is None]
+        if not wanted or self._level < 2:
+            return []
+        lines = self._title("Not to be had")
+        for name, why in wanted:
+            lines += self._text(f"{_ABSENT.get(name, name)}: {why}")
+        return lines
+
+    def _warnings(self, sample: Sample) -> _Lines:
+        lines = self._title("To know when reading the figures") if sample.warnings else []
+        for warning in sample.warnings:
+            lines += self._text(warning)
+        return lines
+
+    def _queries(self) -> _Lines:
+        history = self._row.history
+        failed = ", ".join(f"{reason} {count}" for reason, count in history.errors.most_common())
+        queries = f"{history.samples} answered, {sum(history.errors.values())} failed{failed and f' ({failed})'}"
+        lines = self._title("Queries") + self._text(queries)
+        last = history.last
+        if last is not None:
+            window = "" if last.window_s is None else f", window {short_time(last.window_s)}"
+            lines += self._text(
+                f"last at {clock(last.time_unix_s, self._now_unix_s)}{window}, answered in {step_word(last.took_s)}"
+                if last.answered
+                else f"last at {clock(last.time_unix_s, self._now_unix_s)}, failed after {step_word(last.took_s)}"
+            )
+        if history.traced_s:
+            ratio = history.traced_ratio(self._now_unix_s)
+            share = "" if ratio is None else f", {100 * ratio:.1f}% of the time"
+            lines += self._text(f"traced for {short_time(history.traced_s)} in all{share}")
+        return lines + self._last_error()
+
+    def _last_error(self) -> _Lines:
+        failed = self._scene.failed.get(self._row.name)
+        error = None if failed is None else failed.failure
+        if failed is None or error is None:
+            return []
+        ago = age(self._now_unix_s - failed.time_unix_s)
+        text = (
+            f"last error at {clock(failed.time_unix_s, self._now_unix_s)}, {ago} ago: {error.message} [{error.reason}]"
+        )
+        return self._text(text)
+
+    def _said(self) -> _Lines:
+        target = self._row.history.target
+        beginnings = (f"{target.worker}: ", f"{target.address}: ")
+        mine = [(at, text) for at, text in self._notices if text.startswith(beginnings)]
+        lines = self._title("Messages") if mine else []
+        for at, text in reversed(mine):
+            lines += self._text(f"{clock(at, self._now_unix_s)}  {text}")
+        return lines
+
+
+def _core_names(sample: Sample) -> list[str]:
+    return [f"{row.get('chip')}.{row.get('core')}" for row in sample.per_core]

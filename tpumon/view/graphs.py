@@ -1,0 +1,118 @@
+"""Bars, sparklines, charts. NaN stands for a missing figure and leaves a gap; a zero does not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from tpumon.view.style import Glyphs
+
+Axis = tuple[float, float]
+"""What the bottom and the top stand for."""
+
+RATIO: Axis = (0.0, 1.0)
+
+
+def bar(ratio: float | None, width: int, glyphs: Glyphs) -> tuple[str, str]:
+    """A bar's filled and its empty part, `width` cells together; what is absent has no bar at all."""
+    if ratio is None or not math.isfinite(ratio) or width <= 0:
+        return "", ""
+    steps = len(glyphs.parts) - 1
+    filled = round(min(max(ratio, 0.0), 1.0) * width * steps)
+    whole, part = divmod(filled, steps)
+    text = glyphs.parts[-1] * whole + (glyphs.parts[part] if part else "")
+    return text, glyphs.track * (width - len(text))
+
+
+def level(value: float, axis: Axis, levels: str) -> str:
+    """One value as the fill of one cell; the lowest that shows stands for the bottom, too."""
+    if not math.isfinite(value):
+        return levels[0]
+    low, high = axis
+    share = (value - low) / (high - low) if high > low else 0.0
+    steps = len(levels) - 1
+    return levels[1 + min(max(int(share * steps), 0), steps - 1)]
+
+
+def spark(values: Sequence[float], axis: Axis, width: int, glyphs: Glyphs) -> str:
+    """The last values, one a cell, the newest at the right end."""
+    shown = "".join(level(value, axis, glyphs.levels) for value in values[-width:]) if width > 0 else ""
+    return shown.rjust(width)
+
+
+def pooled(
+    values: Sequence[float], count: int, width: int, worst: Callable[[Sequence[float]], float]
+) -> tuple[list[float], int]:
+    """The last values in at most `width` columns, and how many make one: each column shows the worst of its own.
+
+    Columns begin at whole multiples, counted from the first value ever, so that they do not change as they move on.
+
+    Args:
+        values: oldest first.
+        count: of all values ever, the last of these included.
+        width: columns.
+        worst: picks one of several.
+    """
+    if not values or width <= 0:
+        return [], 1
+    size = max(len(values) // width, 1)
+    begin = count - len(values)
+    columns: list[float] = []
+    start = 0
+    while start < len(values):
+        stop = ((begin + start) // size + 1) * size - begin
+        known = [value for value in values[start:stop] if not math.isnan(value)]
+        columns.append(worst(known) if known else math.nan)
+        start = stop
+    return columns[-width:], size
+
+
+def chart(values: Sequence[float], axis: Axis, height: int, glyphs: Glyphs) -> list[str]:
+    """Columns of blocks, `height` lines from the top; one cell a value."""
+    low, high = axis
+    steps = len(glyphs.levels) - 1
+    whole = height * steps
+    fills = []
+    for value in values:
+        if not math.isfinite(value):
+            fills.append(0)
+            continue
+        share = (value - low) / (high - low) if high > low else 0.0
+        fills.append(max(1, min(round(share * whole), whole)))
+    return [
+        "".join(glyphs.levels[min(max(fill - below, 0), steps)] for fill in fills)
+        for below in range((height - 1) * steps, -1, -steps)
+    ]
+
+
+def soft_axis(values: Iterable[float], *, least_share: float = 0.25) -> Axis:
+    """A range around positive values, no narrower than a share of their middle: jitter looks like jitter.
+
+    Its ends are round numbers, so that it rarely moves.
+    """
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return RATIO
+    low, high = min(known), max(known)
+    middle = (low + high) / 2
+    span = max(high - low, least_share * abs(middle)) or 1.0
+    grid = 10.0 ** math.floor(math.log10(span))
+    grid *= next(factor for factor in (0.1, 0.2, 0.5, 1.0) if span / (factor * grid) <= 12)
+    return _rounded(middle, span, grid)
+
+
+def soft_ratio_axis(values: Iterable[float]) -> Axis:
+    """A range around ratios, no narrower than twenty points."""
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return RATIO
+    low, high = min(known), max(known)
+    low, high = _rounded((low + high) / 2, max(high - low, 0.2), 0.05)
+    return min(low, 0.8), max(min(high, 1.0), 0.2)
+
+
+def _rounded(middle: float, span: float, grid: float) -> Axis:
+    return (
+        max(math.floor((middle - span / 2) / grid + 1e-9) * grid, 0.0),
+        math.ceil((middle + span / 2) / grid - 1e-9) * grid,
+    )

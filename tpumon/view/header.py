@@ -1,0 +1,205 @@
+"""What is on the screen at every size: state, interval, time of the last sample, whether it is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from tpumon.fleet import Severity
+from tpumon.history import State
+from tpumon.view.cells import NOT_KNOWN, age, clock, short_time
+from tpumon.view.lines import Line, cut, tame
+from tpumon.view.scene import Row, Scene
+from tpumon.view.style import HEADER, HEADER_WORD, LOOKS, Glyphs
+
+_STATES: tuple[State, ...] = ("down", "stale", "busy", "paused", "waiting")
+_PROBLEMS: tuple[Severity | State, ...] = ("down", "critical", "stale", "warn", "busy", "paused", "unknown", "waiting")
+_GAP = "  "
+_METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
+_USUAL = frozenset({"server", "counter", "steps"})
+
+
+class Piece(NamedTuple):
+    """Words of the header that stay together."""
+
+    text: str
+    style: Style = HEADER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """What the header is made from, besides the scene.
+
+    Attributes:
+        now_unix_s: by the wall clock.
+        row: the worker that the screen is about; None: all.
+        paused_unix_s: since when the display stands still; None: it does not.
+        now: the scene as it would be if it did not.
+        from_url: where samples come from.
+        extra: pieces that must be seen, too.
+    """
+
+    now_unix_s: float
+    row: Row | None = None
+    paused_unix_s: float | None = None
+    now: Scene | None = None
+    from_url: str | None = None
+    extra: Sequence[Piece] = field(default=())
+
+
+def header(scene: Scene, heading: Heading, width: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """One line; more where what must be seen does not fit into one."""
+    left, right = _must(scene, heading)
+    needed = sum(cell_len(piece.text) + len(_GAP) for piece in (*left, *right))
+    if needed > width:
+        pieces = [right[-2], *left, *right[:-2], right[-1]]
+        short = [piece._replace(text=piece.text.removeprefix("every ")) for piece in pieces]
+        return min(_packed(pieces, width), _packed(short, width), key=len)
+    room = width - needed
+    for piece in _may(scene, heading, glyphs):
+        cells = cell_len(piece.text) + len(_GAP)
+        if cells <= room:
+            left.append(piece)
+            room -= cells
+    line = Line(width).add(" ", HEADER)
+    for place, piece in enumerate(_ordered(left)):
+        line.add(_GAP if place else "", HEADER).add(*piece)
+    line.add(" " * (room + len(_GAP)), HEADER)
+    for place, piece in enumerate(right):
+        line.add(_GAP if place else "", HEADER).add(*piece)
+    return [line.add(" " * line.room, HEADER).segments()]
+
+
+def _packed(pieces: Sequence[Piece], width: int) -> list[list[Segment]]:
+    lines = [Line(width)]
+    for piece in pieces:
+        gap = 1 if lines[-1].room < width else 0
+        if gap and cell_len(piece.text) + gap > lines[-1].room:
+            lines.append(Line(width))
+            gap = 0
+        lines[-1].fill(gap, HEADER).add(*piece)
+    return [line.add(" " * line.room, HEADER).segments() for line in lines]
+
+
+def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
+    """What is never left out. The state is last but one at the right, and the time last."""
+    left = [] if not scene.rows else [Piece(_interval(scene, heading.row))]
+    right = [*heading.extra]
+    if scene.simulated:
+        right.append(Piece("SIMULATED", HEADER_WORD))
+    if heading.paused_unix_s is not None:
+        now = heading.now or scene
+        row = now.row(heading.row.name) if heading.row is not None else None
+        word = state_word(now, heading.now_unix_s, row)
+        if not word.text.startswith("LIVE"):
+            right.append(Piece(f"now {word.text}", word.style))
+        right.append(Piece("PAUSED", HEADER_WORD))
+        return left, [*right, Piece(clock(heading.paused_unix_s, heading.now_unix_s), HEADER_WORD)]
+    last_unix_s = scene.last_unix_s if heading.row is None else heading.row.last_unix_s
+    return left, [
+        *right,
+        state_word(scene, heading.now_unix_s, heading.row),
+        Piece(clock(last_unix_s, heading.now_unix_s), HEADER_WORD),
+    ]
+
+
+def _ordered(left: Sequence[Piece]) -> list[Piece]:
+    """Interval first as it is found first; the title, if there is room for it, before it."""
+    titles = [piece for piece in left if piece.text == "tpumon"]
+    return titles + [piece for piece in left if piece.text != "tpumon"]
+
+
+def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
+    """What is shown where there is room, the most important first."""
+    pieces = []
+    if heading.row is None and len(scene.rows) > 1:
+        marks: dict[str, tuple[int, Style]] = {}
+        for kind in _PROBLEMS:
+            count, style = marks.get(LOOKS[kind].mark, (0, LOOKS[kind].header))
+            marks[LOOKS[kind].mark] = count + scene.counts.get(kind, 0), style
+        pieces += [Piece(f"{mark}{count}", style) for mark, (count, style) in marks.items() if count]
+    if scene.traced_ratio is not None:
+        pieces.append(Piece(f"traced {100 * scene.traced_ratio:.1f}%"))
+    elif scene.traced_s:
+        pieces.append(Piece(f"traced {scene.traced_s:.1f}s"))
+    if methods := _methods(scene, heading.row):
+        pieces.append(Piece(methods))
+    if scene.rows and heading.row is None:
+        pieces.append(Piece("1 worker" if len(scene.rows) == 1 else f"{len(scene.rows)} workers"))
+    pieces.append(Piece("tpumon", HEADER_WORD))
+    if heading.row is None and scene.device_types:
+        more = f" +{len(scene.device_types) - 1}" if len(scene.device_types) > 1 else ""
+        pieces.append(Piece(cut(tame(scene.device_types[0], ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more))
+    if heading.from_url is not None:
+        pieces.append(Piece(cut(f"from {tame(heading.from_url, ascii_only=glyphs.ascii)}", 60, glyphs.ellipsis)))
+    return pieces
+
+
+def _methods(scene: Scene, row: Row | None) -> str:
+    """How figures were got: `trace MXU:flops steps:modules`; what goes without saying is left out."""
+    words = []
+    for kind, found in scene.methods.items():
+        if row is not None and row.sample is not None:
+            own: str | None = {
+                "source": row.sample.source,
+                "mxu": row.sample.mxu_method,
+                "step": row.sample.step_source,
+            }[kind]
+            methods = [own] if own is not None else []
+        else:
+            methods = [method for method, _ in found.most_common()]
+        if kind == "source" or not _USUAL.issuperset(methods):
+            words += [_METHOD_TITLES[kind] + "+".join(methods)] if methods else []
+    return " ".join(words)
+
+
+def _interval(scene: Scene, row: Row | None) -> str:
+    own_s = row.history.last.interval_s if row is not None and row.history.last is not None else None
+    intervals_s = scene.intervals_s if own_s is None else (own_s, own_s)
+    if intervals_s is None:
+        return f"every {NOT_KNOWN}"
+    low, high = (short_time(value_s) for value_s in intervals_s)
+    return f"every {low}" if low == high else f"every {low}-{high}"
+
+
+def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece:
+    """LIVE, STALE with its age, ..., of one worker or of all: LIVE as long as one of them is."""
+    rows = [row] if row is not None else scene.rows
+    if not rows:
+        return Piece("WAITING", LOOKS["waiting"].header)
+    live = sum(one.verdict.state == "live" for one in rows)
+    share = "" if len(rows) == 1 else f" {live}/{len(rows)}"
+    if live:
+        return Piece(f"LIVE{share if live < len(rows) else ''}", HEADER_WORD)
+    worst = next(state for state in _STATES if any(one.verdict.state == state for one in rows))
+    like = [one for one in rows if one.verdict.state == worst]
+    word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
+    if worst == "stale" and row is None:
+        since_unix_s = scene.last_unix_s
+    else:
+        since_unix_s = min((one.since_unix_s for one in like if one.since_unix_s is not None), default=None)
+    aged = f" {age(now_unix_s - since_unix_s)}" if since_unix_s is not None and worst != "waiting" else ""
+    return Piece(word + aged, LOOKS[worst].header)
+
+
+def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | None = None) -> list[Segment]:
+    """Keys or a message at the left, at the right what is shown of how much, which is never cut."""
+    room = max(width - cell_len(right) - 2, 0)
+    line = Line(width).add(" " + cut(left, room, glyphs.ellipsis) if room > 1 else "", style)
+    return line.right(right).segments() if right else line.segments()
+
+
+def hints(words: Sequence[str], room: int) -> str:
+    """As many of the keys as fit, the first ones first."""
+    text = ""
+    for word in words:
+        longer = f"{text}{_GAP}{word}" if text else word
+        if cell_len(longer) > room:
+            break
+        text = longer
+    return text

@@ -1,0 +1,127 @@
+"""Bytes from a terminal's keyboard as names of keys. Pure, no clock."""
+
+from __future__ import annotations
+
+import re
+
+_SEQUENCE = re.compile(
+    rb"\x1b(?:"
+    rb"\[M...|"  # a mouse in its oldest protocol, left on by another program
+    rb"\[\[.|"  # function keys of the Linux console
+    rb"\[(?![M\[])(?P<parameters>[0-?]*)[ -/]*(?P<final>[@-~])|"
+    rb"O(?P<application>[!-~])|"
+    rb"(?P<string>[\]PX^_])"  # begins a terminal's answer to another program
+    rb")",
+    re.DOTALL,
+)
+_UNFINISHED = re.compile(rb"\x1b(?:\[M.{0,2}|\[\[|\[[0-?]{0,64}[ -/]{0,8}|O)?\Z", re.DOTALL)
+_BROKEN = re.compile(rb"\x1b(?:\[[ -?]*|.)", re.DOTALL)  # Alt and a key, or nonsense
+_STRING_END = re.compile(rb"\x07|\x1b\\")
+_PASTE_END = re.compile(rb"\x1b\[201~")
+_LONGEST_END = 6
+
+_ARROWS = {b"A": "up", b"B": "down", b"C": "right", b"D": "left", b"H": "home", b"F": "end"}
+_KEYPAD = _ARROWS | {b"M": "enter"}
+_NUMBERED = {b"1": "home", b"4": "end", b"5": "pageup", b"6": "pagedown", b"7": "home", b"8": "end"}
+_CONTROL = {
+    0x08: "backspace",
+    0x09: "tab",
+    0x0A: "enter",
+    0x0C: "ctrl-l",
+    0x0D: "enter",
+    0x1A: "ctrl-z",
+    0x7F: "backspace",
+}
+_ESC = 0x1B
+
+_UNFINISHED_S = 0.05
+_PASTE_S = 1.0
+
+
+class KeyParser:
+    """Takes bytes as they come, however they are split, and gives keys.
+
+    A key is a printable character as itself, or one of up, down, left, right, pageup, pagedown, home, end, enter, esc,
+    backspace, tab, ctrl-l, ctrl-z. What is not known is swallowed, and so is pasted text, which is no command.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._swallow_until: re.Pattern[bytes] | None = None
+
+    @property
+    def waits_s(self) -> float | None:
+        """For how long to wait for what follows before `flush`, because it changes what came; None: nothing does."""
+        if self._swallow_until is _PASTE_END:
+            return _PASTE_S
+        return _UNFINISHED_S if self._rest or self._swallow_until is not None else None
+
+    def feed(self, data: bytes) -> list[str]:
+        """The keys that are complete with this."""
+        data, self._rest = self._rest + data, b""
+        keys: list[str] = []
+        at = 0
+        while at < len(data):
+            if self._swallow_until is not None:
+                at = self._swallow(data, at)
+            elif data[at] == _ESC:
+                at = self._sequence(data, at, keys)
+            elif data[at] < 0x20 or data[at] == 0x7F:
+                keys += filter(None, [_CONTROL.get(data[at])])
+                at += 1
+            else:
+                at = self._character(data, at, keys)
+        return keys
+
+    def flush(self) -> list[str]:
+        """Nothing has followed: a lone ESC was the key of that name; anything else unfinished is dropped."""
+        keys = ["esc"] if self._rest == b"\x1b" and self._swallow_until is None else []
+        self._rest, self._swallow_until = b"", None
+        return keys
+
+    def _sequence(self, data: bytes, at: int, keys: list[str]) -> int:
+        found = _SEQUENCE.match(data, at)
+        if found is None:
+            if _UNFINISHED.match(data, at):
+                self._rest = data[at:]
+                return len(data)
+            if data[at + 1] == _ESC:
+                keys.append("esc")
+                return at + 1
+            broken = _BROKEN.match(data, at)
+            return broken.end() if broken else at + 1
+        number = (found["parameters"] or b"").partition(b";")[0]
+        if found["string"]:
+            self._swallow_until = _STRING_END
+        elif found["final"] == b"~" and number == b"200":
+            self._swallow_until = _PASTE_END
+        elif found["final"] == b"~":
+            keys += filter(None, [_NUMBERED.get(number)])
+        else:
+            keys += filter(None, [_ARROWS.get(found["final"]) or _KEYPAD.get(found["application"])])
+        return found.end()
+
+    def _swallow(self, data: bytes, at: int) -> int:
+        assert self._swallow_until is not None
+        end = self._swallow_until.search(data, at)
+        if end is None:
+            self._rest = data[at:][1 - _LONGEST_END :]  # the end may have begun
+            return len(data)
+        self._swallow_until = None
+        return end.end()
+
+    def _character(self, data: bytes, at: int, keys: list[str]) -> int:
+        """UTF-8; what is not is dropped, byte by byte."""
+        first = data[at]
+        length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
+        encoded = data[at : at + length]
+        try:
+            character = encoded.decode()
+        except UnicodeDecodeError as error:
+            if error.reason == "unexpected end of data":
+                self._rest = encoded
+                return len(data)
+            return at + 1
+        if character.isprintable():
+            keys.append(character)
+        return at + length

@@ -1,0 +1,108 @@
+"""Lines of a known width: built of styled pieces, never wider than they may be."""
+
+from __future__ import annotations
+
+import textwrap
+from functools import lru_cache
+from typing import Self
+
+from rich.cells import cell_len, get_character_cell_size, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+
+from tpumon.text import one_line
+
+_LONGEST = 2000
+
+
+class Line:
+    """A line that is filled from the left.
+
+    Attributes:
+        room: cells that are left.
+    """
+
+    __slots__ = ("_pieces", "room")
+
+    def __init__(self, width: int) -> None:
+        self.room = width
+        self._pieces: list[tuple[str, Style | None]] = []
+
+    def add(self, text: str, style: Style | None = None) -> Self:
+        """Appends text, cut to the room that is left."""
+        if self.room <= 0 or not text:
+            return self
+        cells = cell_len(text)
+        if cells > self.room:
+            text, cells = set_cell_size(text, self.room), self.room
+        self.room -= cells
+        if self._pieces and self._pieces[-1][1] is style:
+            text = self._pieces.pop()[0] + text
+        self._pieces.append((text, style))
+        return self
+
+    def fill(self, cells: int, style: Style | None = None) -> Self:
+        """Leaves so many cells empty."""
+        return self.add(" " * cells, style)
+
+    def right(self, text: str, style: Style | None = None) -> Self:
+        """Puts text at the right end, where it fits whole."""
+        gap = self.room - cell_len(text)
+        return self.fill(gap, None).add(text, style) if gap >= 0 else self
+
+    def segments(self) -> list[Segment]:
+        """The line as Rich has it."""
+        return [Segment(text, style) for text, style in self._pieces]
+
+
+def plain(text: str, width: int, style: Style | None = None) -> list[Segment]:
+    """A line of a single style."""
+    return Line(width).add(text, style).segments()
+
+
+@lru_cache(maxsize=8192)
+def tame(text: str, *, ascii_only: bool) -> str:
+    """Text from elsewhere as one line that a terminal shows as wide as it counts: nothing that has no width of its own.
+
+    Args:
+        text: from anywhere.
+        ascii_only: `?` for everything else.
+    """
+    line = one_line(text, limit=_LONGEST)
+    if line.isascii():
+        return line
+    if ascii_only:
+        line = line.replace("…", "~")
+        return "".join(char if char.isascii() else "?" for char in line)
+    return "".join(char if char.isprintable() else "?" for char in line if get_character_cell_size(char) > 0)
+
+
+def cut(text: str, width: int, ellipsis: str) -> str:
+    """Text of at most `width` cells; where it was cut, it says so at its end."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - 1, 0)).rstrip() + ellipsis if width > 0 else ""
+
+
+def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
+    """Text broken into lines of at most `width` cells, all but the first indented."""
+    width = max(width, 1)
+    indent = min(indent, width // 2)
+    found = textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
+    # textwrap counts characters; what is wider by cells is broken once more.
+    return [part for line in found for part in _broken(line, width)]
+
+
+def _broken(line: str, width: int) -> list[str]:
+    parts = []
+    while cell_len(line) > width:
+        part = ""
+        cells = 0
+        for char in line:
+            cells += get_character_cell_size(char)
+            if cells > width and part:
+                break
+            part += char
+        parts.append(set_cell_size(part, width) if cell_len(part) > width else part)
+        line = line[len(part) :]
+    return [*parts, line]

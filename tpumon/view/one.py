@@ -1,0 +1,218 @@
+"""The figures of one worker: now, and over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import NamedTuple
+
+from rich.segment import Segment
+
+from tpumon.fleet import hbm_ratio
+from tpumon.model import Sample
+from tpumon.view.cells import NOT_KNOWN, gib, percent, short_time, step_cell, step_word
+from tpumon.view.graphs import RATIO, Axis, bar, chart, pooled, soft_axis
+from tpumon.view.lines import Line, cut, tame
+from tpumon.view.rows import hbm_bytes
+from tpumon.view.scene import Row
+from tpumon.view.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+from tpumon.view.trends import Trend
+
+_NAME = 10
+_VALUE = 9
+_LEAST_BAR = 10
+_MOST_BAR = 50
+_AXIS = 8
+_TWO_BESIDE = 76
+_MOST_CHART = 14
+LEAST_CHART = 4
+"""Lines of the lowest chart, its title included."""
+
+
+class Figure(NamedTuple):
+    """A figure of one worker.
+
+    Attributes:
+        key: as in `tpumon.fleet.FIGURES`; empty for those that are not compared.
+        field: of the sample, for why it is absent.
+        title: before it.
+        value: as shown.
+        ratio: for its bar; None: it has none.
+        more: what stands behind it.
+    """
+
+    key: str
+    field: str
+    title: str
+    value: str
+    ratio: float | None
+    more: str
+
+
+def figures(sample: Sample, level: int, glyphs: Glyphs) -> list[Figure]:
+    """The main figures of a present sample, in their order."""
+    found = [
+        Figure(
+            "mxu",
+            "mxu_utilization_ratio",
+            "MXU",
+            percent(sample.mxu_utilization_ratio),
+            sample.mxu_utilization_ratio,
+            _method(sample.mxu_method),
+        )
+    ]
+    if level < 2:
+        return found
+    step, infeed, memory = sample.step_time_s, sample.infeed_ratio, hbm_bytes(sample)
+    steps = ""
+    if step is not None:
+        count = "" if step.count is None else f" over {step.count} step{'s' if step.count != 1 else ''}"
+        method = _method(sample.step_source)
+        steps = f"{step_cell(step.min)} {glyphs.dash} {step_word(step.max)}{count}{method and ', '}{method}"
+    infeeds = "" if infeed is None else f"{percent(infeed.min)} {glyphs.dash} {percent(infeed.max)}"
+    found += [
+        Figure("idle", "idle_ratio", "TPU idle", percent(sample.idle_ratio), sample.idle_ratio, ""),
+        Figure("step", "step_time_s", "Step", NOT_KNOWN if step is None else step_word(step.avg), None, steps),
+        Figure(
+            "infeed",
+            "infeed_ratio",
+            "Infeed",
+            NOT_KNOWN if infeed is None else percent(infeed.avg),
+            None if infeed is None else infeed.avg,
+            infeeds,
+        ),
+    ]
+    if memory is not None:
+        several = len(sample.devices) > 1
+        size = f"{gib(memory[0])} of {gib(memory[1])} GiB"
+        more = f"the fullest of {len(sample.devices)}; {size} in all" if several else size
+        ratio = hbm_ratio(sample)
+        found.append(Figure("hbm", "hbm_used_bytes", "HBM", percent(ratio), ratio, more))
+    return found
+
+
+_METHODS = {
+    "server": "by the server",
+    "counter": "by counter",
+    "perf-counters": "by perf-counters",
+    "flops": "by FLOPS of the ops",
+    "steps": "by step markers",
+    "modules": "by modules",
+    "host": "by host events",
+}
+
+
+def _method(method: str | None) -> str:
+    return "" if method is None else _METHODS.get(method, f"by {method}")
+
+
+def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """A line per figure: name, value, bar, details; where it is absent, why."""
+    if row.sample is None:
+        return []
+    look = LOOKS[kind_of(row.verdict)]
+    lines = []
+    shown = figures(row.sample, level, glyphs)
+    details = max((len(figure.more) for figure in shown if figure.ratio is not None), default=0)
+    bar_width = min(max(width - 2 - _NAME - _VALUE - 5 - details, _LEAST_BAR), _MOST_BAR)
+    for figure in shown:
+        line = Line(width).fill(2 if width >= 30 else 0).add(figure.title.ljust(_NAME if width >= 30 else 6), BOLD)
+        if figure.value == NOT_KNOWN:
+            reason = tame(row.sample.absent.get(figure.field, ""), ascii_only=glyphs.ascii)
+            line.add(figure.value.rjust(_VALUE), DIM)
+            lines.append(line.fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
+            continue
+        line.add(figure.value.rjust(_VALUE), look.style if row.causes(figure.key) else BOLD)
+        if line.room > 8:
+            filled, track = bar(figure.ratio, bar_width, glyphs)
+            line.fill(2).add(filled, GRAPH).add(track, DIM)
+            more = figure.more.strip()
+            gap = 2 if figure.ratio is not None else 0
+            line.fill(gap).add(cut(more, line.room, glyphs.ellipsis) if line.room > 4 else "")
+        lines.append(line.segments())
+    return lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chart:
+    title: str
+    unit: str
+    shown: Callable[[float | None], str]
+    worst: Callable[[Sequence[float]], float]
+    fixed: Axis | None
+
+
+_CHARTS = {
+    "mxu": _Chart(title="MXU", unit="", shown=percent, worst=min, fixed=RATIO),
+    "step": _Chart(title="Step time", unit=" ms", shown=step_cell, worst=max, fixed=None),
+    "idle": _Chart(title="TPU idle", unit="", shown=percent, worst=max, fixed=RATIO),
+    "infeed": _Chart(title="Infeed", unit="", shown=percent, worst=max, fixed=RATIO),
+    "hbm": _Chart(title="HBM", unit="", shown=percent, worst=max, fixed=RATIO),
+}
+
+
+def chart_names(seen: set[str], level: int) -> list[str]:
+    """What is drawn over time, the most telling first."""
+    return [name for name in _CHARTS if name == "mxu" or (level > 1 and name in seen)]
+
+
+def charts(trend: Trend, names: Sequence[str], width: int, height: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """Figures over time, as many as fit, two beside each other on wide screens; at most `height` lines."""
+    beside = 2 if width >= _TWO_BESIDE and len(names) > 1 else 1
+    names = names[: max(beside * (height // LEAST_CHART), 1)]
+    rows = -(-len(names) // beside)
+    each_height = min(height // rows, _MOST_CHART)
+    if each_height < LEAST_CHART or width < _AXIS + 10:
+        return []
+    found = []
+    for at in range(0, len(names), beside):
+        group = names[at : at + beside]
+        each_width = (width - 2 * (len(group) - 1)) // len(group)
+        blocks = [_chart(trend, name, each_width, each_height, glyphs) for name in group]
+        found += side_by_side(blocks, each_width, width)
+    return found
+
+
+def side_by_side(blocks: Sequence[list[list[Segment]]], each_width: int, width: int) -> list[list[Segment]]:
+    """Blocks of lines beside each other, two cells between them."""
+    found = []
+    for parts in zip_longest(*blocks, fillvalue=[]):
+        line = Line(width)
+        for place, part in enumerate(parts):
+            line.fill(place * (each_width + 2) - (width - line.room))
+            for segment in part:
+                line.add(segment.text, segment.style)
+        found.append(line.segments())
+    return found
+
+
+def _chart(trend: Trend, name: str, width: int, height: int, glyphs: Glyphs) -> list[list[Segment]]:
+    what = _CHARTS[name]
+    columns, size = pooled(trend.last(name), trend.count, width - _AXIS - 1, what.worst)
+    axis = what.fixed or soft_axis(columns)
+    lines = [_chart_title(trend, what, columns, size, width, glyphs)]
+    for place, text in enumerate(chart(columns, axis, height - 1, glyphs)):
+        end = axis[1] if place == 0 else axis[0] if place == height - 2 else None
+        label = "" if end is None else f"{100 * end:.0f}%" if what.fixed else what.shown(end)
+        line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
+        lines.append(line.add(text, GRAPH).segments())
+    return lines
+
+
+def _chart_title(
+    trend: Trend, what: _Chart, columns: Sequence[float], size: int, width: int, glyphs: Glyphs
+) -> list[Segment]:
+    """What it shows, of how long, from where to where: as much of it as there is room for."""
+    line = Line(width).fill(2).add(what.title, BOLD)
+    known = [value for value in columns if not math.isnan(value)]
+    if not known:
+        return line.add("  nothing yet", DIM).segments()
+    ends = f"{what.shown(min(known))} {glyphs.dash} {what.shown(max(known))}{what.unit}"
+    span = f", last {short_time(trend.span_s(len(columns) * size))}"
+    each = f", worst of {size}" if size > 1 else ""
+    for text in (ends + span + each, ends + span, ends):
+        if len(text) + 2 <= line.room:
+            return line.add(f"  {text}", DIM).segments()
+    return line.segments()

@@ -1,0 +1,208 @@
+"""What there is to show at one moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
+from tpumon.history import State, WorkerHistory
+from tpumon.model import Found, Sample
+from tpumon.view.names import Labels
+from tpumon.view.style import Glyphs
+from tpumon.view.trends import Trends
+
+_SOON_S = 30.0
+
+
+class Row(NamedTuple):
+    """One worker.
+
+    Attributes:
+        name: as in its target; not yet safe to show.
+        history: all that is known.
+        verdict: what to think of it.
+        sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
+            have one all the same, of runtime metrics.
+    """
+
+    name: str
+    history: WorkerHistory
+    verdict: Verdict
+    sample: Sample | None
+
+    @property
+    def last_unix_s(self) -> float | None:
+        """Time of its last sample with figures."""
+        last = (
+            self.history.last if self.history.last is not None and self.history.last.answered else self.history.answer
+        )
+        return None if last is None else last.time_unix_s
+
+    @property
+    def since_unix_s(self) -> float | None:
+        """From when its age counts: of its last figures while it is stale, else since it is what it is."""
+        return self.last_unix_s if self.verdict.state == "stale" else self.history.changed_unix_s
+
+    def causes(self, figure: str) -> bool:
+        """Whether this figure stands out; a cause begins with its figure's name."""
+        return self.sample is not None and any(cause.lower().startswith(figure) for cause in self.verdict.causes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """A fleet at one moment.
+
+    Attributes:
+        time_unix_s: when.
+        rows: in the order in which they were found.
+        assessment: of them.
+        waiting: why there are none.
+        fresh_until_unix_s: when the first of the present samples gets stale; None: there is none.
+        intervals_s: least and greatest effective interval; None: not known yet.
+        last_unix_s: time of the newest sample with figures.
+        simulated: whether any of it is made up.
+        traced_ratio: the greatest share of time that a job was traced for.
+        traced_s: the longest that a job was traced, while it is too soon to speak of a share.
+        device_types: of the workers.
+        methods: how figures were got, and by how many workers: of `source`, `mxu`, `step`.
+        labels: names to show.
+        trends: last figures.
+        failed: of each worker that ever failed to answer: its last query that did.
+    """
+
+    time_unix_s: float
+    rows: Sequence[Row]
+    assessment: Assessment
+    waiting: str | None
+    fresh_until_unix_s: float | None
+    intervals_s: tuple[float, float] | None
+    last_unix_s: float | None
+    simulated: bool
+    traced_ratio: float | None
+    traced_s: float
+    device_types: Sequence[str]
+    methods: Mapping[str, Counter[str]]
+    labels: Labels
+    trends: Trends
+    failed: Mapping[str, Sample]
+
+    @property
+    def counts(self) -> Mapping[Severity | State, int]:
+        """Workers by severity while they are live, else by state."""
+        return self.assessment.counts
+
+    def row(self, name: str | None) -> Row | None:
+        """The worker of this name."""
+        return next((row for row in self.rows if row.name == name), None)
+
+    def frozen(self) -> Scene:
+        """A copy that stays as it is, whatever comes in."""
+        rows = [
+            row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
+            for row in self.rows
+        ]
+        return replace(self, rows=rows, trends=self.trends.frozen(), failed=dict(self.failed))
+
+
+class Watch:
+    """All that came in, and scenes of it.
+
+    Attributes:
+        seen: figures that anybody ever had.
+    """
+
+    def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
+        self._fleet = Fleet(thresholds)
+        self._trends = Trends()
+        self._failed: dict[str, Sample] = {}
+        self._glyphs = glyphs
+        self._labels = Labels((), glyphs)
+        self.seen: set[str] = set()
+
+    def follow(self, found: Found) -> None:
+        """From now on these are the workers."""
+        self._fleet.follow(found)
+        self._trends.follow(found)
+        workers = [target.worker for target in found.targets]
+        self._failed = {name: sample for name, sample in self._failed.items() if name in set(workers)}
+        self._labels = Labels(workers, self._glyphs)
+
+    def add(self, sample: Sample) -> None:
+        """Notes one query's sample."""
+        self._fleet.add(sample)
+        self._trends.add(sample)
+        if sample.failure is not None:
+            self._failed[sample.worker] = sample
+
+    def scene(self, now_unix_s: float) -> Scene:
+        """The fleet now; judges it anew."""
+        assessment = self._fleet.assess(now_unix_s)
+        self.seen.update(assessment.figures)
+        rows = []
+        tally = _Tally()
+        for history in self._fleet.histories.all():
+            verdict = assessment.verdicts[history.target.worker]
+            sample = history.current(now_unix_s)
+            rows.append(Row(history.target.worker, history, verdict, sample))
+            tally.add(history, sample, now_unix_s)
+        averages = {name: across.avg for name, across in assessment.figures.items()}
+        self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))
+        return Scene(
+            time_unix_s=now_unix_s,
+            rows=rows,
+            assessment=assessment,
+            waiting=self._fleet.histories.waiting,
+            fresh_until_unix_s=tally.fresh_until_unix_s,
+            intervals_s=(min(tally.intervals_s), max(tally.intervals_s)) if tally.intervals_s else None,
+            last_unix_s=tally.last_unix_s,
+            simulated=tally.simulated,
+            traced_ratio=max(tally.traced_ratios, default=None),
+            traced_s=tally.traced_s,
+            device_types=tuple(tally.device_types),
+            methods=tally.methods,
+            labels=self._labels,
+            trends=self._trends,
+            failed=self._failed,
+        )
+
+
+class _Tally:
+    """What a scene says of all workers together."""
+
+    def __init__(self) -> None:
+        self.fresh_until_unix_s: float | None = None
+        self.last_unix_s: float | None = None
+        self.intervals_s: set[float] = set()
+        self.simulated = False
+        self.traced_s = 0.0
+        self.traced_ratios: list[float] = []
+        self.device_types: dict[str, None] = {}
+        self.methods: dict[str, Counter[str]] = {"source": Counter(), "mxu": Counter(), "step": Counter()}
+
+    def add(self, history: WorkerHistory, sample: Sample | None, now_unix_s: float) -> None:
+        newest, answer = history.last, history.answer
+        if newest is not None:
+            self.simulated = self.simulated or newest.simulated
+            if newest.interval_s is not None:
+                self.intervals_s.add(newest.interval_s)
+        if newest is not None and newest.answered:
+            answer = newest
+        if answer is not None:
+            self.last_unix_s = max(self.last_unix_s or 0.0, answer.time_unix_s)
+            if answer.device_type is not None:
+                self.device_types[answer.device_type] = None
+        if sample is not None:
+            until_unix_s = sample.fresh_until_unix_s
+            if self.fresh_until_unix_s is None or until_unix_s < self.fresh_until_unix_s:
+                self.fresh_until_unix_s = until_unix_s
+            for kind, method in (("source", sample.source), ("mxu", sample.mxu_method), ("step", sample.step_source)):
+                if method is not None:
+                    self.methods[kind][method] += 1
+        if history.traced_s:
+            self.traced_s = max(self.traced_s, history.traced_s)
+            since_unix_s, ratio = history.tracing_since_unix_s, history.traced_ratio(now_unix_s)
+            if ratio is not None and since_unix_s is not None and now_unix_s - since_unix_s > _SOON_S:
+                self.traced_ratios.append(ratio)

@@ -1,0 +1,132 @@
+"""A fleet in few lines: least, average and greatest of each figure, how many workers are how, and a strip of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.style import Style
+
+from tpumon.fleet import Across, Severity
+from tpumon.history import State
+from tpumon.view.cells import percent, short_time, step_cell
+from tpumon.view.graphs import Axis, level, spark
+from tpumon.view.lines import Line
+from tpumon.view.rows import axis_of
+from tpumon.view.scene import Row, Scene
+from tpumon.view.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+
+_NAMES = {"mxu": "MXU", "idle": "IDLE", "step": "STEP ms", "infeed": "INFEED", "hbm": "HBM"}
+_COUNTED: tuple[Severity | State, ...] = (
+    "ok",
+    "critical",
+    "warn",
+    "down",
+    "stale",
+    "unknown",
+    "busy",
+    "paused",
+    "waiting",
+)
+_LEAST_SPARK = 8
+_CELL = 8
+
+
+def figure_names(seen: set[str], level: int) -> list[str]:
+    """The figures to show at this level, those that anybody ever had; MXU always."""
+    return [name for name in _NAMES if name == "mxu" or (level > 1 and (name in seen or name in {"idle", "step"}))]
+
+
+def figure_lines(scene: Scene, names: Sequence[str], width: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """A title and a line per figure: average, least, greatest, of how many workers, and the averages over time."""
+    span = short_time(scene.trends.fleet.span_s(max(width - 5 * (_CELL + 1), 1)))
+    has_history = width >= 5 * (_CELL + 1) + _LEAST_SPARK
+    titles = Line(width).fill(1 + _CELL)
+    for title in ("AVG", "MIN", "MAX"):
+        titles.add(title.rjust(_CELL), BOLD)
+    titles.add("WORKERS".rjust(_CELL + 3), BOLD)
+    lines = [titles.fill(2).add(f"AVERAGE, LAST {span}" if has_history else "", BOLD).segments()]
+    for name in names:
+        line = Line(width).fill(1).add(_NAMES[name].ljust(_CELL), BOLD)
+        across = scene.assessment.figures.get(name)
+        for text in _texts(name, across):
+            line.add(text.rjust(_CELL), DIM if across is None else None)
+        line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_CELL + 3))
+        if has_history:
+            cells = line.room - 3
+            values = scene.trends.fleet.last(name, cells)
+            axis = axis_of(scene, name)
+            line.fill(2).add(spark(values, axis, min(cells, max(len(values), 1)), glyphs), GRAPH)
+        lines.append(line.segments())
+    return lines
+
+
+def one_line(scene: Scene, names: Sequence[str], width: int) -> list[Segment]:
+    """The same where there is room for one line only: averages, and from where to where."""
+    line = Line(width)
+    for name in names:
+        across = scene.assessment.figures.get(name)
+        average, low, high = _texts(name, across)
+        text = f"{average} ({low}-{high})" if across is not None else average
+        if line.room >= len(_NAMES[name]) + len(text) + 3:
+            line.fill(1 if line.room == width else 2).add(f"{_NAMES[name]} ", BOLD).add(text)
+    return line.segments()
+
+
+def counts_line(scene: Scene, width: int) -> list[Segment]:
+    """How many workers are how: `224 ok   X 3 critical   ! 29 warn`."""
+    line = Line(width)
+    counts = scene.counts
+    for kind in _COUNTED:
+        if kind in counts:
+            look = LOOKS[kind]
+            text = f"{counts[kind]} {look.word}" if look.style is None else f"{look.mark} {counts[kind]} {look.word}"
+            if line.room >= len(text) + 3:
+                line.fill(1 if line.room == width else 3).add(text, look.style)
+    return line.segments()
+
+
+def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """One cell a worker, in the order in which they were found; where they are too many, the worst of several.
+
+    A worker that is ok shows its MXU utilisation as the cell's fill, any other its mark.
+    """
+    room = (width - 2) * most_lines
+    if room <= 0 or not scene.rows:
+        return []
+    size = -(-len(scene.rows) // room)
+    axis = axis_of(scene, "mxu")
+    cells = [_cell(scene.rows[at : at + size], axis, glyphs) for at in range(0, len(scene.rows), size)]
+    lines = []
+    for at in range(0, len(cells), width - 2):
+        line = Line(width).fill(1)
+        for text, style in cells[at : at + width - 2]:
+            line.add(text, style)
+        lines.append(line.segments())
+    return lines
+
+
+def strip_size(workers: int, width: int, most_lines: int) -> int:
+    """How many workers one cell of the strip stands for."""
+    return -(-workers // max((width - 2) * most_lines, 1))
+
+
+def _cell(rows: Sequence[Row], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
+    worst = min(rows, key=_rank)
+    look = LOOKS[kind_of(worst.verdict)]
+    if look.style is not None:
+        return look.mark, look.style
+    values = [row.sample.mxu_utilization_ratio for row in rows if row.sample is not None]
+    known = [value for value in values if value is not None]
+    return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
+
+
+def _rank(row: Row) -> int:
+    return row.verdict.rank
+
+
+def _texts(name: str, across: Across | None) -> tuple[str, str, str]:
+    shown = step_cell if name == "step" else percent
+    if across is None:
+        return shown(None), "", ""
+    return shown(across.avg), shown(across.min), shown(across.max)

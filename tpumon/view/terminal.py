@@ -1,0 +1,275 @@
+"""A terminal as the live view uses it: drawn on without ever waiting for it, and given back as it was found."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tpumon.text import safe
+
+if TYPE_CHECKING:
+    from rich.segment import Segment
+
+    from tpumon.view.paint import Painter
+
+_ENTER = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h"  # alternate screen, no cursor, no wrapping, pasted text is marked
+# Terminals without an alternate screen are left below what was drawn.
+_LEAVE = b"\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?25h\x1b[999;1H\r\n\x1b[?1049l"
+_FRAME = "\x1b[?2026h{}\x1b[?2026l"  # shown at once, where the terminal can do that
+
+_USUAL_SIZE = (80, 24)
+_LEAVE_S = 0.5
+_LONGEST_LINE = 4096
+_READ_BYTES = 65536
+
+
+class TerminalGoneError(Exception):
+    """There is no terminal any more: its window was closed, the connection broke."""
+
+
+def open_terminal() -> int:
+    """This process's terminal, to be read and written without ever waiting.
+
+    It is opened anew: O_NONBLOCK on fd 0 or 1 would hold for the shell as well. By /dev/tty, because a terminal's own
+    device may belong to another user (su) or not be there (containers).
+
+    Raises:
+        OSError: there is none.
+    """
+    return os.open("/dev/tty", os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+
+def in_background(fd: int) -> bool:
+    """Whether somebody else has the terminal, most likely the shell; where nobody tells: no."""
+    try:
+        return os.tcgetpgrp(fd) != os.getpgrp()
+    except OSError:
+        return False
+
+
+class Screen:
+    """The whole screen of a terminal, written line by line, only what has changed.
+
+    All methods return at once. What the terminal does not take yet is `pending`; meanwhile nothing is drawn.
+
+    Args:
+        fd: the terminal, opened for this alone, non-blocking.
+        painter: how lines are written.
+    """
+
+    def __init__(self, fd: int, painter: Painter) -> None:
+        self._fd = fd
+        self._painter = painter
+        self._modes: list[int | list[bytes | int]] | None = None
+        self._shown: list[str] | None = None
+        self._shown_size = (0, 0)
+        self._pending = b""
+        self.up = False
+        """Whether the terminal is taken."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the terminal has not yet taken all that was written: call `flush` when it can be written to."""
+        return bool(self._pending)
+
+    def enter(self) -> None:
+        """Takes the terminal, also once more after something else may have used it.
+
+        Raises:
+            TerminalGoneError: it is not there any more.
+        """
+        try:
+            if not self.up:
+                self._modes = termios.tcgetattr(self._fd)
+            assert self._modes is not None
+            self.up = True
+            termios.tcsetattr(self._fd, termios.TCSANOW, _modes_to_draw(self._modes))
+        except termios.error as error:
+            raise TerminalGoneError(str(error)) from error
+        self.forget()
+        self._pending = _ENTER
+        self.flush()
+
+    def leave(self) -> None:
+        """Gives the terminal back as it was found; once is enough. Never fails, takes half a second at most."""
+        if not self.up:
+            return
+        try:
+            self.say(_LEAVE)
+            if self._pending:
+                # Nobody reads. What was drawn is dropped, so that whoever reads again finds the terminal in order.
+                with contextlib.suppress(termios.error):
+                    termios.tcflush(self._fd, termios.TCOFLUSH)
+                self.say(_LEAVE, wait_s=0)
+        finally:
+            self._pending = b""
+            # In the background it is the shell that has set the modes, for itself.
+            if self._modes is not None and not in_background(self._fd):
+                with contextlib.suppress(termios.error):
+                    termios.tcsetattr(self._fd, termios.TCSANOW, self._modes)  # the other ways would wait for a reader
+            self.up = False
+
+    def say(self, data: bytes, *, wait_s: float = _LEAVE_S) -> None:
+        """Writes this instead of what is pending, waiting for the terminal for so long at most. Never fails."""
+        self._pending = data
+        deadline_s = time.monotonic() + wait_s
+        writable = select.poll()
+        writable.register(self._fd, select.POLLOUT)
+        with contextlib.suppress(TerminalGoneError):
+            self.flush()
+            while self._pending and (left_s := deadline_s - time.monotonic()) > 0:
+                writable.poll(left_s * 1000)
+                self.flush()
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines; 80 and 24 where the terminal does not know, as on a serial line.
+
+        Raises:
+            TerminalGoneError: it is not there any more.
+        """
+        try:
+            width, height = os.get_terminal_size(self._fd)
+        except OSError as error:
+            raise TerminalGoneError(str(error)) from error
+        return (width, height) if width and height else _USUAL_SIZE
+
+    def forget(self) -> None:
+        """Something else may have written onto the screen: the next picture is written whole."""
+        self._shown = None
+
+    def show(self, lines: Sequence[Sequence[Segment]], width: int, height: int) -> None:
+        """Shows this picture, the upper left of it if it is larger than the screen; not while something is pending.
+
+        Raises:
+            TerminalGoneError: it is not there any more.
+        """
+        if self._pending:
+            return
+        painted = [self._painter.line(line, width) for line in lines[:height]]
+        painted += [self._painter.line([], width)] * (height - len(painted))
+        known = self._shown if self._shown_size == (width, height) else None
+        changed = [
+            f"\x1b[{row + 1}H{line}" for row, line in enumerate(painted) if known is None or line != known[row]
+        ]  # fmt: skip
+        self._shown, self._shown_size = painted, (width, height)
+        if changed:
+            self._pending = _FRAME.format("".join(changed)).encode(errors="replace")
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is pending as far as the terminal takes it.
+
+        Raises:
+            TerminalGoneError: it is not there any more.
+        """
+        try:
+            while self._pending:
+                self._pending = self._pending[os.write(self._fd, self._pending) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise TerminalGoneError(str(error)) from error
+
+    def read(self) -> bytes:
+        """What was typed; nothing where nothing was.
+
+        Raises:
+            TerminalGoneError: it is not there any more.
+        """
+        try:
+            data = os.read(self._fd, _READ_BYTES)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise TerminalGoneError(str(error)) from error
+        if not data:
+            raise TerminalGoneError("end of file")
+        return data
+
+
+def _modes_to_draw(modes: list[int | list[bytes | int]]) -> list[int | list[bytes | int]]:
+    """Keys one by one and not echoed; Ctrl-C and Ctrl-Z as ever; Ctrl-S is a key and stops nothing."""
+    iflag, oflag, cflag, lflag, *speeds, characters = modes
+    assert isinstance(iflag, int)
+    assert isinstance(lflag, int)
+    assert isinstance(characters, list)
+    characters = [*characters]
+    characters[termios.VMIN], characters[termios.VTIME] = 1, 0
+    lflag = (lflag | termios.ISIG) & ~(termios.ICANON | termios.ECHO)
+    return [iflag & ~termios.IXON, oflag, cflag, lflag, *speeds, characters]
+
+
+class CaughtStderr:
+    """What is written to fd 2, by whatever library, while it would land in the middle of the screen.
+
+    Catches nothing where fd 2 is not the terminal: then somebody wants it where it goes.
+
+    Args:
+        terminal: the terminal that is drawn on.
+    """
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._saved: int | None = None
+        self._unfinished = b""
+        self.fd: int | None = None
+        """Readable when there are lines; None: nothing is caught."""
+
+    def catch(self) -> None:
+        """From here on."""
+        if not self._is_terminal(2):
+            return
+        self._saved = os.dup(2)
+        self.fd, write_end = os.pipe()
+        for end in (self.fd, write_end):
+            os.set_blocking(end, False)  # who writes there must not wait for us
+        os.dup2(write_end, 2)
+        os.close(write_end)
+
+    def lines(self) -> list[str]:
+        """The lines that were written since, made safe."""
+        self._unfinished += self._read()
+        *lines, self._unfinished = self._unfinished.split(b"\n")
+        if len(self._unfinished) > _LONGEST_LINE:
+            lines, self._unfinished = [*lines, self._unfinished], b""
+        texts = (safe(line.decode(errors="replace")).strip() for line in lines)
+        return [text for text in texts if text]
+
+    def give_back(self) -> str:
+        """fd 2 is as before; returns what was written and not yet fetched. Never fails."""
+        if self._saved is None:
+            return ""
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            os.dup2(self._saved, 2)
+        rest = safe((self._unfinished + self._read()).decode(errors="replace"))
+        assert self.fd is not None
+        for fd in (self._saved, self.fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._saved = self.fd = None
+        return rest if not rest or rest.endswith("\n") else rest + "\n"
+
+    def _read(self) -> bytes:
+        assert self.fd is not None
+        parts = []
+        with contextlib.suppress(OSError):
+            while part := os.read(self.fd, _READ_BYTES):
+                parts.append(part)
+        return b"".join(parts)
+
+    def _is_terminal(self, fd: int) -> bool:
+        try:
+            found = os.fstat(fd)
+            same = {os.fstat(1).st_rdev, os.fstat(self._terminal).st_rdev}
+        except OSError:
+            return False
+        return stat.S_ISCHR(found.st_mode) and os.isatty(fd) and found.st_rdev in same

@@ -1,0 +1,99 @@
+"""The last figures of workers, as rings of floats: NaN stands for a query without the figure, so that a gap is one."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping
+from copy import deepcopy
+
+from tpumon.fleet import FIGURES
+from tpumon.model import Found, Sample
+
+POINTS = 600
+"""Queries that are remembered of each worker."""
+
+
+class Trend:
+    """The figures of `tpumon.fleet.FIGURES` over the last queries.
+
+    Attributes:
+        count: queries noted, those forgotten since included.
+    """
+
+    __slots__ = ("_rings", "_times", "count")
+
+    def __init__(self) -> None:
+        self._times = array("d")
+        self._rings = {name: array("f") for name in FIGURES}
+        self.count = 0
+
+    def add(self, time_unix_s: float, figures: Mapping[str, float | None]) -> None:
+        """Notes one query."""
+        place = self.count % POINTS
+        grows = self.count < POINTS
+        for name, ring in self._rings.items():
+            value = figures.get(name)
+            number = math.nan if value is None else value
+            if grows:
+                ring.append(number)
+            else:
+                ring[place] = number
+        if grows:
+            self._times.append(time_unix_s)
+        else:
+            self._times[place] = time_unix_s
+        self.count += 1
+
+    def last(self, name: str, most: int = POINTS) -> list[float]:
+        """The last values of a figure, at most so many, oldest first."""
+        return _last(self._rings[name], self.count, most)
+
+    def span_s(self, most: int = POINTS) -> float:
+        """From the first of the last queries, at most so many, to the last."""
+        times = _last(self._times, self.count, most)
+        return times[-1] - times[0] if times else 0.0
+
+
+class Trends:
+    """A trend for each worker, and one of the averages of all."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, Trend] = {}
+        self.fleet = Trend()
+        self._fleet_time_unix_s = 0.0
+
+    def follow(self, found: Found) -> None:
+        """From now on these are the workers; those that stay keep their trends."""
+        self._workers = {target.worker: self._workers.get(target.worker) or Trend() for target in found.targets}
+
+    def add(self, sample: Sample) -> None:
+        """Notes a sample; one of a worker that is not followed is dropped."""
+        trend = self._workers.get(sample.worker)
+        if trend is not None:
+            trend.add(sample.time_unix_s, {name: get(sample) for name, get in FIGURES.items()})
+
+    def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
+        """Notes averages over the workers, once an interval."""
+        if now_unix_s - self._fleet_time_unix_s >= 0.9 * interval_s:
+            self._fleet_time_unix_s = now_unix_s
+            self.fleet.add(now_unix_s, averages)
+
+    def of(self, worker: str) -> Trend:
+        """The worker's; an empty one where it has none."""
+        return self._workers.get(worker) or Trend()
+
+    def frozen(self) -> Trends:
+        """A copy that stays as it is."""
+        return deepcopy(self)
+
+
+def _last(ring: array[float], count: int, most: int) -> list[float]:
+    most = min(most, len(ring))
+    if most <= 0:
+        return []
+    if count <= POINTS:
+        return ring[-most:].tolist()
+    begin = (count - most) % POINTS
+    end = begin + most
+    return (ring[begin:end] if end <= POINTS else ring[begin:] + ring[: end - POINTS]).tolist()
