@@ -68,7 +68,8 @@ def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():
 
 def test_not_a_number_is_never_written(tmp_path):
     """JSON has no NaN; letting one through would be a lie that breaks readers."""
-    with closing(open_jsonl(str(tmp_path / "x"), OutputOptions())) as output, pytest.raises(ValueError, match="not JSON compliant"):
+    not_json = pytest.raises(ValueError, match="not JSON compliant")
+    with closing(open_jsonl(str(tmp_path / "x"), OutputOptions())) as output, not_json:
         output.write(sample(idle_ratio=float("nan")))
 
 
