@@ -54,7 +54,7 @@ def run_live(settings: MonitorSettings) -> int:
             display, background.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only
         )
     if ended and not notices.answered:
-        raise NoTargetError("nobody ever answered")
+        raise NoTargetError(notices.nobody_answered)
     return 0
 
 

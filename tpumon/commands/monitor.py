@@ -85,20 +85,18 @@ def run(settings: MonitorSettings) -> int:
         exports = open_exports(settings, stack, say)
         writer = _Writer(stack.enter_context(closing(_stdout_output(settings))))
         background = stack.enter_context(Background[_Event](partial(feed, settings, say)))
-        notices, followed, dropped = Notices(), 0, False
+        notices, dropped = Notices(), False
         for event in background.events():
             if event is None:
                 continue
             hand_over(event, [*exports, writer])
             for line in notices.update(event):
                 say(line)
-            if isinstance(event, Found):
-                followed = len(event.targets)
             if background.dropped and not dropped:
                 dropped = True
                 say("samples are dropped, oldest first: the reader of stdout is too slow")
     if not notices.answered:
-        raise NoTargetError(f"none of {followed} targets ever answered" if followed > 1 else "it never answered")
+        raise NoTargetError(notices.nobody_answered)
     return 1 if writer.failing else 0
 
 

@@ -31,6 +31,16 @@ class Notices:
         self.answered: set[str] = set()
         """Workers that answered at least once."""
 
+    @property
+    def nobody_answered(self) -> str:
+        """What to say at the end of a run in which nobody did."""
+        targets = () if self._found is None else self._found.targets
+        return (
+            f"{targets[0].address} never answered"
+            if len(targets) == 1
+            else f"none of {len(targets)} targets ever answered"
+        )
+
     def update(self, event: Found | Sample) -> list[str]:
         """The lines to print about this, mostly none."""
         if isinstance(event, Found):
