@@ -6,28 +6,44 @@ import contextlib
 import difflib
 import os
 import sys
+import threading
 from collections.abc import Callable
 from typing import NoReturn, cast
 
 from tpumon.signals import StoppedError, stop_on_signals
 
+_FLUSH_S = 0.5
+
 
 def main() -> None:
     """Entry point of the `tpumon` script."""
+    patience_s = None  # a reader that is slow gets all there is
     try:
         stop_on_signals()  # before the rest is loaded, so that an early Ctrl-C is no traceback either
         status = _run(sys.argv[1:])
     except StoppedError as stopped:
-        status = stopped.exit_status
-    _leave(status)
+        status, patience_s = stopped.exit_status, _FLUSH_S
+    _leave(status, patience_s)
 
 
-def _leave(status: int) -> NoReturn:
-    """Ends the process now: a thread that reads a big trace, or waits for a disk, must not hold up the way out."""
+def _leave(status: int, patience_s: float | None) -> NoReturn:
+    """Ends the process now: a thread that reads a big trace, or waits for a disk, must not hold up the way out.
+
+    Args:
+        status: what the process ends with.
+        patience_s: how long to wait for the readers of stdout and stderr; None: as long as they take.
+    """
+    with contextlib.suppress(StoppedError):
+        flushing = threading.Thread(target=_flush, daemon=True)
+        flushing.start()
+        flushing.join(patience_s)
+    os._exit(status)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    os._exit(status)
 
 
 def _run(arguments: list[str]) -> int:

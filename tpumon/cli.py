@@ -87,6 +87,8 @@ def monitor(
     if context.invoked_subcommand is not None:
         return None
     level = _level(ask)
+    if level == 0 and view.from_ is not None:
+        raise UsageError("--from shows samples; a profile is taken from the workers: give --service-addr, not --from")
     if level == 0:
         return _capture(context, where, ask)
     from tpumon.commands import monitor
@@ -113,12 +115,13 @@ def monitor(
             filter=view.filter or "",
             ascii=view.ascii,
             thresholds=_thresholds(view),
-            from_url=view.from_,
         ),
         color=view.color.value,
         number_samples=legacy,
     )
-    return partial(monitor.run, settings)
+    if any(target == "-" for _, target in settings.exports):
+        raise UsageError("--export NAME=-: stdout has an output already; give a file")
+    return partial(monitor.run, _endpoint(settings))
 
 
 @app.command("serve")
@@ -144,7 +147,8 @@ def serve_command(
     if _level(ask) == 0:
         raise UsageError("serve needs --level 1 or 2; a profile is taken by tpumon --level 0 --logdir DIR")
     settings = _settings(context, where, ask, exports, [f"prometheus={web_listen_address or listen}"])
-    return partial(serve.run, replace(settings, web_config=exports.web_config or web_config_file))
+    web_config = exports.web_config if exports.web_config is not None else web_config_file
+    return partial(serve.run, _endpoint(replace(settings, web_config=web_config)))
 
 
 def _level(ask: AskOptions) -> int:
@@ -205,6 +209,15 @@ def _settings(
         web_config=exports.web_config,
         use_proxy=where.use_proxy,
     )
+
+
+def _endpoint(settings: MonitorSettings) -> MonitorSettings:
+    """Refuses TLS and users that would guard nothing, or were meant to be given."""
+    if settings.web_config == "":
+        raise UsageError("--web-config is empty; give a file, or leave the option out")
+    if settings.web_config is not None and not any(name == "prometheus" for name, _ in settings.exports):
+        raise UsageError("--web-config is for a Prometheus endpoint; give --listen HOST:PORT as well")
+    return settings
 
 
 def _export(text: str) -> tuple[str, str]:

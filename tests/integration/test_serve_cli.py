@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 
 import pytest
 
-from fakes.run import Tpumon, tpumon
+from fakes.run import Tpumon, environment, tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, closed_port
 from support import wait_until
 
@@ -147,3 +150,39 @@ def test_an_exporter_that_is_not_there_is_waited_for():
         watcher.wait_for(lambda: "WAITING" in watcher.err)
         result = watcher.signal(signal.SIGINT).end(10).ended(130)
     assert len(result.messages) == 1
+
+
+def test_a_stdout_that_nobody_reads_stops_no_exporter(node, tmp_path):
+    """`tpumon --listen ... | less`: the pipe is full, and the endpoint goes on."""
+    for folder in ("home", "run"):
+        (tmp_path / folder).mkdir()
+    command = [sys.executable, "-m", "tpumon", "--service-addr", node.address, *LISTEN, *QUICK, "--output", "jsonl"]
+    with subprocess.Popen(
+        command, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as stuck:
+        fcntl.fcntl(stuck.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        base = re.search(r"listening on (http://\S+)/metrics", stuck.stderr.readline())[1]
+
+        def answered():
+            shown = series(get(f"{base}/metrics")[1])
+            return next((float(v) for name, v in shown.items() if name.startswith("tpumon_samples_total")), 0)
+
+        wait_until(lambda: answered() > 30, 30, "more samples exported than a pipe of 4096 bytes holds")
+        stuck.send_signal(signal.SIGTERM)
+        assert stuck.wait(5) == 143
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--export", "jsonl=-"), "stdout has an output already"),
+        (("--web-config", ""), "--web-config is empty"),
+        (("--web-config", "web.yml"), "give --listen"),
+        (("--from", "http://127.0.0.1:1", "--level", "0", "--logdir", "x"), "--from shows samples"),
+        (("--from", "http://127.0.0.1:1", "--num-queries", "1"), "no queries of its own"),
+    ],
+)
+def test_what_would_be_ignored_or_harm_is_refused(options, words):
+    """One line, exit status 2: an option that guards nothing, or two writers on one stdout."""
+    (message,) = tpumon(*options).ended(2).messages
+    assert words in message

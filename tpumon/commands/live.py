@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import partial
 
 from tpumon.background import Background
-from tpumon.commands.console import say
 from tpumon.commands.monitor import MonitorSettings, feed, hand_over, open_exports
 from tpumon.errors import NoTargetError
 from tpumon.model import Found, Sample
@@ -28,22 +27,22 @@ def run_live(settings: MonitorSettings) -> int:
     """
     assert settings.display is not None
     ascii_only = settings.display.ascii or codecs.lookup(sys.stdout.encoding).name != "utf-8"
-    display = Display(replace(settings.display, ascii=ascii_only))
+    display = Display(replace(settings.display, ascii=ascii_only, from_url=_shown_url(settings)))
     with ExitStack() as stack:
         read_end, write_end = os.pipe()
         for end in (read_end, write_end):
             os.set_blocking(end, False)
             stack.callback(os.close, end)
-        # What these say goes to stderr, and from there into the display while it has the terminal.
-        exports = open_exports(settings, stack, say)
+        # What exports and finders say goes to stderr, and from there into the display while it has the terminal.
+        exports = open_exports(settings, stack)
         background = stack.enter_context(
-            Background[Found | Sample](partial(feed, settings, say), wake=partial(_wake, write_end))
+            Background[Found | Sample](partial(feed, settings, exports), wake=partial(_wake, write_end))
         )
         notices, dropped = Notices(), False
 
         def deliver(event: Found | Sample) -> None:
             nonlocal dropped
-            hand_over(event, [*exports, display])
+            hand_over(event, [display])
             for line in notices.update(event):
                 display.notice(line)
             if background.dropped and not dropped:
@@ -56,6 +55,15 @@ def run_live(settings: MonitorSettings) -> int:
     if ended and not notices.answered:
         raise NoTargetError(notices.nobody_answered)
     return 0
+
+
+def _shown_url(settings: MonitorSettings) -> str | None:
+    """The exporter that is shown, without the password to it."""
+    if settings.from_url is None:
+        return None
+    from tpumon.remote import RemoteExporter
+
+    return RemoteExporter(settings.from_url).name
 
 
 def _wake(write_end: int) -> None:

@@ -64,7 +64,6 @@ class MonitorSettings:
 
 
 _Event = Found | Sample
-_Say = Callable[[str], None]
 
 
 def run(settings: MonitorSettings) -> int:
@@ -82,14 +81,14 @@ def run(settings: MonitorSettings) -> int:
 
         return run_live(settings)
     with ExitStack() as stack:
-        exports = open_exports(settings, stack, say)
+        exports = open_exports(settings, stack)
         writer = _Writer(stack.enter_context(closing(_stdout_output(settings))))
-        background = stack.enter_context(Background[_Event](partial(feed, settings, say)))
+        background = stack.enter_context(Background[_Event](partial(feed, settings, exports)))
         notices, dropped = Notices(), False
         for event in background.events():
             if event is None:
                 continue
-            hand_over(event, [*exports, writer])
+            hand_over(event, [writer])
             for line in notices.update(event):
                 say(line)
             if background.dropped and not dropped:
@@ -179,7 +178,7 @@ class _Writer:
         self._output.close()
 
 
-def open_exports(settings: MonitorSettings, stack: ExitStack, tell: _Say) -> list[Detached]:
+def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[Detached]:
     """The further outputs, each in a thread of its own; closed with the stack.
 
     Raises:
@@ -190,14 +189,25 @@ def open_exports(settings: MonitorSettings, stack: ExitStack, tell: _Say) -> lis
     for name, where in settings.exports:
         output = open_output(name, where, options)
         if isinstance(output, Speaking):
-            output.say = tell
-            tell(output.listening)
-        opened.append(stack.enter_context(closing(Detached(output, name, tell))))
+            output.say = say
+            say(output.listening)
+        opened.append(stack.enter_context(closing(Detached(output, name, say))))
     return opened
 
 
-async def feed(settings: MonitorSettings, tell: _Say, send: Callable[[_Event], None]) -> None:
-    """What comes in: samples of the workers, or those of a running exporter."""
+async def feed(settings: MonitorSettings, exports: Sequence[Detached], show: Callable[[_Event], None]) -> None:
+    """What comes in: samples of the workers, or those of a running exporter.
+
+    Args:
+        settings: where from.
+        exports: get it at once, whatever the main thread waits for.
+        show: passes it to the main thread.
+    """
+
+    def send(event: _Event) -> None:
+        hand_over(event, exports)
+        show(event)
+
     if settings.from_url is not None:
         from tpumon.remote import RemoteExporter
 
@@ -205,7 +215,7 @@ async def feed(settings: MonitorSettings, tell: _Say, send: Callable[[_Event], N
         return
     async with AsyncExitStack() as stack:
         sampler = Sampler(
-            await open_finder(settings.where, stack, tell),
+            await open_finder(settings.where, stack, say),
             Query(level=settings.level, window_s=settings.window_s),
             settings.pace,
             on_sample=send,
