@@ -29,6 +29,7 @@ class Background(Generic[_Event]):
 
     Args:
         main: gets `send`, which never blocks. What is not fetched in time is dropped, oldest first.
+        keep: which events are never dropped; those must be few.
         wake: called in that thread when something can be fetched, or the coroutine has ended; must not block.
     """
 
@@ -37,8 +38,10 @@ class Background(Generic[_Event]):
         main: Callable[[Callable[[_Event], None]], Coroutine[None, None, None]],
         *,
         wake: Callable[[], None] = lambda: None,
+        keep: Callable[[_Event], bool] = lambda _event: False,
     ) -> None:
         self._main = main
+        self._keep = keep
         self._wake = wake
         self._waiting: deque[_Event] = deque()
         self._changed = threading.Condition()
@@ -98,14 +101,20 @@ class Background(Generic[_Event]):
     def _send(self, event: _Event) -> None:
         with self._changed:
             if len(self._waiting) >= _WAITING_LIMIT:
-                self._waiting.popleft()
-                self.dropped += 1
+                self._drop_oldest()
             first = not self._waiting
             if first:
                 self._changed.notify()
             self._waiting.append(event)
         if first:
             self._wake()
+
+    def _drop_oldest(self) -> None:
+        kept = []
+        while self._waiting and self._keep(event := self._waiting.popleft()):
+            kept.append(event)
+        self._waiting.extendleft(reversed(kept))
+        self.dropped += 1
 
     def _cancel(self) -> None:
         if self._task is not None:

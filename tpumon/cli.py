@@ -245,6 +245,7 @@ def _thresholds(view: ViewOptions) -> Thresholds:
         hbm_critical_ratio=hbm[1],
         step_warn_ratio=step[0],
         step_critical_ratio=step[1],
+        idle_apart_ratio=view.idle_limit,
         sustained=view.sustained,
     )
 

@@ -10,10 +10,10 @@ from statistics import median
 from typing import Literal
 
 from tpumon.history import Histories, State, WorkerHistory
-from tpumon.model import Found, Sample
+from tpumon.model import Found, Sample, Target
 
 Severity = Literal["ok", "warn", "critical", "unknown"]
-"""unknown: there is no present sample to judge."""
+"""unknown: there is no present sample, or none with figures of the worker's profiler, to judge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,14 @@ class Verdict:
         severity: the worst of its causes.
         causes: what stands out, worst first, a few words each.
         since_unix_s: when it began to be so: state and severity.
+        excess: how far the worst figure is above its first threshold, as a share of it; 0 where none is.
     """
 
     state: State
     severity: Severity
     causes: tuple[str, ...] = ()
     since_unix_s: float | None = None
+    excess: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -134,13 +136,13 @@ class Fleet:
         looks = [self._look(history, now_unix_s) for history in self.histories.all()]
         by_slice: dict[str | None, list[_Look]] = {}
         for look in looks:
-            by_slice.setdefault(look.history.target.slice, []).append(look)
+            by_slice.setdefault(_group(look.history.target), []).append(look)
         usual = {name: (_median(of_slice, "step"), _median(of_slice, "idle")) for name, of_slice in by_slice.items()}
         verdicts = {}
         counts: Counter[Severity | State] = Counter()
         for look in looks:
             target = look.history.target
-            verdicts[target.worker] = verdict = self._judge(look, *usual[target.slice], now_unix_s)
+            verdicts[target.worker] = verdict = self._judge(look, *usual[_group(target)], now_unix_s)
             counts[verdict.severity if verdict.state == "live" else verdict.state] += 1
         figures = {name: across for name in FIGURES if (across := _across(looks, name)) is not None}
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
@@ -156,16 +158,25 @@ class Fleet:
         history = look.history
         memory = self._memories[history.target.worker]
         severity: Severity = "unknown"
-        causes: list[str] = []
+        found: list[_Cause] = []
         if look.sample is not None:
             self._count(memory, look, median_step_s, median_idle)
-            severity, causes = self._causes(memory, look.figures, median_step_s, median_idle)
+            found = self._causes(memory, look.figures, median_step_s, median_idle)
+            severity = "ok" if not found else "critical" if found[0].critical else "warn"
+        causes = [cause.words for cause in found]
         if history.last is not None and history.last.failure is not None:
             causes.append(history.last.failure.message)
+            severity = "unknown" if severity == "ok" else severity
         if (look.state, severity) != (memory.state, memory.severity):
             memory.state, memory.severity = look.state, severity
             memory.since_unix_s = history.last.time_unix_s if history.last is not None else now_unix_s
-        return Verdict(state=look.state, severity=severity, causes=tuple(causes), since_unix_s=memory.since_unix_s)
+        return Verdict(
+            state=look.state,
+            severity=severity,
+            causes=tuple(causes),
+            since_unix_s=memory.since_unix_s,
+            excess=found[0].excess if found else 0.0,
+        )
 
     def _count(self, memory: _Memory, look: _Look, median_step_s: float | None, median_idle: float | None) -> None:
         """For how many samples in a row step and idle time have stood out."""
@@ -185,22 +196,38 @@ class Fleet:
         figures: Mapping[str, float | None],
         median_step_s: float | None,
         median_idle: float | None,
-    ) -> tuple[Severity, list[str]]:
+    ) -> list[_Cause]:
+        """What stands out, worst first."""
         limits = self.thresholds
-        found: list[tuple[bool, str]] = []
+        found: list[_Cause] = []
         step, idle, infeed, hbm = (figures[name] for name in ("step", "idle", "infeed", "hbm"))
         if step is not None and median_step_s and memory.slow_for >= limits.sustained:
-            words = f"step {step / median_step_s:.2f}x the median"
-            found.append((memory.very_slow_for >= limits.sustained, words))
+            ratio = step / median_step_s
+            critical = memory.very_slow_for >= limits.sustained
+            found.append(_Cause.of(f"step {ratio:.2f}x the median", ratio, limits.step_warn_ratio, critical=critical))
         if idle is not None and median_idle is not None and memory.idle_apart_for >= limits.sustained:
-            found.append((False, f"idle {idle:.0%}, median {median_idle:.0%}: others wait for it"))
+            words = f"idle {idle:.0%}, median {median_idle:.0%}: others wait for it"
+            found.append(_Cause.of(words, median_idle - idle, limits.idle_apart_ratio))
         if infeed is not None and infeed > limits.infeed_warn_ratio:
-            found.append((infeed > limits.infeed_critical_ratio, f"infeed {infeed:.0%}"))
+            critical = infeed > limits.infeed_critical_ratio
+            found.append(_Cause.of(f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
         if hbm is not None and hbm > limits.hbm_warn_ratio:
-            found.append((hbm > limits.hbm_critical_ratio, f"HBM {hbm:.0%} full"))
-        found.sort(key=lambda item: not item[0])
-        severity: Severity = "ok" if not found else "critical" if found[0][0] else "warn"
-        return severity, [words for _, words in found]
+            critical = hbm > limits.hbm_critical_ratio
+            found.append(_Cause.of(f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
+        return sorted(found, key=lambda cause: (not cause.critical, -cause.excess))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """One figure that stands out."""
+
+    words: str
+    critical: bool
+    excess: float
+
+    @classmethod
+    def of(cls, words: str, value: float, limit: float, *, critical: bool = False) -> _Cause:
+        return cls(words, critical, value / limit - 1 if limit else value)
 
 
 def mxu_ratio(sample: Sample) -> float | None:
@@ -258,6 +285,11 @@ class _Look:
     state: State
     sample: Sample | None
     figures: Mapping[str, float | None]
+
+
+def _group(target: Target) -> str | None:
+    """Whom a worker is compared with: its slice; without one, those that somebody named together with it."""
+    return f"\0{target.worker}" if target.apart else target.slice
 
 
 def _values(looks: list[_Look], name: str) -> list[float]:

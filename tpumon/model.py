@@ -34,12 +34,14 @@ class Target:
         worker: unique name to show; the host's where one is known, else the address.
         address: `host:port` to dial; IPv6 in brackets.
         slice: the slice that it steps together with, where one is known; medians are taken within it.
+        apart: whether nobody said that it works together with the others; then it is compared with none.
         runtime_addresses: where its runtime metric service may be, to be tried in this order.
     """
 
     worker: str
     address: str
     slice: str | None = None
+    apart: bool = False
     runtime_addresses: tuple[str, ...] = ()
 
 

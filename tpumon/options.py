@@ -278,6 +278,16 @@ class ViewOptions:
             help="Step time against the slice's median that is marked.",
         ),
     ] = "1.10,1.25"
+    idle_limit: Annotated[
+        float,
+        option(
+            "--idle-limit",
+            min=0,
+            max=1,
+            metavar="RATIO",
+            help="How much less than its slice's median a worker idles to be marked !: the others wait for it.",
+        ),
+    ] = 0.10
     sustained: Annotated[
         int,
         option("--sustained", min=1, metavar="N", help="Samples in a row before step time counts."),

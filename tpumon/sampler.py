@@ -6,11 +6,11 @@ import asyncio
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
-from tpumon.errors import UNREACHED, NoTargetError, SourceError
+from tpumon.errors import UNREACHED, NoTargetError, SourceError, TpumonError
 from tpumon.model import Failure, Found, Query, Sample, Target
 from tpumon.pausing import Pause, PauseWatch
 from tpumon.sources import FINAL_REASONS, SOURCES, Client, Source, SourceFactory, SourceOptions
@@ -33,6 +33,7 @@ _AT_ONCE = 16  # workers that are asked first without a gap
 _RUNTIME_GAP_S = 5.0  # libtpu averages over seconds itself, and each look is several calls
 _RUNTIME_GAP_PER_WORKER_S = 0.02
 _NO_RUNTIME_GAP_S = 20.0
+_FIND_AGAIN_S = 10.0
 _FIRST_GAP_S = 0.01  # between the first queries of the others
 
 
@@ -77,6 +78,8 @@ class Budget:
         self._ratio = ratio
         self._credit_s = _CREDIT_S
         self._counted_s = now_s
+        self.usual_s = 0.0
+        """What a query cost last."""
 
     def spend(self, traced_s: float, now_s: float) -> None:
         """Notes that the job was traced for so long."""
@@ -84,9 +87,16 @@ class Budget:
         self._credit_s = min(_CREDIT_S, self._credit_s + self._ratio * (now_s - self._counted_s) - traced_s)
         self._counted_s = now_s
 
+    def is_full(self, now_s: float) -> bool:
+        """Whether nothing of the past counts any more."""
+        return self._credit_s + self._ratio * (now_s - self._counted_s) >= _CREDIT_S
+
     def ready_s(self, traced_s: float) -> float:
         """The clock's reading from which on `traced_s` more may be spent."""
         return self._counted_s + max(0.0, traced_s - self._credit_s) / self._ratio
+
+
+_Key = tuple[str, str]
 
 
 class Sampler:
@@ -103,6 +113,7 @@ class Sampler:
         sources: tried in this order on a worker until it offers one.
         runtime: makes the reader of a worker's runtime metric service.
         pause: the pause that is on, if any.
+        say: takes a line about trouble with the finder.
     """
 
     def __init__(
@@ -118,6 +129,7 @@ class Sampler:
         sources: Sequence[SourceFactory] = SOURCES,
         runtime: Callable[[Target, Callable[[str], Client]], RuntimeMetrics] = RuntimeMetrics,
         pause: Callable[[], Pause | None] | None = None,
+        say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._finder = finder
         self._query = query
@@ -129,8 +141,11 @@ class Sampler:
         self._sources = sources
         self._runtime = runtime
         self._pause = pause if pause is not None else PauseWatch()
-        self._following: dict[Target, asyncio.Task[None]] = {}
-        self._workers: dict[Target, _Worker] = {}
+        self._say = say
+        self._targets: dict[_Key, Target] = {}
+        self._tasks: dict[_Key, asyncio.Task[None]] = {}
+        self._workers: dict[_Key, _Worker] = {}
+        self._budgets: dict[str, Budget] = {}
 
     async def run(self) -> None:
         """Returns when every worker's `num_queries` are done; with 0, only by cancellation.
@@ -139,69 +154,73 @@ class Sampler:
             NoTargetError: there is nobody to follow, and `num_queries` says not to wait.
             TpumonError: the finder gives up.
         """
-        async with aclosing(self._finder.watch(self._all_gone)) as changes:
-            try:
-                async with asyncio.TaskGroup() as group:
-                    await self._follow_whom(changes, group)
-            except ExceptionGroup as several:
-                raise several.exceptions[0] from None  # the finder's: a worker's own task raises nothing
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._follow_whom(group)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None  # the finder's: a worker's own task raises nothing
 
-    async def _follow_whom(self, changes: AsyncIterator[Found], group: asyncio.TaskGroup) -> None:
-        """Follows whoever is found, until that cannot change any more."""
-        async for found in changes:
-            if self._pace.num_queries and not found.targets:
-                raise NoTargetError(found.waiting or "there is no worker to follow")
-            self._on_found(found)
-            self._follow_only(found.targets, group)
-            if self._pace.num_queries:
-                return  # so many queries of those who are there now
+    async def _follow_whom(self, group: asyncio.TaskGroup) -> None:
+        """Follows whoever is found, until that cannot change any more. A finder that fails is asked anew."""
+        while True:
+            try:
+                async with aclosing(self._finder.watch(self._all_gone)) as changes:
+                    async for found in changes:
+                        self._take_over(found, group)
+                        if self._pace.num_queries:
+                            return  # so many queries of those who are there now
+            except Exception as error:
+                if not self._targets:
+                    raise
+                words = str(error) if isinstance(error, TpumonError) else f"{type(error).__name__}: {error}"
+                self._say(f"looking for workers failed, those found stay: {one_line(words)}")
+                await asyncio.sleep(_FIND_AGAIN_S)
+            else:
+                return
+
+    def _take_over(self, found: Found, group: asyncio.TaskGroup) -> None:
+        if self._pace.num_queries and not found.targets:
+            raise NoTargetError(found.waiting or "there is no worker to follow")
+        self._on_found(found)
+        self._follow_only(found.targets, group)
 
     def _follow_only(self, targets: Sequence[Target], group: asyncio.TaskGroup) -> None:
-        for target in self._following.keys() - set(targets):
-            self._following.pop(target).cancel()
-            self._workers.pop(target, None)
-        new = [target for target in targets if target not in self._following]
-        for place, target in enumerate(new):
+        before, self._targets = self._targets, {_key(target): target for target in targets}
+        for key in before.keys() - self._targets.keys():
+            self._tasks.pop(key).cancel()
+            self._workers.pop(key, None)
+        new = [key for key in self._targets if key not in before]
+        for place, key in enumerate(new):
             delay_s = max(0, place - _AT_ONCE) * _FIRST_GAP_S
-            follow = self._follow(target, delay_s, scattered=len(new) > _AT_ONCE)
-            self._following[target] = group.create_task(follow, name=f"follow {target.worker}")
+            follow = self._follow(key, delay_s, scattered=len(new) > _AT_ONCE)
+            self._tasks[key] = group.create_task(follow, name=f"follow {key}")
 
-    async def _ask(self, worker: _Worker, runtime: _Runtime) -> Sample:
-        """One query, of the profiler and of the runtime at the same time; either may be missing."""
-        if self._options.runtime_metrics:
-            sample, reading = await asyncio.gather(worker.ask(), runtime.read(self._runtime_gap_s))
-            if worker.gone:  # the job may have ended since
-                reading = await runtime.read(self._runtime_gap_s, again=True)
-            paused = sample.failure is not None and sample.failure.reason == "paused"
-            sample = sample if paused else _with_runtime(sample, reading)
-        else:
-            sample = await worker.ask()
-        return sample if worker.target.slice is None else replace(sample, slice=worker.target.slice)
+    def _budget(self, address: str) -> Budget:
+        """Of whatever job is there, for as long as it matters: names, slices and finders may change around it."""
+        now_s = asyncio.get_running_loop().time()
+        followed = {target.address for target in self._targets.values()}
+        self._budgets = {
+            at: budget for at, budget in self._budgets.items() if at in followed or not budget.is_full(now_s)
+        }
+        return self._budgets.setdefault(address, Budget(self._pace.max_duty_ratio, now_s))
 
-    @property
-    def _runtime_gap_s(self) -> float:
-        return max(_RUNTIME_GAP_S, _RUNTIME_GAP_PER_WORKER_S * len(self._following))
-
-    def _all_gone(self) -> bool:
-        """Whether no worker can be reached, each having been tried."""
-        return bool(self._following) and all(
-            (worker := self._workers.get(target)) is not None and worker.gone for target in self._following
-        )
-
-    async def _follow(self, target: Target, delay_s: float, *, scattered: bool) -> None:
+    async def _follow(self, key: _Key, delay_s: float, *, scattered: bool) -> None:
         clock_s = asyncio.get_running_loop().time
         asked = 0
         await asyncio.sleep(delay_s)
         async with AsyncExitStack() as stack:
+            target = self._targets[key]
             client = await stack.enter_async_context(self._open_client(target.address))
             sources = [make(client, target, self._options) for make in self._sources]
-            worker = self._workers[target] = _Worker(target, sources, self._query, self._pace, self._pause)
+            budget = self._budget(target.address)
+            await asyncio.sleep(budget.ready_s(budget.usual_s) - clock_s())  # its job may have been traced before
+            worker = self._workers[key] = _Worker(target, sources, self._query, self._pace, self._pause, budget)
             runtime = await stack.enter_async_context(
-                aclosing(_Runtime(self._runtime(target, self._open_client), target))
+                aclosing(_Runtime(lambda target: self._runtime(target, self._open_client)))
             )
             while True:
                 start_s = clock_s()
-                self._on_sample(await self._ask(worker, runtime))
+                self._on_sample(await self._ask(worker, runtime, self._targets[key]))
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
@@ -209,6 +228,25 @@ class Sampler:
                 if scattered and asked == 1:  # what began together would stay together
                     due_s = start_s + (due_s - start_s) * random.uniform(1, 2)
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
+
+    async def _ask(self, worker: _Worker, runtime: _Runtime, target: Target) -> Sample:
+        """One query, of the profiler and of the runtime at the same time; either may be missing."""
+        if self._options.runtime_metrics:
+            gap_s = max(_RUNTIME_GAP_S, _RUNTIME_GAP_PER_WORKER_S * len(self._targets))
+            sample, reading = await asyncio.gather(worker.ask(), runtime.read(target, gap_s))
+            if worker.gone:  # the job may have ended since
+                reading = await runtime.read(target, gap_s, again=True)
+            paused = sample.failure is not None and sample.failure.reason == "paused"
+            sample = sample if paused else _with_runtime(sample, reading)
+        else:
+            sample = await worker.ask()
+        return sample if target.slice is None else replace(sample, slice=target.slice)
+
+    def _all_gone(self) -> bool:
+        """Whether no worker can be reached, each having been tried."""
+        return bool(self._targets) and all(
+            (worker := self._workers.get(key)) is not None and worker.gone for key in self._targets
+        )
 
 
 class _Worker:
@@ -221,6 +259,7 @@ class _Worker:
         query: Query,
         pace: Pace,
         pause: Callable[[], Pause | None],
+        budget: Budget,
     ) -> None:
         self.target = target
         self._sources = sources
@@ -229,7 +268,7 @@ class _Worker:
         self._pace = pace
         self._pause = pause
         self._clock_s = asyncio.get_running_loop().time
-        self._budget = Budget(pace.max_duty_ratio, self._clock_s())
+        self._budget = budget
         self._traced_s = 0.0  # by the last query
         self._window_s = query.window_s  # of the last answer
         self._failures_in_a_row = 0
@@ -267,6 +306,13 @@ class _Worker:
 
     async def ask(self) -> Sample:
         """One query, tried up to `attempts` times."""
+        try:
+            return await self._ask()
+        except asyncio.CancelledError:
+            self._count_traced(self._window_s or _CREDIT_S)  # it may have been tracing
+            raise
+
+    async def _ask(self) -> Sample:
         time_unix_s, start_s = time.time(), time.monotonic()
         self._traced_s = 0.0
         for attempt in range(1, self._pace.attempts + 1):
@@ -317,6 +363,7 @@ class _Worker:
     def _count_traced(self, traced_s: float) -> None:
         if traced_s:
             self._traced_s += traced_s
+            self._budget.usual_s = self._traced_s
             self._budget.spend(traced_s, self._clock_s())
 
     async def _fetch(self) -> Sample:
@@ -351,47 +398,54 @@ class _Runtime:
     """A worker's runtime metric service, looked at no more often than is worth it.
 
     Args:
-        service: its reader.
-        target: the worker.
+        make: makes the reader of a target's.
     """
 
-    def __init__(self, service: RuntimeMetrics, target: Target) -> None:
-        self._service = service
-        self._target = target
+    def __init__(self, make: Callable[[Target], RuntimeMetrics]) -> None:
+        self._make = make
+        self._addresses: tuple[str, ...] = ()
+        self._service: RuntimeMetrics | None = None
         self._last: RuntimeReading | Failure | None = None
         self._next_s = 0.0
         self._was_there = False
 
-    async def read(self, gap_s: float, *, again: bool = False) -> RuntimeReading | Failure | None:
+    async def read(self, target: Target, gap_s: float, *, again: bool = False) -> RuntimeReading | Failure | None:
         """What it says; why there is nothing to be had; None where there is no runtime.
 
         Args:
+            target: the worker, whose runtime may have moved.
             gap_s: what it said so long ago will do.
             again: what it says now, where it said something before.
         """
+        if target.runtime_addresses != self._addresses:
+            await self.aclose()
+            self._addresses, self._last, self._next_s, self._was_there = target.runtime_addresses, None, 0.0, False
+            self._service = self._make(target) if target.runtime_addresses else None
         now_s = asyncio.get_running_loop().time()
         soon = self._next_s > now_s and not (again and self._last is not None)
-        if not self._target.runtime_addresses or soon:
+        if self._service is None or soon:
             return self._last
-        self._last = await self._look()
+        self._last = await self._look(self._service, target.worker)
         if isinstance(self._last, Failure) and self._last.reason in UNREACHED and not self._was_there:
             self._last = None  # where it was only looked for, there need not be one
         self._was_there = self._was_there or self._last is not None
         self._next_s = now_s + (gap_s if self._was_there else _NO_RUNTIME_GAP_S)
         return self._last
 
-    async def _look(self) -> RuntimeReading | Failure | None:
+    @staticmethod
+    async def _look(service: RuntimeMetrics, worker: str) -> RuntimeReading | Failure | None:
         try:
-            return await self._service.read()
+            return await service.read()
         except SourceError as error:
             return Failure(source=RUNTIME, reason=error.reason, message=str(error))
         except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
-            words = f"{self._target.worker}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+            words = f"{worker}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             return Failure(source=RUNTIME, reason="internal", message=words)
 
     async def aclose(self) -> None:
         """Closes its channel."""
-        await self._service.close()
+        if self._service is not None:
+            await self._service.close()
 
 
 def _with_runtime(sample: Sample, reading: RuntimeReading | Failure | None) -> Sample:
@@ -418,6 +472,11 @@ class _QueryFailedError(Exception):
         super().__init__(failure.message)
         self.failure = failure
         self.traced_s = traced_s
+
+
+def _key(target: Target) -> _Key:
+    """What makes a worker another one; its slice and its runtime may change under way."""
+    return target.worker, target.address
 
 
 def _on_a_tick(due_s: float) -> float:

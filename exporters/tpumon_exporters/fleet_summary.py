@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpumon.fleet import Assessment, Fleet, Thresholds
@@ -21,7 +22,7 @@ _WAIT_FOR_ALL_S = 2.0
 
 
 class FleetSummary:
-    """Writes a line when a sample comes in after the last line's interval: the longest of the workers', 1 s at least.
+    """Writes a line when a sample comes in after the last line's interval: the median of the workers', 1 s at least.
 
     The first line waits until everyone was heard, for 2 s at most.
 
@@ -29,13 +30,21 @@ class FleetSummary:
         lines: where to.
         thresholds: from when on a worker is not ok.
         clock: seconds since the epoch.
+        pace: seconds on a clock that is never put back.
     """
 
-    def __init__(self, lines: Appended, thresholds: Thresholds, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        lines: Appended,
+        thresholds: Thresholds,
+        clock: Callable[[], float] = time.time,
+        pace: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._written_to = lines
         self._clock = clock
+        self._pace = pace
         self._fleet = Fleet(thresholds)
-        self._next_unix_s: float | None = None
+        self._next_s: float | None = None
         self._lines = 0
         self._unwritten = False
 
@@ -47,12 +56,12 @@ class FleetSummary:
         """Takes a sample; a line when it is time for one."""
         self._fleet.add(sample)
         self._unwritten = True
-        now_unix_s = self._clock()
-        if self._next_unix_s is None:
-            self._next_unix_s = now_unix_s + _WAIT_FOR_ALL_S
+        now_s = self._pace()
+        if self._next_s is None:
+            self._next_s = now_s + _WAIT_FOR_ALL_S
         all_heard = all(history.last is not None for history in self._fleet.histories.all())
-        if now_unix_s >= self._next_unix_s or (not self._lines and all_heard):
-            self._summarise(now_unix_s)
+        if now_s >= self._next_s or (not self._lines and all_heard):
+            self._summarise(self._clock())
 
     def close(self) -> None:
         """Writes what is not written yet."""
@@ -78,7 +87,7 @@ class FleetSummary:
         self._unwritten = False
         self._lines += 1
         intervals = [h.last.interval_s or 0.0 for h in self._fleet.histories.all() if h.last is not None]
-        self._next_unix_s = now_unix_s + max([_SHORTEST_INTERVAL_S, *intervals])
+        self._next_s = self._pace() + max(_SHORTEST_INTERVAL_S, median(intervals) if intervals else 0.0)
 
     def _not_ok(self, assessment: Assessment, now_unix_s: float) -> list[dict[str, Any]]:
         """What is to be said of each worker that stands out, the worst first; its sample only while it is present."""

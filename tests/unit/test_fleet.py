@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tpumon.fleet import Fleet, Thresholds
@@ -136,3 +138,36 @@ def test_figures_across_the_fleet_are_of_those_that_have_them_now():
     across = fleet.assess(NOW).figures["step"]
     assert (across.count, across.min, across.avg, across.max) == (2, 1, 2, 3)
     assert "infeed" not in fleet.assess(NOW).figures
+
+
+def test_workers_that_nobody_named_together_are_compared_with_none():
+    """Several jobs of one host: a slow one is no straggler of the others."""
+    fleet = Fleet()
+    fleet.follow(Found(targets=tuple(Target(worker=w, address=f"{w}:1", apart=True) for w in "abc")))
+    assessment = rounds(fleet, 3, a=1, b=1, c=20)
+    assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
+
+
+def test_runtime_metrics_alone_are_not_ok():
+    """A worker whose profiler is gone is not known to be well; its HBM is judged all the same."""
+    fleet = fleet_of({"a": None})
+    failure = Failure(source="trace", reason="unavailable", message="a: connection refused")
+    alone = Sample(
+        worker="a", address="a:1", time_unix_s=NOW, window_s=None, took_s=0.1, interval_s=10.0, source="runtime",
+        errors=(failure,), hbm_used_bytes=50, hbm_total_bytes=100,
+    )  # fmt: skip
+    fleet.add(alone)
+    assessment = fleet.assess(NOW)
+    verdict = assessment.verdicts["a"]
+    assert (verdict.state, verdict.severity, verdict.causes) == ("live", "unknown", ("a: connection refused",))
+    assert assessment.counts == {"unknown": 1}
+    assert assessment.figures["hbm"].max == 0.5
+    fleet.add(replace(alone, hbm_used_bytes=99))
+    assert fleet.assess(NOW).verdicts["a"].severity == "critical"
+
+
+def test_excess_tells_the_worst_of_the_same_severity():
+    """A step of three times the median is worse than one of 1.3 times."""
+    fleet = fleet_of(dict.fromkeys("abcdefg", "s"))
+    verdicts = rounds(fleet, 3, a=1, b=1, c=1, d=1, e=1, f=1.3, g=3).verdicts
+    assert verdicts["g"].excess > verdicts["f"].excess > verdicts["a"].excess == 0

@@ -20,7 +20,9 @@ class Log:
     def __init__(self, directory, *workers):
         self.path = directory / "fleet.jsonl"
         self.now = START
-        self.output = FleetSummary(Appended(str(self.path)), Thresholds(), clock=lambda: self.now)
+        self.output = FleetSummary(
+            Appended(str(self.path)), Thresholds(), clock=lambda: self.now, pace=lambda: self.now
+        )
         self.output.follow(Found(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
 
     def add(self, worker, at, *, infeed=0.01, reason=None):

@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from tpumon import background as background_module
 from tpumon.background import Background
 from tpumon.errors import UsageError
 from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
@@ -205,3 +206,19 @@ def test_why_there_is_nobody_is_told_once_and_who_comes_and_goes_each_time():
         "now following w0 at w0:1, w1 at w1:1, w2 at w2:1, w3 at w3:1, w4 at w4:1 and 3 more"
     ]
     assert notices.update(Found(targets=many[1:])) == ["no longer following w0"]
+
+
+def test_what_must_not_be_lost_is_kept_when_the_rest_is_dropped(monkeypatch):
+    """Who the workers are outlives a reader that stands still."""
+    monkeypatch.setattr(background_module, "_WAITING_LIMIT", 3)
+    sent = threading.Event()
+
+    async def main(send):
+        for event in ["who", 1, 2, "who else", 3, 4, 5]:
+            send(event)
+        sent.set()
+
+    with Background(main, keep=lambda event: isinstance(event, str)) as background:
+        assert sent.wait(5)
+        assert [event for event in background.events() if event is not None] == ["who", "who else", 5]
+    assert background.dropped == 4

@@ -322,7 +322,20 @@ class Moving:
             )
 
 
-def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
+class Changing:
+    """A finder of one worker whose target becomes another one every so often: `change(number)` gives it."""
+
+    def __init__(self, every_s, change):
+        self.every_s = every_s
+        self.change = change
+
+    async def watch(self, all_gone):
+        for number in range(10_000):
+            yield Found(targets=self.change(number))
+            await asyncio.sleep(self.every_s)
+
+
+def follow(finder, *sources, for_s, runtime=None, window_s=1.0, say=lambda _line: None, **pace):
     """Follows whoever the finder says for so long; events in order: Found, or Sample."""
     events = []
     more = {} if runtime is None else {"runtime": runtime, "options": SourceOptions(runtime_metrics=True)}
@@ -335,6 +348,7 @@ def follow(finder, *sources, for_s, runtime=None, window_s=1.0, **pace):
         open_client=FakeClient,
         sources=sources,
         pause=lambda: None,
+        say=say,
         **more,
     )
 
@@ -353,7 +367,7 @@ def test_workers_come_and_go():
     finder = Moving((0, ["a"]), (100, ["a", "b"]), (200, ["b"]))
     follow(finder, source, for_s=300, interval_s=10.0)
     assert 1000 <= source.calls["a"][0] < 1001
-    assert 1190 <= source.calls["a"][-1] <= 1200
+    assert 1188 <= source.calls["a"][-1] <= 1200
     assert 1100 <= source.calls["b"][0] < 1101
     assert source.calls["b"][-1] > 1285
     assert max(gaps(source.calls["a"])) < 12, "what stays is not begun anew"
@@ -489,3 +503,64 @@ def test_a_sample_names_its_slice():
     """Where the finder knows it."""
     events = follow(Moving((0, ["a"]), slice_name="pod-1"), Fake(a=[GOOD]), for_s=1)
     assert events[1].slice == "pod-1"
+
+
+ODD = {
+    "slice": lambda n: (Target(worker="a", address="a", slice=f"s{n % 2}"),),
+    "runtime": lambda n: (Target(worker="a", address="a", runtime_addresses=(f"r:{n % 2}",)),),
+    "name": lambda n: (Target(worker=f"a{n % 2}", address="a"),),
+    "coming and going": lambda n: (Target(worker="a", address="a"),) * (n % 2),
+}
+
+
+@pytest.mark.parametrize("change", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("every_s", [4, 17, 60])
+def test_a_job_is_traced_no_more_whatever_its_finder_does(every_s, change):
+    """Names, slices and runtimes may change around a job, and it may be lost and found: it is still the same job."""
+    source = Fake(took_s=0.6, traced_s=0.6, a=[GOOD])
+    events = follow(Changing(every_s, change), source, for_s=3600, max_duty_ratio=0.02, window_s=0.6)
+    assert len(source.calls["a"]) * 0.6 <= 2.0 + 0.02 * 3600 + 0.6
+    assert len([event for event in events if isinstance(event, Sample)]) > 30
+
+
+def test_a_slice_that_changes_its_name_is_told_with_the_next_sample():
+    """Without the worker being begun anew."""
+    source = Fake(a=[GOOD])
+    events = follow(Changing(100, ODD["slice"]), source, for_s=190, interval_s=10.0)
+    told = [event.slice for event in events if isinstance(event, Sample)]
+    assert told == sorted(told)
+    assert set(told) == {"s0", "s1"}
+    assert min(gaps(source.calls["a"])) > 8
+
+
+def test_a_finder_that_fails_later_costs_nobody():
+    """What was found stays, a line says why, and it is asked anew."""
+    said = []
+
+    class Failing:
+        calls = 0
+
+        async def watch(self, all_gone):
+            self.calls += 1
+            yield Found(targets=(Target(worker="a", address="a"),))
+            await asyncio.sleep(5)
+            raise RuntimeError("can't start new thread")
+
+    finder, source = Failing(), Fake(a=[GOOD])
+    follow(finder, source, for_s=100, interval_s=1.0, say=said.append)
+    assert source.calls["a"][-1] > 1098
+    assert max(gaps(source.calls["a"])) < 1.3
+    assert finder.calls > 5
+    assert said[0] == "looking for workers failed, those found stay: RuntimeError: can't start new thread"
+
+
+def test_a_finder_that_fails_at_once_ends_the_run():
+    """Then there is nobody to follow, and its own words say why."""
+
+    class Failing:
+        async def watch(self, all_gone):
+            raise NoTargetError("no such TPU")
+            yield
+
+    with pytest.raises(NoTargetError, match="no such TPU"):
+        follow(Failing(), Fake(a=[GOOD]), for_s=10)

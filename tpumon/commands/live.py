@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 from tpumon.background import Background
-from tpumon.commands.monitor import MonitorSettings, feed, hand_over, open_exports
+from tpumon.commands.monitor import MonitorSettings, feed, hand_over, is_found, open_exports
 from tpumon.errors import NoTargetError
 from tpumon.model import Found, Sample
 from tpumon.view import live
@@ -36,7 +36,7 @@ def run_live(settings: MonitorSettings) -> int:
         # What exports and finders say goes to stderr, and from there into the display while it has the terminal.
         exports = open_exports(settings, stack)
         background = stack.enter_context(
-            Background[Found | Sample](partial(feed, settings, exports), wake=partial(_wake, write_end))
+            Background[Found | Sample](partial(feed, settings, exports), wake=partial(_wake, write_end), keep=is_found)
         )
         notices, dropped = Notices(), False
 

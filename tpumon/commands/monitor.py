@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, closing
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -76,6 +77,7 @@ def run(settings: MonitorSettings) -> int:
     """
     if settings.logdir:
         open_logdir(settings.logdir).prepare()
+    _take_all_descriptors()
     if _chosen_output(settings) == "live":
         from tpumon.commands.live import run_live
 
@@ -83,7 +85,7 @@ def run(settings: MonitorSettings) -> int:
     with ExitStack() as stack:
         exports = open_exports(settings, stack)
         writer = _Writer(stack.enter_context(closing(_stdout_output(settings))))
-        background = stack.enter_context(Background[_Event](partial(feed, settings, exports)))
+        background = stack.enter_context(Background[_Event](partial(feed, settings, exports), keep=is_found))
         notices, dropped = Notices(), False
         for event in background.events():
             if event is None:
@@ -97,6 +99,19 @@ def run(settings: MonitorSettings) -> int:
     if not notices.answered:
         raise NoTargetError(notices.nobody_answered)
     return 1 if writer.failing else 0
+
+
+def _take_all_descriptors() -> None:
+    """A fleet of 1,000 takes 2,000 connections; the usual limit is 1,024, though a process may raise it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def is_found(event: Found | Sample) -> bool:
+    """Whether it says who the workers are, which must not be lost."""
+    return isinstance(event, Found)
 
 
 def hand_over(event: Found | Sample, outputs: Sequence[Output]) -> None:
@@ -226,5 +241,6 @@ async def feed(settings: MonitorSettings, exports: Sequence[Detached], show: Cal
                 runtime_metrics=settings.runtime_metrics and settings.level > 1,
             ),
             open_client=partial(Client, use_proxy=settings.use_proxy),
+            say=say,
         )
         await sampler.run()

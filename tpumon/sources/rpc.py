@@ -154,6 +154,7 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
 
 def _explain_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
+        ("Too many open files", "internal", "tpumon has no file descriptors left; raise its limit (ulimit -n)"),
         ("errors resolving", "resolve", "this name has no address; check it, or give the IP address"),
         ("DNS resolution failed", "resolve", "this name has no address; check it, or give the IP address"),
         ("Failed parsing HTTP/2", "not-a-profiler", "something else listens there (not gRPC); check the port"),
