@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FINAL_REASONS: frozenset[Reason] = frozenset({"unimplemented", "not-a-profiler", "refused", "too-large"})
 """Reasons that asking again in a moment does not change."""
 
-_TRACES_IN_FLIGHT = 32  # each may hold tens of megabytes
+_TRACES_IN_FLIGHT = 24  # 2 % of 1,000 jobs, and each may hold tens of megabytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,17 +81,18 @@ class Client:
         """
         if not self.connected:
             self.connection += 1
-        method = self._channel.unary_unary(path)  # bytes in, bytes out: a bad answer is ours to report
+        method = self._channel.unary_unary(path, response_deserializer=_Answer)  # a bad answer is ours to report
         try:
-            answer: bytes = await method(request.SerializeToString(), timeout=timeout_s)
+            answer: _Answer = await method(request.SerializeToString(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise _source_error(self.address, error, timeout_s=timeout_s) from error
+        data = answer.take()
         reply = reply_type()
         try:
-            reply.ParseFromString(answer)
+            reply.ParseFromString(data)
         except DecodeError as error:
             name = path.rpartition("/")[2]
-            message = f"{self.address}: the answer to {name} is not one of a profiler server ({len(answer)} bytes)"
+            message = f"{self.address}: the answer to {name} is not one of a profiler server ({len(data)} bytes)"
             raise SourceError("malformed", message) from error
         return reply
 
@@ -111,6 +112,17 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class _Answer:
+    """The bytes of an answer, until they are taken: gRPC keeps what it was given until garbage is collected."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def take(self) -> bytes:
+        data, self._data = self._data, b""
+        return data
 
 
 def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:

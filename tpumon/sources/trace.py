@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import secrets
 import tempfile
@@ -33,6 +34,8 @@ _LEVEL_1_FIELDS = frozenset(
 _NOT_TRACED = frozenset({"busy", "unimplemented", "not-a-profiler"})
 _COLLECTING_S = 5.0
 _BUSY_IDLE_RATIO = 0.5
+
+_BIG_TRACE_BYTES = 8_000_000
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces into files, and none that can be seen from here; give --logdir DIR that "
@@ -183,7 +186,19 @@ def _paid_s(elapsed_s: float, window_s: float) -> float:
 def _figures(xspace: bytes) -> Figures:
     from tpumon.xspace import figures, read_trace  # NumPy comes with it
 
-    return figures([read_trace(xspace)])
+    try:
+        return figures([read_trace(xspace)])
+    finally:
+        if len(xspace) > _BIG_TRACE_BYTES:
+            _give_back_memory()
+
+
+def _give_back_memory() -> None:
+    """What one big trace took would stay with this process, and the next one would come on top."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def on_this_host(address: str) -> bool:
