@@ -239,9 +239,11 @@ def _watching() -> list[Panel]:
         ),
         table(
             "Exporters",
-            "The tpumon processes that are scraped, whether they answer (1) and how long a scrape takes.",
+            "The tpumon processes that are scraped, whether they answer (1) and how long a scrape takes. No worker: 1 "
+            "where one finds none to watch; see the runbook TpuJobGone.",
             Query(expr=f"max by (job, instance) (up{{{JOB}}})", legend="Up", unit="none"),
             Query(expr=f"max by (job, instance) (scrape_duration_seconds{{{JOB}}})", legend="Scrape takes", unit="s"),
+            Query(expr=f"max by (job, instance) (tpumon_waiting{{{JOB}}})", legend="No worker", unit="none"),
             unit="none",
             labels={"job": "Job", "instance": "Exporter"},
             sort="Up",

@@ -457,6 +457,8 @@ def _with_runtime(sample: Sample, reading: RuntimeReading | Failure | None) -> S
     return replace(
         sample,
         source=sample.source or "runtime",
+        # A profiler that never answered has no interval yet; it is tried, and the runtime looked at, this often.
+        interval_s=sample.interval_s if sample.interval_s is not None else _LONGEST_PAUSE_S,
         simulated=sample.simulated or reading.simulated,
         hbm_used_bytes=reading.hbm_used_bytes,
         hbm_total_bytes=reading.hbm_total_bytes,

@@ -13,7 +13,7 @@ import yaml
 from grafana.generate import RUNBOOKS, dashboards
 from support import REPOSITORY
 from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
-from tpumon.metrics import METRICS, SAMPLE_METRICS
+from tpumon.metrics import EXPORTER_METRICS, METRICS, SAMPLE_METRICS
 
 LINTED_UNITS = {"percentunit", "s", "bytes", "short", "none", "ops"}
 """Of the units that the linter knows, those that we use."""
@@ -195,10 +195,11 @@ def test_a_query_asks_for_metrics_that_exist(target):
 @every_target
 def test_a_query_asks_for_the_chosen_job_and_worker(target):
     """target-job-rule; and `worker` where the linter has `instance`, but for what is not of a worker."""
+    of_no_worker = OF_PROMETHEUS | {metric.name for metric in EXPORTER_METRICS}
     for name, matchers in selectors(target.expr):
         assert 'job=~"$job"' in matchers, name
         whole_slice = target.expr.count("quantile by (job, tpu_job, tpu_slice, slice)") and "worker=~" not in matchers
-        if name not in OF_PROMETHEUS and not whole_slice:
+        if name not in of_no_worker and not whole_slice:
             assert 'worker=~"$worker"' in matchers, name
 
 
@@ -245,7 +246,7 @@ def test_every_figure_is_drawn_somewhere():
     drawn = {name for target in targets() for name, _ in selectors(target.expr)}
 
     assert {metric.name for metric in SAMPLE_METRICS} <= drawn
-    assert {"tpu_steps_seconds_bucket", "tpumon_target_up", "tpumon_traced_seconds_total"} <= drawn
+    assert {"tpu_steps_seconds_bucket", "tpumon_target_up", "tpumon_traced_seconds_total", "tpumon_waiting"} <= drawn
 
 
 @every_dashboard

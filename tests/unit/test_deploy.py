@@ -47,6 +47,24 @@ def test_a_manifest_is_what_kubernetes_expects(schemas, name, version):
 
 
 @pytest.mark.real
+@pytest.mark.parametrize("name", ["daemonset", "sidecar"])
+def test_the_probe_for_a_guarded_port_is_one(schemas, name):
+    """What deploy/README.md says to put where --web-config makes pages of tpumon answer 401: it asks for no page."""
+    text = re.search(r"\n    livenessProbe:\n(?:      .+\n)+", (DEPLOY / "README.md").read_text())[0]
+    (probe,) = yaml.safe_load(text).values()
+    changed = manifest(name)
+    spec = changed["spec"]["template"]["spec"]
+    container = next(
+        one for key in ("initContainers", "containers") for one in spec.get(key, ()) if one["name"] == "tpumon"
+    )
+    container["livenessProbe"] = probe
+
+    schemas.validate(changed, "1.33", strict=True)
+    assert "httpGet" not in probe
+    assert probe["tcpSocket"]["port"] in {port["name"] for port in container["ports"]}
+
+
+@pytest.mark.real
 def test_the_schema_check_is_strict(schemas):
     """A misspelt field would be found: else the test above would prove little."""
     wrong = manifest("daemonset")
@@ -173,10 +191,12 @@ def test_the_unit_s_environment_names_options_that_exist():
 
 @pytest.mark.real
 def test_systemd_finds_no_fault_with_the_unit(tmp_path):
-    """`systemd-analyze verify`, with a program that exists; and little is exposed."""
+    """`systemd-analyze verify`, with a program that exists, and with what is commented out; and little is exposed."""
     require(shutil.which("systemd-analyze"), "systemd-analyze")
     unit = tmp_path / "tpumon.service"
-    unit.write_text((DEPLOY / "systemd" / "tpumon.service").read_text().replace("/opt/tpumon/bin/tpumon", "/bin/true"))
+    text = (DEPLOY / "systemd" / "tpumon.service").read_text().replace("/opt/tpumon/bin/tpumon", "/bin/true")
+    assert "\n#ReadWritePaths=/" in text, "an export to a file needs it"
+    unit.write_text(text.replace("\n#ReadWritePaths=", "\nReadWritePaths="))
     command = ["systemd-analyze", "verify", "--man=no", unit]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
 

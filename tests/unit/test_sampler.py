@@ -455,9 +455,11 @@ def test_runtime_metrics_join_the_profilers_sample():
 
 def test_runtime_metrics_alone_are_a_sample_of_their_own():
     """A job without a profiler server is up, and it is said why there are no other figures."""
-    (sample,), _ = merged(["unavailable"], READING)
+    (sample,), _ = merged(["unavailable"], READING, window_s=None)
     assert (sample.source, sample.hbm_used_bytes, sample.mxu_utilization_ratio) == ("runtime", 5, None)
     assert sample.failure.reason == "unavailable"
+    assert not sample.is_stale(sample.time_unix_s + 20), "until it is looked at again"
+    assert sample.is_stale(sample.time_unix_s + 30)
 
 
 def test_figures_of_a_job_that_ended_are_not_shown_as_what_its_runtime_says_now():
