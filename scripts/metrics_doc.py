@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpumon.history import STEP_BUCKETS_S
-from tpumon.metrics import BUILD_INFO, METRICS, SAMPLE_METRICS, STEPS, TARGET_METRICS, Metric
+from tpumon.metrics import EXPORTER_METRICS, METRICS, SAMPLE_METRICS, STEPS, TARGET_METRICS, Metric
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 
@@ -13,8 +13,8 @@ _BEGIN = """# Metrics
 
 Made by `scripts/metrics_doc.py` from the table in `tpumon/metrics.py`. What `--listen`, `tpumon serve` and
 `--export textfile=PATH.prom` show. Ratios are 0-1, times seconds, sizes bytes. Every metric is declared even without
-series; a value that is not to be had is no series, never 0. `worker` is a label of all but `tpumon_build_info`; `job`
-and `instance` are Prometheus' own.
+series; a value that is not to be had is no series, never 0. `worker` is a label of all about workers; `job` and
+`instance` are Prometheus' own.
 
 Besides, a scrape of `/metrics` shows the exporter's own `process_*` metrics as prometheus_client has them.
 """
@@ -32,6 +32,12 @@ _OF_TARGETS = """
 There as long as the worker is followed, whether it answers or not. Counters begin at 0 with each start of tpumon.
 """
 
+_OF_EXPORTER = """
+## About the exporter
+
+There whoever is followed.
+"""
+
 
 def page() -> str:
     """The whole file."""
@@ -43,7 +49,9 @@ def page() -> str:
             _table((*SAMPLE_METRICS, STEPS)),
             f"\n`{STEPS.name}` has the buckets {bounds}.\n",
             _OF_TARGETS,
-            _table((*TARGET_METRICS, BUILD_INFO)),
+            _table(TARGET_METRICS),
+            _OF_EXPORTER,
+            _table(EXPORTER_METRICS),
         )
     )
 
@@ -57,7 +65,9 @@ def _table(metrics: tuple[Metric, ...]) -> str:
     return f"\n| name | type | labels | |\n| --- | --- | --- | --- |\n{rows}"
 
 
-assert len(METRICS) == len(SAMPLE_METRICS) + len(TARGET_METRICS) + 2, "a kind of metric that is on no table"
+assert len(METRICS) == len((*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)), (
+    "a kind of metric that is on no table"
+)
 
 if __name__ == "__main__":
     PAGE.write_text(page())

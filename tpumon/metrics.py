@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from tpumon.history import StepHistogram, WorkerHistory
+from tpumon import __version__
+from tpumon.history import Histories, StepHistogram, WorkerHistory
 from tpumon.model import Sample
 
 Kind = Literal["gauge", "counter", "histogram"]
@@ -25,7 +26,7 @@ class Metric:
         name: as exposed; a counter's ends in `_total`.
         help: one line; what is measured, and by which RPC, proto field or XProf function.
         kind: of Prometheus' types.
-        labels: its own labels, those beside `worker`.
+        labels: its own labels, those beside `worker`, which all have that are about a worker.
     """
 
     name: str
@@ -65,6 +66,17 @@ class HistogramMetric(Metric):
     """
 
     value: Callable[[WorkerHistory], StepHistogram | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterMetric(Metric):
+    """Of the exporter itself, without `worker`.
+
+    Attributes:
+        values: the series, from all that it follows.
+    """
+
+    values: Callable[[Histories], Iterable[Series]]
 
 
 _SampleValues = Callable[[Sample], Iterable[Series]]
@@ -362,9 +374,26 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
     ),
 )
 
-BUILD_INFO = Metric(
-    name="tpumon_build_info", help="The version of tpumon that exports this: always 1.", labels=("version",)
+
+def _waiting(histories: Histories) -> Iterable[Series]:
+    if histories.waiting is not None:
+        return (((), 1.0),)
+    return (((), 0.0),) if histories.all() else ()
+
+
+EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
+    ExporterMetric(
+        name="tpumon_waiting",
+        help="1: there is no worker to follow, so no figures; 0: there is one. Absent before that is known.",
+        values=_waiting,
+    ),
+    ExporterMetric(
+        name="tpumon_build_info",
+        help="The version of tpumon that exports this: always 1.",
+        labels=("version",),
+        values=lambda _histories: (((__version__,), 1.0),),
+    ),
 )
 
-METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, BUILD_INFO)
+METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)
 """All of them, in the order of the page."""

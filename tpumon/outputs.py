@@ -37,12 +37,21 @@ class Speaking(Protocol):
     """An output that has something to say to people beside what it writes.
 
     Attributes:
-        listening: one line about where it is to be found.
         say: takes lines about trouble, from any thread.
     """
 
-    listening: str
     say: Callable[[str], None]
+
+
+@runtime_checkable
+class Listening(Protocol):
+    """An output that others come to.
+
+    Attributes:
+        listening: one line about where it is to be found.
+    """
+
+    listening: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import asyncio
 import base64
 import http.client
 import json
+import math
 import socket
 import ssl
 import threading
@@ -62,12 +63,18 @@ class RemoteExporter:
         self._found: Found | None = None
         self._failures = 0
         self._told: str | None = None
+        self._sent: dict[str, float] = {}  # start of each worker's last sample, by the exporter's clock
+
+    @property
+    def name(self) -> str:
+        """The URL without what is secret in it."""
+        return self._where.name
 
     async def feed(self, send: Callable[[Found | Sample], None]) -> None:
         """Sends what the exporter has, and what is new about once a second, until it is cancelled.
 
         While the exporter cannot be reached, every worker's sample is a failed one (source `exporter`) that says why;
-        where it never could, `Found.waiting` does.
+        where it never could, `Found.waiting` does. Afterwards each worker's last sample comes again: nobody stays down.
         """
         while True:
             began_unix_s = self._clock()
@@ -77,7 +84,7 @@ class RemoteExporter:
                 self._failed(trouble, began_unix_s, send)
             else:
                 if self._after is not None and told.get("run") != self._run:
-                    self._after = None  # it has been restarted, and counts anew
+                    self._after, self._sent = None, {}  # it has been restarted, and counts anew
                     continue
                 self._answered(told, (began_unix_s + self._clock()) / 2, send)
             await asyncio.sleep(self._poll_s)
@@ -95,6 +102,9 @@ class RemoteExporter:
         for raw in _list(told.get("samples"), 100_000):
             sample = _sample(raw)
             if sample is not None and sample.worker in followed:
+                if sample.time_unix_s <= self._sent.get(sample.worker, -math.inf):
+                    sample = replace(sample, traced_s=0.0)  # seen before the outage: it costs the job nothing more
+                self._sent[sample.worker] = sample.time_unix_s
                 shifted = sample.time_unix_s + (shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0)
                 # One from the future would never become stale.
                 send(replace(sample, time_unix_s=min(shifted, self._clock())))
@@ -206,7 +216,7 @@ class _Where:
         return told
 
     def _trouble(self, reason: Reason, what: str) -> _TroubleError:
-        return _TroubleError(reason, one_line(f"{self.name}: {what}", limit=400))
+        return _TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
 
 async def _in_thread(call: Callable[[], _Result]) -> _Result:

@@ -67,8 +67,10 @@ class Appended:
         sys.stdout.flush()
 
     def _open(self, path: Path) -> None:
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self._torn = False
+        # A FIFO that nobody reads is refused instead of waited for.
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
+        os.set_blocking(self._file, True)
+        self._torn = _is_torn(path)
         if self._header is not None and (_is_empty(self._file) or not stat.S_ISREG(os.fstat(self._file).st_mode)):
             self._append(self._header)
 
@@ -95,6 +97,18 @@ class Appended:
             return None
         with path.open(encoding="utf-8", errors="replace", newline="") as reader:
             return reader.readline(10_000).removesuffix("\n") or None
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether the last line has no end: a full disk, or a kill."""
+    try:
+        if not path.is_file() or not path.stat().st_size:
+            return False
+        with path.open("rb") as reader:
+            reader.seek(-1, os.SEEK_END)
+            return reader.read(1) != b"\n"
+    except OSError:  # not ours to read
+        return False
 
 
 def _is_empty(file: int) -> bool:

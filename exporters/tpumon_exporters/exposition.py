@@ -14,9 +14,8 @@ from math import isfinite
 
 from prometheus_client.utils import floatToGoString
 
-from tpumon import __version__
-from tpumon.history import STEP_BUCKETS_S, WorkerHistory
-from tpumon.metrics import BUILD_INFO, METRICS, HistogramMetric, Metric, SampleMetric, Series, TargetMetric
+from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
+from tpumon.metrics import METRICS, ExporterMetric, HistogramMetric, Metric, SampleMetric, Series, TargetMetric
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
@@ -42,21 +41,26 @@ class Exposition:
 
     def render(
         self,
-        workers: Sequence[WorkerHistory],
+        histories: Histories,
         now_unix_s: float,
         *,
+        workers: Sequence[WorkerHistory] | None = None,
         openmetrics: bool = False,
         names: AbstractSet[str] | None = None,
     ) -> str:
         """The page, without OpenMetrics' end: more may follow.
 
         Args:
-            workers: whom to show.
+            histories: what is known.
             now_unix_s: decides whose sample is still the present one.
+            workers: whom to show; None: everybody.
             openmetrics: the newer format.
             names: of series; only the metrics that have one of these.
         """
-        named = [(history, f'worker="{_escaped(history.target.worker)}"') for history in workers]
+        named = [
+            (history, f'worker="{_escaped(history.target.worker)}"')
+            for history in (histories.all() if workers is None else workers)
+        ]
         present = [
             (history, sample, label) for history, label in named if (sample := history.current(now_unix_s)) is not None
         ]
@@ -75,8 +79,8 @@ class Exposition:
                 case HistogramMetric():
                     for history, _, label in present:
                         lines += self._attempt(metric, _histogram_lines, label, history)
-                case _ if metric is BUILD_INFO:
-                    lines.append(f'{metric.name}{{version="{_escaped(__version__)}"}} 1.0\n')
+                case ExporterMetric():
+                    lines += self._attempt(metric, _exporter_lines, histories)
         return "".join(lines)
 
     def _attempt(self, metric: Metric, lines: Callable[..., list[str]], *of: object) -> list[str]:
@@ -97,6 +101,13 @@ def _lines(metric: Metric, label: str, values: Callable[..., Iterable[Series]], 
         f"{metric.name}{{{label}{_own_labels(metric.labels, own)}}} {_number(value)}\n"
         for own, value in dict(values(*of)).items()
         if isfinite(value)
+    ]
+
+
+def _exporter_lines(metric: ExporterMetric, histories: Histories) -> list[str]:
+    return [
+        f"{metric.name}{f'{{{_own_labels(metric.labels, own)[1:]}}}' if own else ''} {_number(value)}\n"
+        for own, value in metric.values(histories)
     ]
 
 

@@ -8,6 +8,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 from http import HTTPStatus
 from urllib.parse import quote
@@ -23,7 +24,9 @@ from tpumon_exporters.exposition import Exposition
 from tpumon_exporters.web import Request, Response
 
 _REMEMBERED = 4096
-"""Samples that a reader may still ask for."""
+_REMEMBERED_S = 60.0
+_ANSWERED = 1024
+"""Samples that a reader may still ask for, how long, and how many of them at once: readers ask every second."""
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
@@ -49,7 +52,7 @@ class Pages:
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()
         self._histories = Histories()
-        self._recent: deque[tuple[int, Sample]] = deque(maxlen=_REMEMBERED)
+        self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
         self._run = secrets.token_hex(8)
         self._ready = False
@@ -67,7 +70,12 @@ class Pages:
                 return
             self._ready = True
             self._sequence += 1
-            self._recent.append((self._sequence, sample))
+            now_unix_s = self._clock()
+            while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
+                self._recent.popleft()
+            # What is no part of the JSON would only take memory.
+            kept = replace(sample, step_durations_s=(), server_text=None)
+            self._recent.append((self._sequence, now_unix_s, kept))
 
     def answer(self, request: Request) -> Response:
         """The page of this address."""
@@ -87,9 +95,7 @@ class Pages:
         return _refused(HTTPStatus.NOT_FOUND, "there is no such page; / lists them")
 
     def _metrics(self, request: Request) -> Response:
-        with self._lock:
-            workers = self._histories.all()
-        return self._exposed(request, workers, self._own)
+        return self._exposed(request, None, self._own)
 
     def _probe(self, request: Request) -> Response:
         wanted = request.query.get("target", [""])[0]
@@ -102,13 +108,17 @@ class Pages:
             return _refused(HTTPStatus.NOT_FOUND, f"no worker {wanted!r} is followed; / lists those that are")
         return self._exposed(request, found[:1], CollectorRegistry())
 
-    def _exposed(self, request: Request, workers: Sequence[WorkerHistory], own: CollectorRegistry) -> Response:
+    def _exposed(self, request: Request, workers: Sequence[WorkerHistory] | None, own: CollectorRegistry) -> Response:
         """prometheus_client chooses the format and shows this process itself."""
         encoder, content_type = choose_encoder(_known_formats(request.accept))
         names = frozenset(request.query.get("name[]", ())) or None
         with self._lock:  # histories change with every sample
             page = self._exposition.render(
-                workers, self._clock(), openmetrics=content_type.startswith(_OPENMETRICS), names=names
+                self._histories,
+                self._clock(),
+                workers=workers,
+                openmetrics=content_type.startswith(_OPENMETRICS),
+                names=names,
             )
         rest = encoder(own if names is None else own.restricted_registry(names))
         return Response(body=page.encode(errors="replace") + rest, content_type=content_type)
@@ -123,7 +133,7 @@ class Pages:
             histories = self._histories.all()
             waiting = self._histories.waiting
             if after and int(after) <= sequence:
-                samples = [sample for number, sample in self._recent if number > int(after)]
+                samples = [sample for number, _, sample in self._recent if number > int(after)][-_ANSWERED:]
             else:
                 samples = [history.last for history in histories if history.last is not None]
         told = {

@@ -38,11 +38,12 @@ class TextFile:
         self._path = path
         self._beside = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
         self._clock = clock
-        self._exposition = Exposition(self._note)
+        self.say: Callable[[str], None] = lambda _line: None
+        self._exposition = Exposition(lambda line: self.say(f"textfile: {line}"))
         self._histories = Histories()
         self._changed = threading.Condition()
         self._dirty = self._closing = False
-        self._trouble: Exception | None = None
+        self._trouble: OSError | None = None  # until the file could be written again
         self._rewrite()
         self._thread = threading.Thread(target=self._run, name="tpumon-textfile", daemon=True)
         self._thread.start()
@@ -57,14 +58,13 @@ class TextFile:
         """In the file within a second.
 
         Raises:
-            OSError: the file could not be written last time; it will be tried again.
+            OSError: the file could not be written last time and is gone; it will be tried again.
         """
         with self._changed:
             self._histories.add(sample)
             self._mark()
-            trouble, self._trouble = self._trouble, None
-        if trouble is not None:
-            raise trouble
+        if self._trouble is not None:
+            raise self._trouble.with_traceback(None)
 
     def close(self) -> None:
         """Removes the file."""
@@ -74,9 +74,6 @@ class TextFile:
         self._thread.join(_PAUSE_S)
         for path in (self._path, self._beside):
             path.unlink(missing_ok=True)
-
-    def _note(self, line: str) -> None:
-        self._trouble = RuntimeError(line)
 
     def _mark(self) -> None:
         self._dirty = True
@@ -92,21 +89,24 @@ class TextFile:
                 self._rewrite()
             except OSError as error:
                 self._trouble = error
+            else:
+                self._trouble = None
             with self._changed:
                 self._changed.wait_for(lambda: self._closing, _PAUSE_S)
 
     def _rewrite(self) -> None:
         with self._changed:
             self._dirty = False
-            page = self._exposition.render(self._histories.all(), self._clock())
+            page = self._exposition.render(self._histories, self._clock())
         try:
             with self._beside.open("wb") as file:
                 os.fchmod(file.fileno(), _MODE)
                 file.write(page.encode(errors="replace"))
             self._beside.replace(self._path)
         except OSError:
-            with contextlib.suppress(OSError):
-                self._beside.unlink(missing_ok=True)
+            for path in (self._beside, self._path):  # what stands there would go on being shown as the present
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
             raise
 
 

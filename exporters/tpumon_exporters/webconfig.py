@@ -189,20 +189,20 @@ def _read(path: Path) -> _Config:
         raise _WrongError(f"cannot be read: {_why(error)}") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
         raise _WrongError(f"is no YAML: {one_line(str(error))}") from None
-    top = _mapping(content or {}, "the file", {"tls_server_config", "basic_auth_users", "http_server_config"})
-    tls = _mapping(
-        top.get("tls_server_config") or {},
+    top = _mapping(content, "the file", {"tls_server_config", "basic_auth_users", "http_server_config"})
+    tls = _part(
+        top,
         "tls_server_config",
         {"cert_file", "key_file", "client_ca_file", "client_auth_type", "min_version", "max_version"},
     )
-    files = {
-        name: path.parent / _text(tls, name) for name in ("cert_file", "key_file", "client_ca_file") if tls.get(name)
+    files: dict[str, Path] = {
+        name: path.parent / _text(tls, name) for name in ("cert_file", "key_file", "client_ca_file") if name in tls
     }
     stamps += _stamps(tuple(files.values()))
     return _Config(
         context=_context(tls, files) if tls else None,
-        users=_users(top.get("basic_auth_users") or {}),
-        headers=_headers(top.get("http_server_config") or {}),
+        users=_users(_part(top, "basic_auth_users")),
+        headers=_headers(_part(top, "http_server_config", {"http2", "headers"})),
         files=(path, *files.values()),
         stamps=stamps,
     )
@@ -238,8 +238,7 @@ def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContex
     return context
 
 
-def _users(told: object) -> dict[str, bytes]:
-    users = _mapping(told, "basic_auth_users")
+def _users(users: Mapping[str, Any]) -> dict[str, bytes]:
     if users:
         try:
             import bcrypt  # noqa: F401 - rather now than at the first scrape
@@ -251,21 +250,27 @@ def _users(told: object) -> dict[str, bytes]:
     return {str(user): hashed.encode() for user, hashed in users.items()}
 
 
-def _headers(told: object) -> dict[str, str]:
-    server = _mapping(told, "http_server_config", {"http2", "headers"})  # HTTP/2 is offered to nobody
-    headers = _mapping(server.get("headers") or {}, "headers", _HEADERS)
+def _headers(server: Mapping[str, Any]) -> dict[str, str]:
+    headers = _part(server, "headers", _HEADERS)  # HTTP/2 is offered to nobody
     for name in headers:
         if not re.fullmatch(r"[ -~]*", _text(headers, name)):
             raise _WrongError(f"{name}: give one line of ASCII")
     return headers
 
 
+def _part(values: Mapping[str, Any], name: str, known: set[str] | None = None) -> dict[str, Any]:
+    return _mapping(values[name], name, known) if name in values else {}
+
+
 def _mapping(value: object, where: str, known: set[str] | None = None) -> dict[str, Any]:
-    if not isinstance(value, dict):
+    """One that says something: an emptied file, or a name without a value, is more likely an accident than a wish."""
+    if not isinstance(value, dict) or not value:
         raise _WrongError(f"{where}: give names and values")
-    for name in value:
+    for name, item in value.items():
         if known is not None and name not in known:
             raise _WrongError(f"{where}: {name!r} is not supported; there is {', '.join(sorted(known))}")
+        if item in (None, "", [], {}):
+            raise _WrongError(f"{where}: {name} is empty; give a value, or leave it out")
     return value
 
 
@@ -277,7 +282,7 @@ def _text(values: Mapping[str, Any], name: str) -> str:
 
 
 def _choice(values: Mapping[str, Any], name: str, known: Mapping[str, object], default: str) -> str:
-    value = values.get(name) or default
+    value = values.get(name, default)
     if not isinstance(value, str) or value not in known:
         raise _WrongError(f"{name}: there is no {value!r}; there is {', '.join(known)}")
     return value

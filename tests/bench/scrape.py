@@ -87,7 +87,7 @@ def measure(kind: str, workers: int) -> dict[str, float]:
         from tpumon_exporters.exposition import Exposition
 
         exposition = Exposition(print)
-        return timed(lambda: exposition.render(histories.all(), now_unix_s).encode(errors="replace"))
+        return timed(lambda: exposition.render(histories, now_unix_s).encode(errors="replace"))
     with serving() as output:
         output.follow(found)
         for each in samples:

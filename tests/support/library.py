@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from tpumon import __version__, metrics
+from tpumon import metrics
 from tpumon.history import STEP_BUCKETS_S
 
 
@@ -24,7 +24,7 @@ class Library(Collector):
     """
 
     def __init__(self, histories, now_unix_s, *, openmetrics=False):
-        self._workers = histories.all()
+        self._histories = histories
         self._now_unix_s = now_unix_s
         self._openmetrics = openmetrics
 
@@ -34,15 +34,16 @@ class Library(Collector):
 
     def _family(self, metric):
         kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-        labels = () if metric is metrics.BUILD_INFO else ("worker",)
+        labels = () if isinstance(metric, metrics.ExporterMetric) else ("worker",)
         unit = re.search(r"_(seconds|bytes|ratio)(_total)?$", metric.name)
         family = kinds[metric.kind](
             metric.name, metric.help, labels=(*labels, *metric.labels),
             unit=unit[1] if unit and self._openmetrics else "",
         )  # fmt: skip
-        if metric is metrics.BUILD_INFO:
-            family.add_metric((__version__,), 1)
-        for history in self._workers:
+        if isinstance(metric, metrics.ExporterMetric):
+            for own, value in metric.values(self._histories):
+                family.add_metric(own, value)
+        for history in self._histories.all():
             current, worker = history.current(self._now_unix_s), history.target.worker
             match metric:
                 case metrics.SampleMetric() if current is not None:

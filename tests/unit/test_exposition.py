@@ -40,7 +40,7 @@ def remembered(*samples, workers=("w",)):
 
 
 def page(histories, *, now_unix_s=NOW, say=told, **options):
-    return Exposition(say).render(histories.all(), now_unix_s, **options)
+    return Exposition(say).render(histories, now_unix_s, **options)
 
 
 def series(text):
@@ -210,7 +210,7 @@ def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
     said = []
     shown = Exposition(said.append)
     followed = remembered(FULL, sample("bad", time_unix_s=NOW), workers=("w", "bad"))
-    texts = [shown.render(followed.all(), NOW) for _ in range(3)]
+    texts = [shown.render(followed, NOW) for _ in range(3)]
     for text in texts:
         assert 'tpu_broken_ratio{worker="w"} 1.0\n' in text
         assert 'tpu_broken_ratio{worker="bad"}' not in text
@@ -238,4 +238,18 @@ def test_only_the_metrics_asked_for():
 def test_worker_is_the_first_label_of_everything_about_workers():
     """People read pages, too."""
     text = page(remembered(FULL))
-    assert all("{worker=" in name for name in series(text) if not name.startswith("tpumon_build_info"))
+    own = {metric.name for metric in metrics.EXPORTER_METRICS}
+    assert all("{worker=" in name for name in series(text) if name.partition("{")[0] not in own)
+
+
+def test_waiting_for_a_worker_is_told_apart_from_not_knowing():
+    """1 while there is none, 0 while there is one; no series before anything is known."""
+    followed = Histories()
+    assert "\ntpumon_waiting " not in page(followed)
+    followed.follow(Found(waiting="no job here"))
+    text = page(followed)
+    assert "\ntpumon_waiting 1.0\n" in text
+    assert in_order(text) == in_order(generate_latest(Library(followed, NOW)).decode())
+    promtool("check", "metrics", text=text)
+    followed.follow(found("w"))
+    assert "\ntpumon_waiting 0.0\n" in page(followed)

@@ -147,6 +147,28 @@ def test_a_disk_that_was_full_leaves_whole_lines_after_it(tmp_path, name, monkey
 
 
 @pytest.mark.parametrize("name", ["csv", "jsonl"])
+def test_a_line_that_was_cut_off_before_stands_alone(tmp_path, name):
+    """By a kill or a full disk of the run before: the first new line is whole."""
+    path = tmp_path / "out"
+    with opened(name, path) as output:
+        output.write(sample("a"))
+    with path.open("a") as file:
+        file.write("torn")
+    with opened(name, path) as output:
+        output.write(sample("b"))
+    lines = path.read_text().splitlines()
+    assert lines[-2] == "torn"
+    assert "b" in lines[-1]
+
+
+def test_a_fifo_that_nobody_reads_is_refused(tmp_path):
+    """At the start, instead of waiting for a reader for ever."""
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(UsageError, match="cannot write to"):
+        open_output("jsonl", str(tmp_path / "fifo"), OutputOptions())
+
+
+@pytest.mark.parametrize("name", ["csv", "jsonl"])
 def test_a_directory_that_comes_back_is_used_again(tmp_path, name):
     """While it is gone each write fails, and says so."""
     path = tmp_path / "logs" / "out"
@@ -226,7 +248,7 @@ def test_trouble_with_a_textfile_is_told_and_passes(tmp_path, monkeypatch):
     path.parent.mkdir()
     with opened("textfile", path) as output:
         output.follow(found("a"))
-        shutil.rmtree(path.parent)
+        path.parent.rename(tmp_path / "away")
 
         def fails():
             try:
@@ -243,6 +265,25 @@ def test_trouble_with_a_textfile_is_told_and_passes(tmp_path, monkeypatch):
             return path.exists() and 'worker="a"' in path.read_text()
 
         wait_until(is_back, 10, "the file is back")
+
+
+def test_a_textfile_that_cannot_be_rewritten_goes_and_keeps_saying_so(tmp_path, monkeypatch):
+    """Old figures are not left as the present ones; each sample raises until it is written again."""
+    monkeypatch.setattr(textfile, "_PAUSE_S", 0.05)
+    path, beside = tmp_path / "tpumon.prom", tmp_path / ".tpumon.prom.tmp"
+    output = open_output("textfile", str(path), OutputOptions())
+    wait_until(path.exists, 10, "the file")
+    beside.mkdir()
+    output.follow(found("a"))
+    wait_until(lambda: not path.exists() and output._trouble, 10, "the old file goes")
+    for _ in range(20):
+        with pytest.raises(IsADirectoryError):
+            output.write(sample("a"))
+    beside.rmdir()
+    wait_until(path.exists, 10, "the file is back")
+    wait_until(lambda: output._trouble is None, 10, "the trouble is over")
+    output.write(sample("a"))
+    output.close()
 
 
 def test_a_textfile_needs_a_name_that_is_read():

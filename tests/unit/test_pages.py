@@ -19,6 +19,7 @@ from tpumon.model import Found, Sample
 from tpumon.outputs import OutputOptions
 from tpumon_exporters import exposition, pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
+from tpumon_exporters.web import Request
 
 PROMETHEUS_ASKS = (
     "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,"
@@ -208,6 +209,21 @@ def test_only_so_many_samples_are_kept(monkeypatch):
             output.write(sample("a", idle_ratio=number / 10))
         told = json.loads(get(output, "/samples?after=1").body)
         assert [each["idle_ratio"] for each in told["samples"]] == [0.7, 0.8, 0.9]
+
+
+def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
+    """Without what is no part of the JSON: nobody can make it hold or send hours of samples."""
+    monkeypatch.setattr(pages, "_ANSWERED", 2)
+    now = [1000.0]
+    kept = pages.Pages(2, lambda: now[0], pytest.fail)
+    kept.follow(found("a"))
+    for number in range(10):
+        now[0] = 1000.0 + 10 * number
+        kept.add(sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000))
+    assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
+    assert not any(each[2].step_durations_s for each in kept._recent)
+    told = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
+    assert [each["idle_ratio"] for each in told["samples"]] == [0.8, 0.9]
 
 
 def test_a_sample_that_is_no_json_is_left_out():

@@ -217,10 +217,12 @@ def test_one_answer_that_fails_is_no_outage():
 
 def test_an_outage_is_told_once_and_its_end_too():
     """Afterwards everybody's last sample is asked for again: nobody stays down."""
-    with Scripted((200, told()), (503, b""), (503, b""), (503, b""), (503, b""), (200, told())) as server:
+    traced = told(samples=[sample("w", time_unix_s=990.0, traced_s=0.5).to_json()])
+    with Scripted((200, traced), (503, b""), (503, b""), (503, b""), (503, b""), (200, traced)) as server:
         with Following(server.url) as following:
             wait_until(lambda: len(following.samples) >= 3, 20, "well, down, well again")
         assert [each.answered for each in following.samples[:3]] == [True, False, True]
+        assert [each.traced_s for each in following.samples[:3]] == [0.5, 0, 0], "the same sample costs nothing again"
         assert [path for path, _ in server.asked[:6]] == [
             "/samples", "/samples?after=1", "/samples?after=1", "/samples", "/samples", "/samples",
         ]  # fmt: skip
@@ -262,7 +264,7 @@ def test_what_is_no_exporter_is_said_so(answer, words):
     """In one safe line with the address, until there is one; no redirect is followed."""
     with Scripted(answer) as server, Following(server.url) as following:
         line = following.wait_for_waiting(words)
-        assert line.startswith(f"{server.url}: ")
+        assert line.startswith(f"exporter {server.url}: ")
         assert "\x1b" not in line
         server.answers.append((200, told()))
         following.wait_for_sample(worker="w")

@@ -177,6 +177,19 @@ def test_changes_count_from_the_next_connection(files):
         assert len(said) == 1
 
 
+def test_an_emptied_file_takes_no_protection_away(files):
+    """As a redirection that went wrong leaves it: users are still asked for, and it is told."""
+    path = config(files, USERS)
+    said = []
+    with serving(web_config=path) as output:
+        output.say = said.append
+        path.write_text("")
+        for _ in range(2):
+            assert get(output, "/-/healthy").status == 401
+    assert len(said) == 1
+    assert "stays in force" in said[0]
+
+
 def test_headers_of_the_file_are_sent(files):
     """As exporter-toolkit does."""
     text = "http_server_config: {http2: true, headers: {X-Frame-Options: deny}}\n"
@@ -184,7 +197,7 @@ def test_headers_of_the_file_are_sent(files):
         assert get(output, "/").headers["X-Frame-Options"] == "deny"
 
 
-@pytest.mark.parametrize("text", ["", TLS, TLS + USERS, MUTUAL % "RequireAndVerifyClientCert"])
+@pytest.mark.parametrize("text", [TLS, TLS + USERS, MUTUAL % "RequireAndVerifyClientCert"])
 def test_prometheus_own_checker_takes_the_same_files(files, text):
     """What is good here is good there."""
     path = config(files, text)
@@ -214,6 +227,14 @@ def test_prometheus_own_checker_takes_the_same_files(files, text):
         (MUTUAL.replace("ca.crt", "server.key") % "VerifyClientCertIfGiven", "client_ca_file cannot be used"),
         ("basic_auth_users: {a: secret}", "'a' has no bcrypt hash"),
         ("basic_auth_users: [a]", "give names and values"),
+        ("", "the file: give names and values"),
+        ("false", "the file: give names and values"),
+        ("[]", "the file: give names and values"),
+        ("{}", "the file: give names and values"),
+        ("basic_auth_users:", "basic_auth_users is empty"),
+        ("tls_server_config: {}", "tls_server_config is empty"),
+        ("tls_server_config: false", "give names and values"),
+        (TLS.replace("}", ", client_ca_file: , client_auth_type: }"), "client_ca_file is empty"),
         ("http_server_config: {headers: {Set-Cookie: a}}", "'Set-Cookie' is not supported"),
         ('http_server_config: {headers: {X-Frame-Options: "a\\r\\nb: c"}}', "one line"),
         ("\xff", "cannot be read"),

@@ -17,7 +17,7 @@ from tpumon.errors import NoTargetError, UsageError
 from tpumon.fleet import Thresholds
 from tpumon.logdir import open_logdir
 from tpumon.model import Found, Query, Sample
-from tpumon.outputs import Detached, Output, OutputOptions, Speaking, open_output, reason
+from tpumon.outputs import Detached, Listening, Output, OutputOptions, Speaking, open_output, reason
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
 from tpumon.view.notices import Notices
@@ -205,6 +205,7 @@ def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[Detached]:
         output = open_output(name, where, options)
         if isinstance(output, Speaking):
             output.say = say
+        if isinstance(output, Listening):
             say(output.listening)
         opened.append(stack.enter_context(closing(Detached(output, name, say))))
     return opened
