@@ -191,7 +191,7 @@ def test_an_exporter_that_goes_takes_its_workers_with_it():
         assert failed.source is None
         assert (failed.errors[0].source, failed.errors[0].reason) == ("exporter", "unavailable")
         assert failed.errors[0].message == (
-            f"http://127.0.0.1:{port}: Connection refused; is `tpumon serve` running there?"
+            f"exporter http://127.0.0.1:{port}: Connection refused; is `tpumon serve` running there?"
         )
         for event in list(following.events):
             if isinstance(event, Found):
