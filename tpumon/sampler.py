@@ -238,6 +238,7 @@ class Sampler:
                 reading = await runtime.read(target, gap_s, again=True)
             paused = sample.failure is not None and sample.failure.reason == "paused"
             sample = sample if paused else _with_runtime(sample, reading)
+            worker.gone = worker.gone and not sample.answered
         else:
             sample = await worker.ask()
         return sample if target.slice is None else replace(sample, slice=target.slice)

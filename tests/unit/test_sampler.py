@@ -468,6 +468,13 @@ def test_figures_of_a_job_that_ended_are_not_shown_as_what_its_runtime_says_now(
     assert [(sample.source, sample.hbm_used_bytes) for sample in samples] == [("monitor", 5), (None, None)]
 
 
+def test_a_worker_whose_runtime_answers_is_not_gone():
+    """Its finder has no reason to look for another."""
+    finder = Moving((0, ["a"]), (50, ["a"]), runtime=("localhost:8431",))
+    follow(finder, Fake(a=["unavailable"]), for_s=60, runtime=Runtime(READING))
+    assert finder.all_gone == [False, False]
+
+
 def test_no_runtime_is_no_error():
     """While no job runs nobody listens there; the profiler's sample is as ever."""
     (sample,), _ = merged([GOOD], None)

@@ -79,6 +79,23 @@ def test_of_both_families_one_is_followed():
     asyncio.run(main())
 
 
+def test_one_place_that_moves_is_the_same_worker():
+    """A pod that restarts, or round robin with one address an answer: the name says where, and stays."""
+
+    async def main():
+        server = NameServer(**{"w-0": ["10.0.0.1"], "w-1": ["10.0.0.2"]})
+        async with watching(server.finder("w-0:9999", "w-1:9999")) as watch:
+            await watch.shows({"w-0": "w-0:9999", "w-1": "w-1:9999"})
+            for n in (7, 8, 2) * 3:
+                server.answers["w-1"] = [f"10.0.0.{n}"]
+                await server.asked_again(watch, "w-1", 0)
+            assert len(watch.found) == 1
+            server.answers["w-1"] = ["10.0.0.7", "10.0.0.8"]
+            await watch.shows({"w-0": "w-0:9999"} | {f"10.0.0.{n}:9999": f"10.0.0.{n}:9999" for n in (7, 8)})
+
+    asyncio.run(main())
+
+
 def test_what_comes_is_followed_and_what_goes_is_not_at_once():
     """An address that is missing from one answer, or from two, is still there."""
 

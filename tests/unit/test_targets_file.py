@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
+import threading
 
 import pytest
 
@@ -116,12 +118,57 @@ def test_a_file_that_is_not_there(file, tmp_path):
         first(tmp_path)
 
 
+def test_what_never_ends_is_not_read(tmp_path):
+    """A pipe that nobody writes to, a device."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(UsageError, match="no regular file"):
+            first(path)
+
+
+def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeypatch):
+    """It is said once; when it comes back, what it holds counts."""
+    monkeypatch.setattr(target_file, "_READ_S", 0.02)
+    lines, entered, back = [], [], threading.Event()
+    put(file, [group("a:1")])
+    finder = TargetFile(str(file), say=lines.append, poll_s=0.005)
+    read = finder._read
+
+    def hang():
+        entered.append(threading.current_thread())
+        assert back.wait(30)
+        return read()
+
+    async def main():
+        async with watching(finder) as watch:
+            await watch.shows({"a": "a:1"})
+            monkeypatch.setattr(finder, "_read", hang)
+            await watch.until(lambda: lines)
+            put(file, [group("b:1")])
+            await asyncio.sleep(0.3)
+            assert len(entered) == 1
+            back.set()
+            await watch.shows({"b": "b:1"})
+
+    asyncio.run(main())
+    assert len(lines) == 1
+    assert "cannot be read within" in lines[0]
+
+
 def test_a_huge_file_is_not_read(file):
     """It is somebody else's."""
     with file.open("wb") as sparse:
         sparse.truncate(17 << 20)
     with pytest.raises(UsageError, match="16 MiB"):
         first(file)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs a file that is longer than it says")
+def test_a_file_that_is_longer_than_it_says_is_not_read_to_its_end(monkeypatch):
+    """As one that grows meanwhile."""
+    monkeypatch.setattr(target_file, "_MAX_BYTES", 10)
+    with pytest.raises(UsageError, match="it is larger than"):
+        first("/proc/self/status")
 
 
 def test_labels_cannot_drive_a_terminal(file):

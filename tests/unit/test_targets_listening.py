@@ -131,6 +131,16 @@ def test_an_owner_is_told_by_number_and_program(proc):
     assert (found.pid, found.program, found.runs_xla) == (42, "?", False)
 
 
+def test_a_programs_name_cannot_drive_a_terminal(proc):
+    """It is shown; files may be named anything."""
+    proc.process(42, program="evil\x1b]0;owned\x07\x1b[31m\nname" + "e" * 100)
+    program = owner(proc, proc.listen(9999, 42)).program
+    assert program.startswith("evil name")
+    assert len(program) == 40
+    proc.process(42, program="\x1b[31m")
+    assert owner(proc, proc.listen(9998, 42)).program == "?"
+
+
 def test_a_socket_that_children_inherited_is_their_parents(proc):
     """The first process that has it."""
     for pid in (43, 42, 44):

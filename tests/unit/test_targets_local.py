@@ -9,8 +9,10 @@ from collections import Counter
 import pytest
 
 from fakes.proc import JAX, NCCL, FakeProc
+from fakes.tpu_node import BUSY_STEP, TpuNode
 from support.watching import watching
 from tpumon.errors import SourceError
+from tpumon.targets.knock import knock
 from tpumon.targets.local import LINE_FOR_A_JOB, LocalFinder
 
 HERE = socket.gethostname()
@@ -212,6 +214,53 @@ def test_a_job_that_starts_later_is_found_and_one_that_ends_is_down_for_a_while(
         assert [bool(found.targets) for found in watch.found] == [False, True, False]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("port", [9999, 34567])
+def test_a_port_that_a_stranger_has_now_is_no_worker_any_more(world, port):
+    """At a usual port he is called once, at any other not at all; a worker would be called by its sampler on and on."""
+
+    async def main():
+        world.job(port)
+        async with watching(world.finder()) as watch:
+            await watch.shows({HERE: f"127.0.0.1:{port}"})
+            world.end(port)
+            world.answers[port] = "not-a-profiler"
+            world.proc.listen(port, WEB)
+            await watch.until(lambda: watch.found[-1].waiting)
+            await world.looked_again(watch)
+            assert world.calls[port] == (2 if port == 9999 else 1)
+            world.end(port)
+            world.job(port, 43)
+            await watch.shows({HERE: f"127.0.0.1:{port}"})
+
+    asyncio.run(main())
+
+
+def test_a_job_that_is_too_busy_to_answer_after_its_restart_stays_a_worker(world, monkeypatch):
+    """It is no stranger: its process has XLA."""
+    monkeypatch.setattr("tpumon.targets.local._SILENT_S", 0.02)
+
+    async def main():
+        world.job(9999)
+        async with watching(world.finder()) as watch:
+            await watch.shows({HERE: "127.0.0.1:9999"})
+            world.end(9999)
+            world.job(9999, 43)
+            world.answers[9999] = "deadline"
+            await watch.until(lambda: world.calls[9999] >= 2)
+            world.answers[9999] = None
+            await watch.until(lambda: world.calls[9999] >= 3)
+            await world.looked_again(watch)
+        assert len(watch.found) == 1
+
+    asyncio.run(main())
+
+
+def test_a_profiler_server_that_is_profiling_for_somebody_else_is_found():
+    """Nobody else says that it is busy so."""
+    with TpuNode(BUSY_STEP) as node:
+        assert asyncio.run(knock(node.address)) is None
 
 
 def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):

@@ -103,23 +103,58 @@ def test_the_usual_ports_are_tried_on_every_worker(google):
 
 
 def test_while_no_worker_answers_it_is_said_and_tried_again(google):
-    """The line says what to add, and what to give; a port where something else answered is not called again."""
+    """Its workers are there for their runtime metrics. The line says what to add; a stranger is not called again."""
     slices = Slices()
-    slices.answers["10.0.0.1:8466"] = "not-a-profiler"
-    google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
+    slices.answers["10.0.0.1:9999"] = "not-a-profiler"
+    google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
 
     async def main():
         async with watching(slices.finder("tpu")) as watch:
-            await watch.until(lambda: slices.calls["10.0.0.1:9999"] > 3)
-            line = watch.found[-1].waiting
-            for words in ("TPU tpu is READY", "8466, 9999, 9012", "jax.profiler.start_server(9999)", "--port"):
-                assert words in line
-            slices.answers["10.0.0.1:9999"] = None
-            await watch.shows({"tpu-w-0": "10.0.0.1:9999"})
+            await watch.shows({"tpu-w-0": "10.0.0.1:8466", "tpu-w-1": "10.0.0.2:9999"})
+            await watch.until(lambda: slices.calls["10.0.0.1:9012"] > 3)
+            slices.answers["10.0.0.2:9012"] = None
+            await watch.shows({"tpu-w-0": "10.0.0.1:9012", "tpu-w-1": "10.0.0.2:9012"})
             calls = slices.calls.copy()
             await asyncio.sleep(0.1)
             assert slices.calls == calls
-        assert slices.calls["10.0.0.1:8466"] == 1
+        assert slices.calls["10.0.0.1:9999"] == 1
+
+    asyncio.run(main())
+    (line,) = slices.lines
+    for words in ("TPU tpu is READY", "8466, 9999, 9012", "jax.profiler.start_server(9999)", "--port"):
+        assert words in line
+
+
+def test_where_strangers_have_all_ports_no_profiler_is_awaited(google):
+    """Whoever awaited it would call them on and on."""
+    slices = Slices()
+    slices.answers |= {f"10.0.0.1:{port}": "not-a-profiler" for port in tpu_api.PORTS}
+    google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
+    assert "none of its 1 workers" in first(slices.finder("tpu")).waiting
+
+
+def test_who_wants_profilers_gets_none_but_them(google):
+    """What there is to know comes instead of the workers."""
+    google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
+    assert "none of its 1 workers" in first(Slices().finder("tpu", runtime_only=False)).waiting
+
+
+def test_what_is_remembered_of_strangers_goes_with_their_hosts(google):
+    """A TPU that is made anew day after day leaves nothing behind."""
+    slices = Slices()
+    slices.answers |= {f"10.0.{n}.1:8466": "not-a-profiler" for n in range(3)}
+    finder = slices.finder("tpu")
+
+    async def main():
+        async with watching(finder) as watch:
+            watch.gone = True
+            for n in range(3):
+                google.nodes["tpu"] = node("tpu", [f"10.0.{n}.1"])
+                await watch.shows({"tpu-w-0": f"10.0.{n}.1:9999"})
+            assert list(finder._slices[0].not_before_s) == [("10.0.2.1", 8466)]
+
+    google.nodes["tpu"] = node("tpu", ["10.0.0.1"])
+    asyncio.run(main())
 
     asyncio.run(main())
 
@@ -179,7 +214,8 @@ def test_a_slice_that_is_made_anew_may_have_its_profilers_at_another_port(google
             await watch.shows({"tpu-w-0": "10.0.0.1:9999", "tpu-w-1": "10.0.0.2:9999"})
             google.nodes["tpu"] = node("tpu", ["10.0.9.1", "10.0.9.2"])
             watch.gone = True
-            await watch.until(lambda: "none of its 2 workers" in (watch.found[-1].waiting or ""))
+            await watch.until(lambda: slices.lines)
+            assert "none of its 2 workers" in slices.lines[0]
             slices.answers |= {"10.0.9.1:9012": None, "10.0.9.2:9012": None}
             await watch.shows({"tpu-w-0": "10.0.9.1:9012", "tpu-w-1": "10.0.9.2:9012"})
         assert len(watch.found) == 3
@@ -302,6 +338,32 @@ def test_trouble_later_changes_nothing(google):
         assert "503" in slices.lines[0]
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("trouble", [401, 403, 404, 500, "REPAIRING", "HIDING", "SOMETHING_NEW"])
+def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, trouble):
+    """It is said, once; only when none of them answers any more, nobody is followed."""
+    monkeypatch.setattr(tpu_api, "_REFRESH_S", 0.02)
+    slices = Slices()
+    google.nodes["tpu"] = node("tpu", ["10.0.0.1", "10.0.0.2"])
+
+    async def main():
+        async with watching(slices.finder("tpu", port=9999)) as watch:
+            await watch.until(lambda: watch.found)
+            if isinstance(trouble, int):
+                google.failures = [trouble] * 1000
+            else:
+                google.nodes["tpu"]["state"] = trouble
+            await watch.until(lambda: slices.lines)
+            asked = len(google.lookups)
+            await watch.until(lambda: len(google.lookups) > asked + 4)
+            assert len(watch.found) == 1
+            watch.gone = True
+            if trouble != 500:  # which may pass
+                await watch.until(lambda: watch.found[-1].waiting == slices.lines[0])
+
+    asyncio.run(main())
+    assert len(slices.lines) == 1
 
 
 def test_an_expired_token_is_renewed_and_a_refused_one_once(google):

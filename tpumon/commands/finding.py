@@ -58,7 +58,7 @@ async def open_finder(
                 for target, address in zip(fleet.targets, runtime, strict=True)
             ]
         )
-    named = _named(where, say)
+    named = _named(where, say, runtime_only=not profilers_only)
     if named is not None:
         return WithUsualRuntime(named)
     from tpumon.targets.local import LocalFinder
@@ -66,12 +66,14 @@ async def open_finder(
     return LocalFinder(where.port, say=say, runtime_only=not profilers_only)
 
 
-def _named(where: WhereSettings, say: Callable[[str], None]) -> Finder | None:
+def _named(where: WhereSettings, say: Callable[[str], None], *, runtime_only: bool) -> Finder | None:
     """The finder of workers that somebody named, in whatever way; None where nobody did."""
     if where.tpus:
         from tpumon.targets.tpu_api import NamedTpus
 
-        return NamedTpus(where.tpus, zone=where.zone, project=where.project, port=where.port, say=say)
+        return NamedTpus(
+            where.tpus, zone=where.zone, project=where.project, port=where.port, say=say, runtime_only=runtime_only
+        )
     if where.targets_file is not None:
         from tpumon.targets.target_file import TargetFile
 

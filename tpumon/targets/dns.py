@@ -39,7 +39,7 @@ class _Name:
 
     Attributes:
         address: as it was given.
-        several: whether it has ever stood for several: then each of them is a worker.
+        several: whether one answer has ever held several: then each of them is a worker.
         missed: known addresses, in the order found, with how many answers in a row have been without.
     """
 
@@ -58,11 +58,14 @@ class _Name:
         if all_gone and ips and not set(ips) & set(self.missed):
             self.missed, known = {}, None  # all are new: nobody waits for the others
         here = by_version[known or (4 if by_version[4] else 6)]
+        self.several = self.several or len(here) > 1
+        if not self.several:  # the one place may be another by now, and its name goes on
+            self.missed = dict.fromkeys(here or self.missed, 0)
+            return
         self.missed = {ip: 0 if ip in here else count + 1 for ip, count in self.missed.items()}
         self.missed |= {ip: 0 for ip in sorted(here, key=ipaddress.ip_address) if ip not in self.missed}
         if any(count < _GONE_AFTER for count in self.missed.values()):  # the last ones stay, to be down
             self.missed = {ip: count for ip, count in self.missed.items() if count < _GONE_AFTER}
-        self.several = self.several or len(self.missed) > 1
 
     def addresses(self) -> list[str]:
         """Where its workers are; the name itself while it stands for one place, which gRPC resolves."""

@@ -20,4 +20,5 @@ async def knock(address: str, *, timeout_s: float = ANSWER_S, use_proxy: bool = 
     Whatever else listens there sees one connection with one bad request.
     """
     async with Client(address, use_proxy=use_proxy) as client:
-        return await why_no_profiler(client, timeout_s=timeout_s)
+        answer = await why_no_profiler(client, timeout_s=timeout_s)
+    return None if answer is not None and answer.reason == "busy" else answer  # only a profiler server says so

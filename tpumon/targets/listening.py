@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpumon.text import one_line
+
 PROC = Path("/proc")
 
 _LISTEN, _SYN_RECEIVED = "0A", "03"
@@ -156,7 +158,7 @@ def _links(folder: Path) -> Iterator[str]:
 def _owner(pid: int, proc: Path, *, has_device: bool) -> Owner:
     folder = proc / str(pid)
     try:
-        program = (folder / "exe").readlink().name.removesuffix(" (deleted)")
+        program = one_line((folder / "exe").readlink().name.removesuffix(" (deleted)"), limit=40) or "?"
     except OSError:
         program = "?"
     maps = _read(folder / "maps")

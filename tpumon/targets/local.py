@@ -23,11 +23,13 @@ RUNTIME_PORTS = range(8431, 8439)
 LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
 """What a job needs to be seen; assigned, or the server may be collected."""
 
+SUGGESTED_PORT = 9999
+"""The one in LINE_FOR_A_JOB."""
+
 _TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: a job's own nerves
 _LAST_PRIVILEGED_PORT = 1023
 _HIDDEN = "whose it is may not be read; run tpumon as the job's user, or give --port"
 
-_SUGGESTED_PORT = 9999  # as in LINE_FOR_A_JOB
 _POLL_S = 2.0
 _FIRST_S = 2.5  # the first result waits so long for answers when nobody has answered ...
 _OTHERS_S = 0.5  # ... and so long for others when somebody has
@@ -202,10 +204,10 @@ class LocalFinder:
             while True:
                 await self._look()
                 self._note_gone(clock_s(), all_gone=all_gone())
+                self._take_answers(clock_s())
                 self._call_new_ones(clock_s())
                 if told is None:
                     await self._first_answers(clock_s)
-                self._take_answers(clock_s())
                 found = self._found()
                 if found != told:
                     told = found
@@ -247,22 +249,28 @@ class LocalFinder:
         for port, listener in self._listeners.items():
             worker = self._workers.get(port)
             known = port in self._calls or (worker is not None and worker.gone_s is None)
-            if not known and self._port in {None, port} and self._may_call(listener, now_s):
+            if known or self._port not in {None, port}:
+                continue
+            call_at_s = self._call_at_s(listener, now_s)
+            if call_at_s <= now_s:
                 task = asyncio.create_task(self._ask(listener.address), name=f"knock {listener.address}")
                 self._calls[port] = _Call(listener, self._owners.get(port), task)
+            elif call_at_s == math.inf:  # a stranger has the port: whoever follows the worker would call him on and on
+                self._workers.pop(port, None)
 
-    def _may_call(self, listener: Listener, now_s: float) -> bool:
+    def _call_at_s(self, listener: Listener, now_s: float) -> float:
+        """From when on a port may be called; infinite: not as long as this one listens there."""
         owner, asked_for = self._owners.get(listener.port), listener.port == self._port
         if why_not_approached(listener.port, owner, asked_for=asked_for) is not None:
-            return False
+            return math.inf
         refused = self._refused.get(listener.port)
         if refused is None:
-            return True
+            return now_s
         if refused.inodes == listener.inodes or refused.inodes & listener.inodes:
-            return now_s >= refused.again_s
+            return refused.again_s
         # Others listen there now. A stranger that starts over and over is not called each time.
         job = asked_for or (owner is not None and owner.runs_xla)
-        return job or refused.tries < _STRANGERS_TRIES or now_s - refused.at_s > _FORGET_S
+        return now_s if job or refused.tries < _STRANGERS_TRIES else refused.at_s + _FORGET_S
 
     async def _ask(self, address: str) -> SourceError | None:
         try:
@@ -340,7 +348,7 @@ class LocalFinder:
             worker.name = worker.name or (self._host if alone else f"{self._host}:{worker.listener.port}")
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
-            targets.append(Target(worker=worker.name, address=address, runtime_addresses=runtime))
+            targets.append(Target(worker=worker.name, address=address, apart=True, runtime_addresses=runtime))
         return Found(targets=tuple(targets))
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
@@ -360,12 +368,12 @@ class LocalFinder:
         """A worker of which only the runtime metric service is there."""
         ports = self._runtime_ports()
         # Where its profiler server will be, once it has one; not where others listen: they would be called on and on.
-        wanted = (_SUGGESTED_PORT, *USUAL_PORTS) if self._port is None else (self._port,)
+        wanted = (SUGGESTED_PORT, *USUAL_PORTS) if self._port is None else (self._port,)
         port = next((port for port in wanted if port not in self._listeners or port in self._calls), None)
         if not ports or port is None:
             return None
         runtime = tuple(f"localhost:{number}" for number in ports)
-        return Target(worker=self._host, address=f"127.0.0.1:{port}", runtime_addresses=runtime)
+        return Target(worker=self._host, address=f"127.0.0.1:{port}", apart=True, runtime_addresses=runtime)
 
     def _waiting(self) -> str:
         """Where was looked, and what to do."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import stat
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -55,6 +56,7 @@ class TargetFile:
         self._seen: tuple[int, ...] | None = None
         self._told: Found | None = None
         self._trouble: str | None = None
+        self._reading: asyncio.Task[Found | None] | None = None
 
     async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
         """Yields the workers, each time they have changed.
@@ -62,17 +64,31 @@ class TargetFile:
         Raises:
             UsageError: the file cannot be read, or is not of that form.
         """
-        while True:
-            try:
-                found = await in_thread(self._read, timeout_s=_READ_S)
-                self._trouble = None if found is not None else self._trouble
-            except (OSError, _BadFileError) as error:  # TimeoutError is an OSError
-                found = None
-                self._note_trouble(error)
-            if found is not None and found != self._told:
-                self._told = found
-                yield found
-            await asyncio.sleep(self._poll_s)
+        try:
+            while True:
+                try:
+                    found = await self._look()
+                    self._trouble = None if found is not None else self._trouble
+                except (OSError, _BadFileError) as error:  # TimeoutError is an OSError
+                    found = None
+                    self._note_trouble(error)
+                if found is not None and found != self._told:
+                    self._told = found
+                    yield found
+                await asyncio.sleep(self._poll_s)
+        finally:
+            if self._reading is not None:
+                self._reading.cancel()
+                self._reading = None
+
+    async def _look(self) -> Found | None:
+        """As `_read`; one that takes long is waited for anew, so that no more than one thread ever hangs in it."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(in_thread(self._read, timeout_s=None), name="read targets")
+        async with asyncio.timeout(_READ_S):
+            await asyncio.wait([self._reading])
+        reading, self._reading = self._reading, None
+        return reading.result()
 
     def _note_trouble(self, error: Exception) -> None:
         why = str(error)
@@ -88,13 +104,19 @@ class TargetFile:
     def _read(self) -> Found | None:
         """Who the workers are; None where the file has not changed."""
         told = self._path.stat()
+        if not stat.S_ISREG(told.st_mode):  # reading may never end
+            raise _BadFileError("it is no regular file, but a directory, pipe or device")
         seen = (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns)
         fresh = abs(time.time() - told.st_mtime) < _SETTLES_S
         if seen == self._seen and not fresh:
             return None
-        if told.st_size > _MAX_BYTES:
+        data = b""
+        if told.st_size <= _MAX_BYTES:
+            with self._path.open("rb") as file:
+                data = file.read(_MAX_BYTES + 1)
+        if max(told.st_size, len(data)) > _MAX_BYTES:
             raise _BadFileError(f"it is larger than {_MAX_BYTES >> 20} MiB")
-        text = self._path.read_bytes().decode(errors="replace")
+        text = data.decode(errors="replace")
         if not text.strip() and fresh and self._told is not None:
             return None  # just about to be written
         self._seen = seen

@@ -11,7 +11,7 @@ from typing import TypeVar
 _Result = TypeVar("_Result")
 
 
-async def in_thread(function: Callable[[], _Result], *, timeout_s: float) -> _Result:
+async def in_thread(function: Callable[[], _Result], *, timeout_s: float | None) -> _Result:
     """What `function` returns or raises, from a thread of its own that nobody waits for: not even the process's end.
 
     Raises:

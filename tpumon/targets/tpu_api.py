@@ -15,7 +15,7 @@ from tpumon.model import Found, Target
 from tpumon.targets.addresses import PROFILER_PORT
 from tpumon.targets.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
 from tpumon.targets.knock import knock
-from tpumon.targets.local import LINE_FOR_A_JOB
+from tpumon.targets.local import LINE_FOR_A_JOB, SUGGESTED_PORT
 from tpumon.targets.threads import in_thread
 
 if TYPE_CHECKING:
@@ -75,26 +75,40 @@ class _Slice:
     knock_at_s: float = 0.0
 
     def targets(self) -> list[Target]:
-        """Its workers; those that did not answer at any port are where most of the others are."""
-        if not self.port_of:
-            return []
-        usual = Counter(self.port_of.values()).most_common(1)[0][0]
+        """Its workers; those that did not answer at any port are where most of the others are, or will be."""
+        ports = [self._port(ip) for ip in self.ips]
         return [
-            Target(
-                worker=f"{self.name}-w-{index}",
-                address=_address(ip, self.port_of.get(ip, usual)),
-                slice=self.name,
-            )
-            for index, ip in enumerate(self.ips)
-            if ip is not None
+            Target(worker=f"{self.name}-w-{index}", address=_address(ip, port), slice=self.name)
+            for index, (ip, port) in enumerate(zip(self.ips, ports, strict=True))
+            if ip is not None and port is not None
         ]
+
+    def _port(self, ip: str | None) -> int | None:
+        """Where a worker's profiler server is or is awaited; not where a stranger is, who would be called on and on."""
+        if ip in self.port_of:
+            return self.port_of[ip]
+        usual = [port for port, _ in Counter(self.port_of.values()).most_common()]
+        wanted = dict.fromkeys((*usual, SUGGESTED_PORT, *self.ports))
+        return next((port for port in wanted if (ip, port) not in self.not_before_s), None)
+
+    def lines(self) -> list[str]:
+        """What is to be known of it, beside its workers."""
+        lines = [self.line] if self.line is not None else []
+        if self.ready and not self.port_of:
+            lines.append(
+                f"TPU {self.name} is READY, but none of its {sum(ip is not None for ip in self.ips)} workers has a "
+                f"profiler server at port {', '.join(map(str, self.ports))} yet, which leaves memory and duty cycle at "
+                f"most; add `{LINE_FOR_A_JOB}` to the job, or give --port"
+            )
+        return lines
 
 
 class NamedTpus:
     """Finds the workers of TPUs by name, and again when all of them are gone: preempted and created anew, for example.
 
     One GET a TPU and look: at the start, every 5 minutes, and while no worker answers after 10 s and more. Where the
-    port is not given, on TPU VMs the usual ones get the harmless call, one each a worker.
+    port is not given, on TPU VMs the usual ones get the harmless call, one each a worker. While any worker answers, all
+    of them stay, whatever the API says.
 
     Args:
         names: of the TPUs; one may hold several with commas. Each is a slice.
@@ -102,6 +116,7 @@ class NamedTpus:
         project: whose they are; None: that of the credentials, or of this machine.
         port: of the profiler servers; None: 8466 on TPU nodes, tried on TPU VMs.
         say: takes a line when there is something that a user should know.
+        runtime_only: whether a TPU without a profiler server has workers, which may have runtime metrics.
         endpoint: of the API; None: Google's, or what CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU says.
         call: the harmless call.
         poll_s: from one look at whether to look to the next.
@@ -118,6 +133,7 @@ class NamedTpus:
         project: str | None = None,
         port: int | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        runtime_only: bool = True,
         endpoint: str | None = None,
         call: Callable[[str], Awaitable[SourceError | None]] = knock,
         poll_s: float = _POLL_S,
@@ -133,10 +149,11 @@ class NamedTpus:
         self._slices = [_Slice(name) for name in wanted]
         self._port = port
         self._say = say
+        self._runtime_only = runtime_only
         self._call = call
         self._poll_s = poll_s
         self._told: Found | None = None
-        self._said: dict[str, str | None] = {}
+        self._said: dict[str, list[str]] = {}
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
         """Yields the workers of all of them, each time they have changed.
@@ -148,7 +165,7 @@ class NamedTpus:
         clock_s = asyncio.get_running_loop().time
         asked_s, vain = 0.0, 0
         while True:
-            settled = self._told is not None and bool(self._told.targets) and not all_gone()
+            settled = self._any_answers(all_gone)
             vain = 0 if settled else vain
             pause_s = _REFRESH_S if settled else min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2 ** max(0, vain - 1))
             if self._told is None or clock_s() - asked_s >= pause_s:
@@ -159,11 +176,14 @@ class NamedTpus:
                 if tpu.ready and (not tpu.port_of or not settled) and clock_s() >= tpu.knock_at_s:
                     await self._find_ports(tpu, clock_s)
             found = self._found()
-            if found != self._told:
+            if found != self._told and (found.targets or not self._any_answers(all_gone)):
                 self._told = found
                 yield found
             self._say_lines()
             await asyncio.sleep(self._poll_s)
+
+    def _any_answers(self, all_gone: Callable[[], bool]) -> bool:
+        return self._told is not None and bool(self._told.targets) and not all_gone()
 
     async def _ask(self, tpu: _Slice) -> None:
         """Learns of the API how a TPU is; what was known stays where it does not answer."""
@@ -187,6 +207,7 @@ class NamedTpus:
             tpu.ips, tpu.knock_at_s = node.ips, 0.0
         tpu.ports = (self._port,) if self._port is not None else (PROFILER_PORT,) if node.is_tpu_node else PORTS
         tpu.port_of = {ip: port for ip, port in tpu.port_of.items() if ip in tpu.ips}
+        tpu.not_before_s = {(ip, port): at_s for (ip, port), at_s in tpu.not_before_s.items() if ip in tpu.ips}
 
     async def _find_ports(self, tpu: _Slice, clock_s: Callable[[], float]) -> None:
         """Tries the ports of a TPU's workers, where there is a choice."""
@@ -207,6 +228,7 @@ class NamedTpus:
             if clock_s() < tpu.not_before_s.get((ip, port), 0.0):
                 return False
             answer = await self._call(_address(ip, port))
+            tpu.not_before_s.pop((ip, port), None)
             if answer is not None and answer.reason not in _CLOSED:
                 tpu.not_before_s[ip, port] = clock_s() + _LEAVE_ALONE_S
             return answer is None
@@ -216,28 +238,19 @@ class NamedTpus:
 
     def _found(self) -> Found:
         """Everybody while any slice is there: one that is not is down. Nobody where none is."""
-        if any(tpu.ready and tpu.port_of for tpu in self._slices):
-            return Found(targets=tuple(target for tpu in self._slices for target in tpu.targets()))
-        return Found(waiting="; ".join(_why_none(tpu) for tpu in self._slices))
+        here = [tpu for tpu in self._slices if self._runtime_only or tpu.port_of]
+        if any(tpu.ready for tpu in here) and (targets := [target for tpu in here for target in tpu.targets()]):
+            return Found(targets=tuple(targets))
+        return Found(waiting="; ".join(line for tpu in self._slices for line in tpu.lines()))
 
     def _say_lines(self) -> None:
         """Tells what is to be known beside the workers, once."""
         for tpu in self._slices:
-            if tpu.line != self._said.get(tpu.name):
-                self._said[tpu.name] = tpu.line
-                if tpu.line is not None and self._told is not None and self._told.targets:
-                    self._say(tpu.line)
-
-
-def _why_none(tpu: _Slice) -> str:
-    if not tpu.ready and tpu.line is not None:
-        return tpu.line
-    ports = ", ".join(map(str, tpu.ports))
-    count = sum(ip is not None for ip in tpu.ips)
-    return (
-        f"TPU {tpu.name} is READY, but none of its {count} workers has a profiler server at port {ports}; add "
-        f"`{LINE_FOR_A_JOB}` to the job, or give --port"
-    )
+            before, self._said[tpu.name] = self._said.get(tpu.name, []), tpu.lines()
+            if self._told is not None and self._told.targets:
+                for line in self._said[tpu.name]:
+                    if line not in before:
+                        self._say(line)
 
 
 def _line(name: str, node: Node, zone: str) -> str | None:
