@@ -200,11 +200,23 @@ def test_colours(terminal):
         assert screen.send("q").end() == 0
 
 
-def test_ascii_where_the_encoding_is_ascii(terminal):
-    """Of a terminal that knows no UTF-8 nothing else is asked."""
-    screen = terminal(*SIMULATED, LC_ALL="POSIX", LANG="POSIX", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+@pytest.mark.parametrize(
+    ("locale", "ascii_only"),
+    [
+        ({"LC_ALL": "C"}, True),
+        ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, True),
+        ({"PYTHONIOENCODING": "ascii"}, True),
+        ({"LC_ALL": "C.UTF-8"}, False),
+        ({"LC_ALL": "xx_YY.utf8"}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_ascii_where_the_locale_is_not_utf_8(terminal, locale, ascii_only):
+    """Of a terminal that knows no UTF-8 nothing else is asked; a locale that is not installed counts by its name."""
+    screen = terminal(*SIMULATED, **({"LC_ALL": "", "LC_CTYPE": "", "LANG": ""} | locale))
     screen.wait_for("LIVE").wait_for(lambda: screen.raw.count(b"\x1b[?2026h") > 3)
-    assert screen.raw.isascii()
+    assert screen.raw.isascii() == ascii_only
     assert screen.send("q").end() == 0
 
 

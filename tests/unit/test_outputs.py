@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -93,6 +94,18 @@ def test_trouble_is_told_once_per_kind_and_its_end():
     assert said[1] == ["w:1: busy [busy]"]
     assert "answers again after 3 queries" in said[4][0]
     assert notices.answered == {"w"}
+
+
+def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
+    """No line for each of its workers, neither when it goes nor when it is back."""
+    away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")
+    notices = Notices()
+    gone = [replace(sample(worker=name, reason="unavailable"), errors=(away,)) for name in ("a", "b", "c")]
+    back = [sample(worker="a"), sample(worker="b", reason="busy"), sample(worker="c")]
+    said = [notices.update(one) for one in (*gone, *gone, *back)]
+    assert said[0] == ["exporter http://h:1: Connection refused [unavailable]"]
+    assert said[1:6] == [[]] * 5
+    assert said[6:] == [["the exporter answers again"], ["b:1: busy [busy]"], []]
 
 
 def test_that_a_job_is_traced_is_said_once():

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
-from tpumon.model import Found, StepTimes, Target
+from tpumon.model import Failure, Found, StepTimes, Target
+from tpumon.view.cells import clock
 from tpumon.view.display import Display, DisplaySettings, Reply
 
 AT_ONCE = Thresholds(sustained=1)
@@ -146,6 +148,92 @@ def test_level_1_shows_less():
         assert not {"IDLE", "STEP", "INFEED", "idle", "Step"} & set(shown.split())
 
 
+def test_what_is_made_up_stays_so_when_its_source_goes():
+    """A failure may be reported by somebody who does not know; the graphs are made up all the same."""
+    display = display_of(answered("w", simulated=True), failed("w"))
+    assert "SIMULATED" in lines(display)[0]
+
+
+def test_a_live_worker_without_a_profiler_is_not_ok():
+    """Marked, counted, listed by f and explained, with as much of the reason as there is room for."""
+    message = "10.0.0.3:9999: connection refused; no server there"
+    alone = failed("w3", message=message, source="runtime", hbm_used_bytes=1 << 30, hbm_total_bytes=16 << 30)
+    display = display_of(*(answered(f"w{i}") for i in range(6)), replace(alone, address="10.0.0.3:9999"))
+    display.follow(Found(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
+    display.refresh(NOW)
+
+    row = next(line for line in lines(display, 80, 24) if " w3 " in line)
+    assert row.startswith(" ? w3 ")
+    assert "connection refused" in row
+    assert "10.0.0.3" not in row
+    assert "?1" in lines(display, 80, 24)[0]
+    press(display, "f")
+    assert rows_of(display, 80, 24) == ["w3"]
+    press(display, "h")
+    assert "answers with runtime metrics alone" in screen(display, 100, 100)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_an_exporter_that_is_gone_is_not_taken_for_the_fleet(width):
+    """The header says that it is the exporter, at any width, and which one where there is room."""
+    away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")
+    display = display_of(
+        *(replace(failed(name_of(i)), errors=(away,)) for i in range(16)), from_url="http://10.0.0.9:10466"
+    )
+
+    assert "EXPORTER DOWN 7s" in " ".join(lines(display, width, 24, now=NOW + 7)[:3])
+    if width == 80:
+        assert "from http://10.0.0.9:10466" in lines(display, width, 24, now=NOW + 7)[0]
+    display.write(answered(name_of(0)))
+    display.refresh(NOW)
+    assert "EXPORTER" not in lines(display, width, 24)[0]
+
+
+def test_a_graph_of_what_was_says_until_when():
+    """`last 2m` is of now; of a worker or fleet without present figures the end is said."""
+    samples = [answered("w", NOW - 100 + 10 * i) for i in range(10)]
+    assert ", last 90s" in screen(display_of(*samples), 80, 24)
+    stale = screen(display_of(*samples, now=NOW + 7200), 80, 24, now=NOW + 7200)
+    assert f", until {clock(NOW - 10, NOW)}" in stale
+    assert ", last " not in stale
+
+    display = display_of(*fleet(20), now=NOW)
+    assert "AVERAGE, LAST" in screen(display, 80, 24)
+    for later_s in (7200, 7300, 7400):
+        display.refresh(NOW + later_s)
+    title = next(line for line in lines(display, 80, 24, now=NOW + 7400) if "AVERAGE" in line)
+    assert f"AVERAGE, UNTIL {clock(NOW + 7200, NOW)}" in title
+
+
+def test_a_chart_with_nothing_in_it_has_no_axis():
+    """No figure made it."""
+    display = display_of(answered("a"), failed("w"))
+    press(display, "enter")
+    shown = screen(display, 80, 30)
+    assert "Step time  nothing yet" in shown
+    assert "1000┤" not in shown
+
+
+@pytest.mark.parametrize(("count", "size"), [(16, (80, 24)), (20, (80, 24)), (20, (100, 20)), (256, (80, 24))])
+def test_since_when_and_why_is_on_the_list(count, size):
+    """Of the worst that is live: below the rows, or above them where they fill the screen."""
+    display = display_of(*fleet(count - 1), slow(name_of(count - 1)), thresholds=AT_ONCE)
+
+    said = " ".join(" ".join(lines(display, *size)).split())
+    assert (f"{name_of(count - 1)} · " in said) == (count == 16)
+    assert re.search(rf"{name_of(count - 1)} .*since {clock(NOW, NOW)}: step 1.59x the", said), said
+
+
+@pytest.mark.parametrize("width", [20, 24, 28])
+def test_on_a_narrow_screen_the_interval_is_no_age(width):
+    """It has a sign before it; while nobody is there, it is how often somebody is looked for."""
+    stale = " ".join(lines(display_of(*fleet(3, time_unix_s=NOW - 40)), width, 12)[:2])
+    assert re.search(r"(@|every )10s", stale)
+    waiting = " ".join(lines(Display(DisplaySettings()), width, 12)[:2])
+    assert re.search(r"WAITING (@|every )10s +--:--:--", waiting)
+    assert re.search(r"(@|every )1s", " ".join(lines(Display(DisplaySettings(from_url="http://h:1")), width, 12)[:2]))
+
+
 # ---- keys
 
 
@@ -267,6 +355,36 @@ def test_a_filter_that_leaves_nobody_says_so():
     assert "no worker that is not ok" in screen(display)
 
 
+def test_a_pasted_filter_is_typed_and_pasted_commands_are_not():
+    """Its first line, while a filter is typed; nowhere else is a paste anything."""
+    display = display_of(*fleet(30))
+    assert press(display, "pasted:q") is Reply.NOTHING
+    press(display, "/", "pasted:\r\n\x1b[31mer-2\x07\r\nq\r\n")
+    assert "/er-2_" in lines(display)[-1]
+    press(display, "pasted:" + "x" * 1000)
+    assert len(display._filter) == 100
+
+
+def test_a_filter_holds_for_the_only_worker():
+    """As for any other; it cannot be opened unseen."""
+    display = display_of(answered("w"), filter="nosuch")
+    assert "no worker matches /nosuch; Esc shows all" in screen(display)
+    press(display, "enter")
+    assert "no worker matches" in screen(display)
+    press(display, "esc")
+    assert "45.3%" in screen(display)
+
+
+def test_what_is_opened_is_what_the_cursor_is_at():
+    """When a filter hides the chosen worker the cursor goes, to be seen, to another."""
+    display = display_of(*fleet(20), failed(name_of(7)), failed(name_of(9)))
+    press(display, "G", "f")
+    marked = next(line for line in lines(display) if "▸" in line).replace("▸", " ").split()[1]
+    assert marked == name_of(9)
+    press(display, "enter")
+    assert lines(display)[1].split()[0] == marked
+
+
 def test_f_leaves_only_those_that_are_not_ok():
     """Those that answer without anything that stands out go."""
     display = display_of(*fleet(20), failed(name_of(7)), slow(name_of(3)), thresholds=AT_ONCE)
@@ -332,7 +450,15 @@ def test_help_lists_keys_marks_and_thresholds():
         press(display, "pagedown")
     shown = "\n".join(pages)
 
-    for words in ("quit", "1.07x the slice's median", "33%", "critical", "someone else is profiling", "SIMULATED"):
+    for words in (
+        "quit",
+        "last 25m, worst of 3  a graph's",
+        "1.07x the slice's median",
+        "33%",
+        "critical",
+        "someone else is profiling",
+        "SIMULATED",
+    ):
         assert words in shown, words
     press(display, "esc")
     assert rows_of(display)
@@ -360,6 +486,40 @@ def test_a_notice_counts_from_when_it_is_first_shown():
     display.notice("traces cost 0.5 s")
 
     assert "traces cost" in screen(display, now=NOW)
+
+
+def test_the_same_of_many_workers_is_one_message():
+    """With how many; nothing older is pushed out of the help, and each has it on its own screen."""
+    display = display_of(*fleet(64))
+    display.notice("looked at it")
+    for i in range(64):
+        display.notice(f"{name_of(i)}: {name_of(i)}:8466: connection refused by 10.0.0.{i} [unavailable]")
+    display.notice(f"{name_of(5)}: 3 events dropped")
+
+    assert lines(display, 120)[-1].startswith(f" (+2, see h) {name_of(5)}: 3 events dropped")
+    press(display, "h")
+    shown = screen(display, 120, 60)
+    assert f"{name_of(0)} and 63 more: connection refused by 10.0.0.0 [unavailable]" in shown
+    assert "looked at it" in shown
+    press(display, "esc", "/", *"er-63", "enter", "enter")
+    assert "refused by 10.0.0.63" in " ".join(screen(display, 120, 70).split())
+
+
+def test_a_message_has_the_line_but_for_the_position():
+    """On a narrow screen, too."""
+    display = display_of(*fleet(30))
+    display.notice("something happened, it was")
+    assert re.fullmatch(r" something happened, it was +1-\d/30", lines(display, 40, 12)[-1])
+
+
+def test_a_message_goes_though_the_clock_was_set_back():
+    """It is shown for its time, not until the clock is there again."""
+    display = display_of(*fleet(2))
+    display.notice("something happened")
+    assert "something happened" in screen(display)
+    display.refresh(NOW - 3000)
+    assert "something happened" not in screen(display, now=NOW - 3000 + 11)
+    assert "something happened" not in screen(display, now=NOW)
 
 
 def test_messages_about_a_worker_are_on_its_screen():
@@ -392,6 +552,53 @@ def test_rows_do_not_jump():
     display.write(failed(name_of(2), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1)[0] == name_of(2)
+
+
+@pytest.mark.parametrize("sort", ["mxu", "worst"])
+def test_one_that_comes_and_goes_moves_nobody_else(sort):
+    """Nor does it make the others' figures count before their time."""
+    display = display_of(*fleet(7), answered(name_of(7), mxu_utilization_ratio=0.01), sort=sort)
+    before = [name for name in rows_of(display) if name != name_of(7)]
+    for second in range(1, 5):
+        for i in range(7):
+            display.write(answered(name_of(i), NOW + second, mxu_utilization_ratio=(i * 3 + second) % 7 / 10))
+        last = answered if second % 2 else failed
+        display.write(last(name_of(7), time_unix_s=NOW + second))
+        display.refresh(NOW + second)
+        now = rows_of(display, now=NOW + second)
+        assert [name for name in now if name != name_of(7)] == before
+        assert now.index(name_of(7)) == (7 if sort == "worst" and second % 2 else 0)
+
+
+def test_those_that_are_as_bad_as_before_stay_where_they_are():
+    """How far off they are counts again after a while, not when somebody else goes."""
+    times = (0.10, 0.11, 0.12)
+
+    def those(times, time_unix_s):
+        steps = [StepTimes(avg=step_s, min=step_s, max=step_s) for step_s in times]
+        return [answered(name_of(i), time_unix_s, step_time_s=step) for i, step in enumerate(steps)]
+
+    display = display_of(*fleet(12), *those(times, NOW), thresholds=AT_ONCE)
+    assert rows_of(display)[:3] == [name_of(i) for i in (2, 1, 0)]
+    for sample in (*those(times[::-1], NOW + 1), failed(name_of(11), time_unix_s=NOW + 1)):
+        display.write(sample)
+    display.refresh(NOW + 1)
+    assert rows_of(display, now=NOW + 1)[:4] == [name_of(i) for i in (11, 2, 1, 0)]
+    display.refresh(NOW + 6)
+    assert rows_of(display, now=NOW + 6)[:4] == [name_of(i) for i in (11, 0, 1, 2)]
+
+
+def test_among_equally_bad_ones_the_farthest_off_is_first():
+    """By how far above its threshold, then by name."""
+    times = {3: 0.09, 5: 0.2, 7: 0.09}
+    samples = [answered(name_of(i), step_time_s=StepTimes(avg=s, min=s, max=s)) for i, s in times.items()]
+    display = display_of(*fleet(10), *samples, thresholds=AT_ONCE)
+    assert rows_of(display)[:4] == [name_of(i) for i in (5, 3, 7, 0)]
+
+
+def test_names_are_reversed():
+    """As figures are."""
+    assert rows_of(display_of(*fleet(3), sort="name", reverse=True)) == [name_of(i) for i in (2, 1, 0)]
 
 
 def test_a_missing_figure_is_last_whatever_the_direction():

@@ -21,6 +21,7 @@ KEYS = {
     b"\x7f\x08\t\x0c\x1a": ["backspace", "backspace", "tab", "ctrl-l", "ctrl-z"],
     "é√🙂".encode(): ["é", "√", "🙂"],
     b"\x1b\x1b[A": ["esc", "up"],
+    b"\x1b[200~q\nrm -rf\n\x1b[A\x1b[201~": ["pasted:q\nrm -rf\n\x1b[A"],
 }
 NOTHING = {
     "delete and function keys": b"\x1b[3~\x1bOP\x1b[15~\x1b[24~\x1b[[A",
@@ -38,7 +39,6 @@ NOTHING = {
     "invalid UTF-8": b"\xff\xc0\x80\xf8\x88",
     "C1 control characters": "\x9b\x85".encode(),
     "invisible characters": "\u200b\u202e".encode(),
-    "pasted text": b"\x1b[200~q\nrm -rf\n\x1b[A\x1b[201~",
     "a broken sequence": b"\x1b[12;3\x00",
 }
 
@@ -79,7 +79,10 @@ def test_no_bytes_break_it(reads):
     parser = KeyParser()
     names = {key for keys in KEYS.values() for key in keys}
     for data in reads:
-        assert all(key in names or (len(key) == 1 and key.isprintable()) for key in parser.feed(data))
+        assert all(
+            key in names or key.startswith("pasted:") or (len(key) == 1 and key.isprintable())
+            for key in parser.feed(data)
+        )
         assert len(parser._rest) < 100
     parser.flush()
     assert parser.feed(b"q") == ["q"]
@@ -105,6 +108,16 @@ def test_what_stays_unfinished_is_dropped(typed):
     assert parser.waits_s == 0.05
     assert parser.flush() == []
     assert parser.feed(b"q") == ["q"]
+
+
+def test_pasted_text_is_one_key_that_is_no_command():
+    """However it is split; of a long one the beginning."""
+    for split in range(20):
+        parser = KeyParser()
+        typed = "\x1b[200~q\nä\x1b[201~k".encode()
+        assert parser.feed(typed[:split]) + parser.feed(typed[split:]) == ["pasted:q\nä", "k"]
+    (key,) = KeyParser().feed(b"\x1b[200~" + b"x" * 100_000 + b"\x1b[201~")
+    assert key == "pasted:" + "x" * 1000
 
 
 def test_a_paste_that_does_not_end_is_over_after_a_second_of_silence():

@@ -57,6 +57,7 @@ WAYS_OUT = {
     "ctrl-c": (lambda terminal: terminal.send("\x03"), 130),
     "SIGINT": (lambda terminal: terminal.signal(signal.SIGINT), 130),
     "SIGTERM": (lambda terminal: terminal.signal(signal.SIGTERM), 143),
+    "ctrl-backslash": (lambda terminal: terminal.send("\x1c"), 131),
     "SIGHUP": (lambda terminal: terminal.signal(signal.SIGHUP), 129),
 }
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from support.shown import INTERVAL_S, NOW, answered, failed, lines
+from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
 from tpumon.fleet import Thresholds
 from tpumon.model import Found, Spread, StepTimes, Target
 from tpumon.view.display import Display, DisplaySettings
@@ -31,6 +31,7 @@ HOSTILE = (
 KEYS = (
     *("p", " ", "s", "S", "f", "h", "?", "/", "j", "k", "g", "G", "r", "x", "1"),
     *("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "esc", "backspace", "tab", "ctrl-l"),
+    "pasted:\x1b[2Jn\u0301測\rq",
 )
 STATES = ("live", "stale", "down", "busy", "paused", "waiting", "runtime")
 WORDS = ("LIVE", "STALE", "DOWN", "BUSY", "SAMPLING PAUSED", "WAITING")
@@ -86,18 +87,23 @@ def displays(draw):
     display = Display(chosen)
     targets = tuple(Target(worker=name, address=f"10.0.0.1:{i}", slice="s") for i, name in enumerate(workers))
     display.follow(Found(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
+    shown = {}
     kinds = [draw(worker_samples("?")) for _ in range(min(count, 6))]
     pick = random.Random(count)
     for i, name in enumerate(workers):
         for sample in kinds[i] if i < len(kinds) else pick.choice(kinds):
             display.write(replace(sample, worker=name))
+            # What a screen shows is of the newest query, or of the last one that the profiler answered.
+            shown[name, "newest"] = sample.simulated
+            if sample.failure is None:
+                shown[name, "figures"] = sample.simulated
     display.refresh(NOW - 20)
     if draw(st.booleans()):
         display.notice(draw(st.sampled_from(HOSTILE)) + " answers again")
     display.refresh(NOW)
     for key in draw(st.lists(st.sampled_from(KEYS), max_size=6)):
         display.press(key)
-    return display, chosen
+    return display, chosen, any(shown.values())
 
 
 SIZES = st.one_of(
@@ -116,7 +122,7 @@ SIZES = st.one_of(
 @given(made=displays(), size=SIZES, later_s=st.sampled_from([0, 5, 1000]))
 def test_nothing_overflows_and_the_state_is_always_there(made, size, later_s):
     """No line too wide, none too many, ASCII where asked for, no control characters; state, interval and mark shown."""
-    display, chosen = made
+    display, chosen, simulated = made
     now = NOW + later_s
     texts = lines(display, *size, now=now)
     whole = " ".join(texts)
@@ -125,12 +131,33 @@ def test_nothing_overflows_and_the_state_is_always_there(made, size, later_s):
     assert all(char.isprintable() for char in whole), repr(whole)
     top = " ".join(texts[:4])
     assert any(word in top for word in (*WORDS, "PAUSED")), top
-    if display._shown.simulated:
+    if simulated:
         assert "SIMULATED" in top
     if display._shown.intervals_s is not None and display._shown.rows:
         assert f"{INTERVAL_S:.0f}s" in top, top
     if display._paused:
         assert "PAUSED" in top
+
+
+@pytest.mark.parametrize("size", [(20, 5), (20, 6), (20, 8), (40, 5), (40, 6), (80, 5), (80, 6), (80, 24)], ids=str)
+@pytest.mark.parametrize("ascii_only", [False, True], ids=["utf-8", "ascii"])
+@pytest.mark.parametrize("simulated", [False, True], ids=["real", "simulated"])
+def test_the_only_workers_figures_are_there_at_every_size(size, ascii_only, simulated):
+    """MXU, idle and step come before who it is and what to think of it; what is hidden is said, and can be reached."""
+    worker = answered("tpu-worker-0", infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3), simulated=simulated)
+    display = display_of(worker, ascii=ascii_only)
+
+    texts = lines(display, *size)
+    whole = " ".join(texts)
+    figures = ("MXU 45%", "idle 12%", "step 62.7ms") if size == (20, 5) else ("45", "12", "62.7ms")
+    assert all(figure in whole for figure in figures), texts
+    if size[1] < 9:
+        assert re.search(r"\d-\d/\d", whole), texts
+        for _ in range(20):
+            display.press("down")
+            texts += lines(display, *size)
+    assert "infeed 30%" in " ".join(" ".join(texts).split())
+    assert "tpu-worker-0" in " ".join(texts)
 
 
 @pytest.mark.parametrize("size", [(20, 5), (28, 6), (40, 12), (80, 24), (120, 40), (200, 60)], ids=str)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import codecs
+import locale
 import os
+import re
 import sys
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -26,7 +28,7 @@ def run_live(settings: MonitorSettings) -> int:
         NoTargetError: with `num_queries`, when nobody ever answered.
     """
     assert settings.display is not None
-    ascii_only = settings.display.ascii or codecs.lookup(sys.stdout.encoding).name != "utf-8"
+    ascii_only = settings.display.ascii or not (_is_utf_8(sys.stdout.encoding) and _is_utf_8(_terminal_encoding()))
     display = Display(replace(settings.display, ascii=ascii_only, from_url=_shown_url(settings)))
     with ExitStack() as stack:
         read_end, write_end = os.pipe()
@@ -55,6 +57,23 @@ def run_live(settings: MonitorSettings) -> int:
     if ended and not notices.answered:
         raise NoTargetError(notices.nobody_answered)
     return 0
+
+
+def _terminal_encoding() -> str:
+    """What the locale says the terminal understands.
+
+    Python takes UTF-8 in the C locale, too: it writes whatever it is asked to, but LC_ALL=C asks for ASCII. A locale
+    that is not installed here, as is usual over ssh, is the C locale as well, but its name tells.
+    """
+    named = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
+    return "utf-8" if re.search(r"\.utf-?8\b", named, re.IGNORECASE) else locale.getencoding()
+
+
+def _is_utf_8(encoding: str) -> bool:
+    try:
+        return codecs.lookup(encoding).name == "utf-8"
+    except LookupError:
+        return False
 
 
 def _shown_url(settings: MonitorSettings) -> str | None:

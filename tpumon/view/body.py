@@ -21,8 +21,10 @@ _FEW = 16
 """So many workers need no summary."""
 
 _ROOMY = 28
-_LEAST_PREVIEW = 9
+_LEAST_PREVIEW = 4
+_ROOMY_PREVIEW = 9
 _LEAST_CHART_HEIGHT = 5
+_LEAST_SUMMARY = 9
 
 
 class Body:
@@ -99,6 +101,8 @@ class Body:
         above: _Lines = []
         if len(self._scene.rows) > _FEW or len(self._rows) + 1 > height:
             above = self._summary(height)
+        if height >= _LEAST_SUMMARY and len(above) + 1 + len(self._rows) >= height:
+            above += self._worst()  # there is no room for it below the rows
         if height - len(above) >= 4:
             above.append(self._table.titles())
         page = min(max(height - len(above), 0), len(self._rows))
@@ -112,7 +116,7 @@ class Body:
     def _summary(self, height: int) -> _Lines:
         """The fleet in as many lines as the height allows."""
         names = summary.figure_names(self._seen, self._level)
-        if height < 9:
+        if height < _LEAST_SUMMARY:
             return []
         if height < 15:
             return [summary.one_line(self._scene, names, self._width)]
@@ -129,9 +133,16 @@ class Body:
         return lines
 
     def _preview(self, room: int, selected: str | None) -> _Lines:
-        """Below few rows: the chosen worker, or the first, in more detail."""
-        if room < _LEAST_PREVIEW or not self._rows:
-            return []
+        """Below few rows: the chosen worker, or the first, in more detail; in a single line the worst."""
+        if room < _LEAST_PREVIEW:
+            return self._worst()[:room]
         row = next((row for row in self._rows if row.name == selected), self._rows[0])
         rule = Line(self._width).add(self._glyphs.rule * self._width, DIM).segments()
-        return [[], rule, *self._page(row, ()).preview(room - 2)][:room]
+        above: _Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
+        return [*above, *self._page(row, ()).preview(room - len(above))]
+
+    def _worst(self) -> _Lines:
+        """One line about the worst of those whose rows do not say since when; none where all are ok."""
+        told = [row for row in self._rows if row.verdict.state == "live" and row.verdict.severity != "ok"]
+        worst = min(told, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
+        return [] if worst is None else [self._page(worst, ()).line()]

@@ -12,10 +12,10 @@ from tpumon.model import Sample
 from tpumon.view import one
 from tpumon.view.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.graphs import bar
-from tpumon.view.lines import Line, plain, tame, wrapped
+from tpumon.view.lines import Line, cut, plain, tame, wrapped
 from tpumon.view.rows import absent_words
 from tpumon.view.scene import Row, Scene
-from tpumon.view.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+from tpumon.view.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, Look, kind_of
 
 _Lines = list[list[Segment]]
 
@@ -86,7 +86,7 @@ class Page:
         seen: figures that anybody ever had.
         glyphs: characters.
         now_unix_s: by the wall clock.
-        notices: lines said about workers, with their time, the newest last.
+        notices: lines said about it, with their time, the newest last.
     """
 
     def __init__(
@@ -115,12 +115,24 @@ class Page:
         return self._who() + self._verdict() + one.figure_lines(self._row, self._width, self._level, self._glyphs)
 
     def screen(self, height: int) -> _Lines:
-        """As much of it as fits without scrolling: graphs fill what is left."""
-        return self._filled(self.top(), height)
+        """What fits without scrolling, graphs in what is left; else more, the figures in short before all others."""
+        lines = self.top()
+        if len(lines) <= height:
+            return self._filled(lines, height)
+        figures = one.figure_lines(self._row, self._width, self._level, self._glyphs)
+        return one.short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + figures
 
     def preview(self, height: int) -> _Lines:
-        """What its row does not say."""
-        return self._filled(self._who() + self._verdict(), height)
+        """What its row does not say, in as many lines at most."""
+        return self._filled((self._who() + self._verdict())[:height], height)
+
+    def line(self) -> list[Segment]:
+        """The same in one line: who, since when, and why."""
+        name = self._scene.labels.whole(self._row.name)
+        mark, text = self._verdict_text(self._row.short)
+        text = text.removeprefix(f"{self._look.word} ")  # the mark says it
+        text = tame(f"{mark} {name} {text}", ascii_only=self._glyphs.ascii)
+        return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
 
     def _filled(self, lines: _Lines, height: int) -> _Lines:
         parts = self._parts_line()
@@ -163,7 +175,9 @@ class Page:
     def _charts(self, height: int) -> _Lines:
         trend = self._scene.trends.of(self._row.name)
         names = one.chart_names(self._seen, self._level)
-        return one.charts(trend, names, self._width, height, self._glyphs)
+        live = self._row.verdict.state == "live"
+        until = None if live else clock(trend.end_unix_s, self._now_unix_s)
+        return one.charts(trend, names, self._width, height, self._glyphs, until=until)
 
     def _blank(self, lines: _Lines) -> _Lines:
         return [[], *lines] if lines else []
@@ -199,16 +213,24 @@ class Page:
         return [line.segments()]
 
     def _verdict(self) -> _Lines:
+        mark, text = self._verdict_text(str)
+        return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
+
+    @property
+    def _look(self) -> Look:
+        return LOOKS[kind_of(self._row.verdict)]
+
+    def _verdict_text(self, shown: Callable[[str], str]) -> tuple[str, str]:
+        """Its mark; what it is since when, and why."""
         verdict = self._row.verdict
-        look = LOOKS[kind_of(verdict)]
         since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
         if verdict.state != "live":
             since = f"{since}, no figures now" if self._row.history.answer is not None else f"{since}, no figures yet"
-            text = f"{look.mark} {absent_words(self._row, self._now_unix_s)}{since}"
+            text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
-            text = f"{look.mark} {look.word}{since}" if look.style is not None else f"ok{since}"
-        causes = ", ".join(verdict.causes)
-        return self._text(f"{text}: {causes}" if causes else text, look.style, indent=1)
+            text = f"{self._look.word}{since}"
+        causes = ", ".join(map(shown, verdict.causes))
+        return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _more(self, sample: Sample) -> _Lines:
         """Figures that are not compared."""
@@ -336,11 +358,8 @@ class Page:
         return self._text(text)
 
     def _said(self) -> _Lines:
-        target = self._row.history.target
-        beginnings = (f"{target.worker}: ", f"{target.address}: ")
-        mine = [(at, text) for at, text in self._notices if text.startswith(beginnings)]
-        lines = self._title("Messages") if mine else []
-        for at, text in reversed(mine):
+        lines = self._title("Messages") if self._notices else []
+        for at, text in reversed(self._notices):
             lines += self._text(f"{clock(at, self._now_unix_s)}  {text}")
         return lines
 

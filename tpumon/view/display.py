@@ -16,7 +16,9 @@ from tpumon.text import one_line
 from tpumon.view.body import Body
 from tpumon.view.cells import age_changes_in_s
 from tpumon.view.header import Heading, Piece, footer, header, hints
+from tpumon.view.keys import PASTED
 from tpumon.view.lines import tame
+from tpumon.view.messages import Messages
 from tpumon.view.order import SORTS, Order, matches
 from tpumon.view.scene import Row, Watch
 from tpumon.view.style import ASCII, HEADER, UNICODE, WARN
@@ -24,8 +26,7 @@ from tpumon.view.style import ASCII, HEADER, UNICODE, WARN
 if TYPE_CHECKING:
     from tpumon.model import Found, Sample
 
-_NOTICE_S = 10.0
-_NOTICES = 50
+_SAID = 10_000
 _SOON_S = 0.01
 _LONGEST_FILTER = 100
 _LONGEST_NOTICE = 500
@@ -92,12 +93,13 @@ class Display:
         self._top = 0
         self._scroll = 0
         self._page = 1
-        self._said: deque[str] = deque(maxlen=_NOTICES)
-        self._notices: deque[tuple[float, str]] = deque(maxlen=_NOTICES)
+        self._said: deque[str] = deque(maxlen=_SAID)
+        self._messages = Messages()
 
     def follow(self, found: Found) -> None:
         """These are the workers from now on."""
         self._watch.follow(found)
+        self._messages.follow(found)
 
     def write(self, sample: Sample) -> None:
         """Takes one query's sample."""
@@ -123,7 +125,8 @@ class Display:
         times = []
         if self._latest.fresh_until_unix_s is not None:
             times.append(self._latest.fresh_until_unix_s)
-        if self._notices and now_unix_s < (until_unix_s := self._notices[-1][0] + _NOTICE_S):
+        until_unix_s = self._messages.until_unix_s
+        if until_unix_s is not None and now_unix_s < until_unix_s:
             times.append(until_unix_s)
         ages_s = [
             now_unix_s - row.since_unix_s
@@ -137,8 +140,9 @@ class Display:
 
     def press(self, key: str) -> Reply:
         """What a key does: a printable character, or one of those named in `tpumon.view.keys`."""
+        pasted = key.startswith(PASTED)
         if self._typing:
-            return self._type(key)
+            return self._type_text(key.removeprefix(PASTED)) if pasted else self._type(key)
         if key == "q":
             return Reply.QUIT
         if key in {"r", "ctrl-l"}:
@@ -184,8 +188,9 @@ class Display:
     def _hear(self, now_unix_s: float) -> None:
         """It is now; what was said since counts from now."""
         self._now_unix_s = now_unix_s
+        self._messages.set_time(now_unix_s)
         while self._said:
-            self._notices.append((now_unix_s, self._said.popleft()))
+            self._messages.add(now_unix_s, self._said.popleft())
 
     # ---- what is drawn
 
@@ -194,13 +199,13 @@ class Display:
         screen = self._screens[-1]
         row = self._shown.row(self._opened)
         if screen is _Screen.HELP:
-            return self._scrolled(body.help(self._settings.thresholds, self._notices), room)
+            return self._scrolled(body.help(self._settings.thresholds, self._messages.all()), room)
         if screen is _Screen.WORKER and row is not None:
-            return self._scrolled(body.worker(row, room, self._notices), room)
+            return self._scrolled(body.worker(row, room, self._messages.about(row.history.target)), room)
         if not self._shown.rows:
             return self._scrolled(body.waiting(), room)
-        if len(self._shown.rows) == 1:
-            return body.one(self._shown.rows[0], room)[:room], ""
+        if len(self._shown.rows) == 1 and self._rows:
+            return self._scrolled(body.one(self._rows[0], room), room)
         if not self._rows:
             return [body.nobody(self._filter, only_not_ok=self._only_not_ok)][:room], f"0/{len(self._shown.rows)}"
         return self._workers(body, room)
@@ -245,11 +250,7 @@ class Display:
 
     def _message(self) -> str:
         """What was said just now."""
-        if not self._notices or self._now_unix_s >= self._notices[-1][0] + _NOTICE_S:
-            return ""
-        recent = sum(self._now_unix_s < at + _NOTICE_S for at, _ in self._notices)
-        more = f"(+{recent - 1}, h: all)  " if recent > 1 else ""
-        return more + tame(self._notices[-1][1], ascii_only=self._glyphs.ascii)
+        return tame(self._messages.now(self._now_unix_s), ascii_only=self._glyphs.ascii)
 
     def _footer(self, position: str, width: int) -> list[Segment]:
         if self._typing:
@@ -274,7 +275,7 @@ class Display:
                 right = f"{side}  {right}" if right else side
         message = self._message()
         if message:
-            return footer(message, right, width, self._glyphs, WARN)
+            return footer(message, position, width, self._glyphs, WARN)
         return footer(hints(self._hints(), width - cell_len(right) - 4), right, width, self._glyphs)
 
     def _hints(self) -> tuple[str, ...]:
@@ -285,7 +286,7 @@ class Display:
         if self._screens[-1] is _Screen.WORKER:
             return ("q quit", "Esc back", pause, scroll, "h help")
         if len(self._shown.rows) < 2:
-            return ("q quit", pause, "h help", *(("Enter more",) if self._shown.rows else ()))
+            return ("q quit", pause, "h help", *(("Enter more",) if self._rows else ()))
         return (
             "q quit",
             pause,
@@ -330,14 +331,23 @@ class Display:
             self._typing, self._filter = False, ""
         elif key == "backspace":
             self._filter = self._filter[:-1]
-        elif len(key) == 1 and key.isprintable() and len(self._filter) < _LONGEST_FILTER:
-            self._filter += key
+        elif len(key) == 1:
+            return self._type_text(key)
         elif key in {"up", "down", "pageup", "pagedown", "ctrl-l"}:
             if key in {"up", "down"}:
                 self._move(1 if key == "down" else -1)
             return Reply.REDRAW
         else:
             return Reply.NOTHING
+        self._arrange()
+        return Reply.REDRAW
+
+    def _type_text(self, text: str) -> Reply:
+        """Of what was pasted the first line."""
+        typed = one_line(next(iter(text.strip("\r\n").splitlines()), "")) if len(text) > 1 else text
+        if not typed.isprintable():
+            return Reply.NOTHING
+        self._filter = (self._filter + typed)[:_LONGEST_FILTER]
         self._arrange()
         return Reply.REDRAW
 
@@ -368,10 +378,8 @@ class Display:
             self._selected = None
 
     def _open(self) -> None:
-        rows = self._rows or (self._shown.rows if len(self._shown.rows) == 1 else ())
-        if self._screens[-1] is _Screen.WORKERS and rows:
-            place = self._place()
-            self._opened = rows[place or 0].name
+        if self._screens[-1] is _Screen.WORKERS and self._rows:
+            self._opened = self._rows[self._place() or 0].name
             self._go(_Screen.WORKER)
 
     def _move(self, by: int) -> None:
@@ -422,4 +430,8 @@ class Display:
         if self._filter:
             wanted = matches(self._filter)
             rows = [row for row in rows if wanted(row)]
+        place = self._place()
         self._rows = rows
+        if place is not None and rows and self._place() is None:
+            # The choice is always to be seen: it goes to who stands there now.
+            self._selected = rows[min(place, len(rows) - 1)].name

@@ -36,8 +36,17 @@ def level(value: float, axis: Axis, levels: str) -> str:
 
 def spark(values: Sequence[float], axis: Axis, width: int, glyphs: Glyphs) -> str:
     """The last values, one a cell, the newest at the right end."""
-    shown = "".join(level(value, axis, glyphs.levels) for value in values[-width:]) if width > 0 else ""
-    return shown.rjust(width)
+    low, high = axis
+    gap, levels = glyphs.levels[0], glyphs.levels[1:]
+    most = len(levels) - 1
+    scale = len(levels) / (high - low) if high > low else 0.0
+    # As `level` for each, but this is most of what a picture costs. What is not finite differs from itself by not 0.
+    return "".join(
+        [
+            gap if value - value != 0 else levels[min(max(int((value - low) * scale), 0), most)]
+            for value in (values[-width:] if width > 0 else ())
+        ]
+    ).rjust(width)
 
 
 def pooled(

@@ -19,6 +19,8 @@ from tpumon.view.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 
 _STATES: tuple[State, ...] = ("down", "stale", "busy", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = ("down", "critical", "stale", "warn", "busy", "paused", "unknown", "waiting")
+_FIND_AGAIN_S = 10.0  # while there is no worker: the sampler's and the remote exporter's pace
+_ASK_AGAIN_S = 1.0
 _GAP = "  "
 _METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
 _USUAL = frozenset({"server", "counter", "steps"})
@@ -58,7 +60,7 @@ def header(scene: Scene, heading: Heading, width: int, glyphs: Glyphs) -> list[l
     needed = sum(cell_len(piece.text) + len(_GAP) for piece in (*left, *right))
     if needed > width:
         pieces = [right[-2], *left, *right[:-2], right[-1]]
-        short = [piece._replace(text=piece.text.removeprefix("every ")) for piece in pieces]
+        short = [piece._replace(text=piece.text.replace("every ", "@")) for piece in pieces]
         return min(_packed(pieces, width), _packed(short, width), key=len)
     room = width - needed
     for piece in _may(scene, heading, glyphs):
@@ -88,7 +90,7 @@ def _packed(pieces: Sequence[Piece], width: int) -> list[list[Segment]]:
 
 def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
     """What is never left out. The state is last but one at the right, and the time last."""
-    left = [] if not scene.rows else [Piece(_interval(scene, heading.row))]
+    left = [Piece(_interval(scene, heading.row) if scene.rows else _looked_for(heading))]
     right = [*heading.extra]
     if scene.simulated:
         right.append(Piece("SIMULATED", HEADER_WORD))
@@ -117,6 +119,11 @@ def _ordered(left: Sequence[Piece]) -> list[Piece]:
 def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
     """What is shown where there is room, the most important first."""
     pieces = []
+    url = "" if heading.from_url is None else tame(heading.from_url, ascii_only=glyphs.ascii)
+    source = [Piece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
+    failing = any(row.exporter_failed for row in scene.rows)
+    if failing:
+        pieces += source
     if heading.row is None and len(scene.rows) > 1:
         marks: dict[str, tuple[int, Style]] = {}
         for kind in _PROBLEMS:
@@ -135,9 +142,7 @@ def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
     if heading.row is None and scene.device_types:
         more = f" +{len(scene.device_types) - 1}" if len(scene.device_types) > 1 else ""
         pieces.append(Piece(cut(tame(scene.device_types[0], ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more))
-    if heading.from_url is not None:
-        pieces.append(Piece(cut(f"from {tame(heading.from_url, ascii_only=glyphs.ascii)}", 60, glyphs.ellipsis)))
-    return pieces
+    return pieces if failing else pieces + source
 
 
 def _methods(scene: Scene, row: Row | None) -> str:
@@ -156,6 +161,10 @@ def _methods(scene: Scene, row: Row | None) -> str:
         if kind == "source" or not _USUAL.issuperset(methods):
             words += [_METHOD_TITLES[kind] + "+".join(methods)] if methods else []
     return " ".join(words)
+
+
+def _looked_for(heading: Heading) -> str:
+    return f"every {short_time(_FIND_AGAIN_S if heading.from_url is None else _ASK_AGAIN_S)}"
 
 
 def _interval(scene: Scene, row: Row | None) -> str:
@@ -179,6 +188,8 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
     worst = next(state for state in _STATES if any(one.verdict.state == state for one in rows))
     like = [one for one in rows if one.verdict.state == worst]
     word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
+    if all(one.exporter_failed for one in rows):
+        word = f"EXPORTER {word}"
     if worst == "stale" and row is None:
         since_unix_s = scene.last_unix_s
     else:

@@ -12,7 +12,7 @@ from tpumon.view.cells import clock
 from tpumon.view.lines import Line, plain, tame, wrapped
 from tpumon.view.style import BOLD, LOOKS, Glyphs
 
-_KEY = 20
+_KEY = 22
 
 _KEYS = (
     ("q, Ctrl-C", "quit"),
@@ -33,6 +33,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("warn", "a figure is above its first threshold"),
     ("critical", "a figure is above its second threshold"),
     ("down", "its last query failed"),
+    ("unknown", "answers with runtime metrics alone: whether it trains well is not to be told"),
     ("stale", "no answer for 2.5 intervals: its figures are not shown"),
     ("busy", "someone else is profiling it: tpumon stands back, longer each time"),
     ("paused", "`tpumon pause` stops sampling on this host"),
@@ -44,7 +45,11 @@ _STATES = (
     ("STALE 35s", "nobody has; the newest are so old"),
     ("WAITING", "there is no job to watch yet"),
     ("PAUSED", "the picture is held (p); the time beside it is when"),
-    ("every 10s", "from one query of a worker to the next; longer than asked for where tracing would cost too much"),
+    ("EXPORTER DOWN 9s", "the exporter behind --from does not answer: nothing is known of any worker"),
+    (
+        "every 10s, @10s",
+        "from one query of a worker to the next; longer than asked for where tracing would cost too much",
+    ),
     ("traced 1.9%", "share of time that a job is traced for, the greatest of all: what watching costs"),
     ("X2 !1 B1", "workers by mark"),
     ("SIMULATED", "figures are made up"),
@@ -117,6 +122,7 @@ _SOURCES = (
     ("steps:modules", "from one start of the main program to the next"),
     ("steps:host", "from one step event of the host to the next"),
     ("last 25m, worst of 3", "a graph's length, and how many samples share a column where they are too many"),
+    ("until 10:25:07", "when a graph ends that has nothing of now"),
     ("MXU 20-45%", "above rows: from where to where their sparklines go, the same for all"),
     ("n/a", "not to be had; the worker's own screen says why"),
 )

@@ -34,6 +34,10 @@ _CONTROL = {
 }
 _ESC = 0x1B
 
+PASTED = "pasted:"
+"""Begins a key that is pasted text."""
+
+_LONGEST_PASTE = 1000
 _UNFINISHED_S = 0.05
 _PASTE_S = 1.0
 
@@ -42,12 +46,14 @@ class KeyParser:
     """Takes bytes as they come, however they are split, and gives keys.
 
     A key is a printable character as itself, or one of up, down, left, right, pageup, pagedown, home, end, enter, esc,
-    backspace, tab, ctrl-l, ctrl-z. What is not known is swallowed, and so is pasted text, which is no command.
+    backspace, tab, ctrl-l, ctrl-z. Pasted text is one key, PASTED and the text, so that it is no command. What is not
+    known is swallowed.
     """
 
     def __init__(self) -> None:
         self._rest = b""
         self._swallow_until: re.Pattern[bytes] | None = None
+        self._pasted = b""
 
     @property
     def waits_s(self) -> float | None:
@@ -63,7 +69,7 @@ class KeyParser:
         at = 0
         while at < len(data):
             if self._swallow_until is not None:
-                at = self._swallow(data, at)
+                at = self._swallow(data, at, keys)
             elif data[at] == _ESC:
                 at = self._sequence(data, at, keys)
             elif data[at] < 0x20 or data[at] == 0x7F:
@@ -76,7 +82,7 @@ class KeyParser:
     def flush(self) -> list[str]:
         """Nothing has followed: a lone ESC was the key of that name; anything else unfinished is dropped."""
         keys = ["esc"] if self._rest == b"\x1b" and self._swallow_until is None else []
-        self._rest, self._swallow_until = b"", None
+        self._rest, self._swallow_until, self._pasted = b"", None, b""
         return keys
 
     def _sequence(self, data: bytes, at: int, keys: list[str]) -> int:
@@ -101,14 +107,22 @@ class KeyParser:
             keys += filter(None, [_ARROWS.get(found["final"]) or _KEYPAD.get(found["application"])])
         return found.end()
 
-    def _swallow(self, data: bytes, at: int) -> int:
+    def _swallow(self, data: bytes, at: int, keys: list[str]) -> int:
         assert self._swallow_until is not None
         end = self._swallow_until.search(data, at)
         if end is None:
             self._rest = data[at:][1 - _LONGEST_END :]  # the end may have begun
+            self._paste(data[at : len(data) - len(self._rest)])
             return len(data)
-        self._swallow_until = None
+        self._paste(data[at : end.start()])
+        if self._pasted:
+            keys.append(PASTED + self._pasted.decode(errors="ignore"))
+        self._swallow_until, self._pasted = None, b""
         return end.end()
+
+    def _paste(self, data: bytes) -> None:
+        if self._swallow_until is _PASTE_END:
+            self._pasted = (self._pasted + data)[:_LONGEST_PASTE]
 
     def _character(self, data: bytes, at: int, keys: list[str]) -> int:
         """UTF-8; what is not is dropped, byte by byte."""

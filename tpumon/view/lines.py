@@ -32,7 +32,7 @@ class Line:
         """Appends text, cut to the room that is left."""
         if self.room <= 0 or not text:
             return self
-        cells = cell_len(text)
+        cells = len(text) if text.isascii() else cell_len(text)
         if cells > self.room:
             text, cells = set_cell_size(text, self.room), self.room
         self.room -= cells

@@ -27,6 +27,9 @@ _LOOK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 10.0  # the wall clock may have been set
 _PATIENCE_S = 2.0
 _REDRAW_KEYS = frozenset({"r", "ctrl-l"})
+_ENDING = (
+    STOPPING if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN else (*STOPPING, signal.SIGQUIT)  # Ctrl-\
+)
 
 
 def can_be_live() -> str | None:
@@ -123,7 +126,7 @@ class _Signals:
     def take(self) -> None:
         """From here on."""
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        for number in (*STOPPING, signal.SIGWINCH, signal.SIGCONT):
+        for number in (*_ENDING, signal.SIGWINCH, signal.SIGCONT):
             self._set(number, self._note)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
             self._set(signal.SIGTSTP, self._note)
@@ -162,7 +165,7 @@ class _Signals:
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._caught.add(number)
-        if number not in STOPPING:
+        if number not in _ENDING:
             return
         now_s = time.monotonic()
         if self.stopped is None:

@@ -13,6 +13,9 @@ from tpumon.model import Failure, Found, Sample
 _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
 
+EXPORTER = "exporter"
+"""The source of failures of the exporter behind --from: one for all workers."""
+
 
 @dataclass(slots=True)
 class _Trouble:
@@ -25,6 +28,7 @@ class Notices:
 
     def __init__(self) -> None:
         self._troubles: dict[str, _Trouble] = {}
+        self._exporter_trouble: str | None = None
         self._traces_told = False
         self._warnings_told: set[tuple[str, str]] = set()
         self._found: Found | None = None
@@ -47,8 +51,13 @@ class Notices:
             return self._about_workers(event)
         if event.answered:
             self.answered.add(event.worker)
-        about_answer = self._about_end(event) if event.failure is None else self._about_trouble(event, event.failure)
-        return self._about_source(event) + about_answer + self._about_figures(event)
+        failure = event.failure
+        if failure is not None and failure.source == EXPORTER:
+            return self._about_exporter(failure)
+        about_exporter = [] if self._exporter_trouble is None else ["the exporter answers again"]
+        self._exporter_trouble = None
+        about_answer = self._about_end(event) if failure is None else self._about_trouble(event, failure)
+        return about_exporter + self._about_source(event) + about_answer + self._about_figures(event)
 
     def _about_workers(self, found: Found) -> list[str]:
         """Why there are none, and how they change."""
@@ -88,6 +97,11 @@ class Notices:
                 self._warnings_told.add(kind)
                 lines.append(f"{sample.worker}: {warning}")
         return lines
+
+    def _about_exporter(self, failure: Failure) -> list[str]:
+        """Every worker's sample says the same then; a line is about all of them."""
+        before, self._exporter_trouble = self._exporter_trouble, failure.reason
+        return [] if before == failure.reason else [f"{failure.message} [{failure.reason}]"]
 
     def _about_end(self, sample: Sample) -> list[str]:
         trouble = self._troubles.pop(sample.worker, None)

@@ -12,7 +12,7 @@ from rich.segment import Segment
 
 from tpumon.fleet import hbm_ratio
 from tpumon.model import Sample
-from tpumon.view.cells import NOT_KNOWN, gib, percent, short_time, step_cell, step_word
+from tpumon.view.cells import NOT_KNOWN, gib, percent, percent_short, short_time, step_cell, step_word
 from tpumon.view.graphs import RATIO, Axis, bar, chart, pooled, soft_axis
 from tpumon.view.lines import Line, cut, tame
 from tpumon.view.rows import hbm_bytes
@@ -26,6 +26,7 @@ _LEAST_BAR = 10
 _MOST_BAR = 50
 _AXIS = 8
 _TWO_BESIDE = 76
+_WITH_DECIMALS = 32
 _MOST_CHART = 14
 LEAST_CHART = 4
 """Lines of the lowest chart, its title included."""
@@ -93,6 +94,28 @@ def figures(sample: Sample, level: int, glyphs: Glyphs) -> list[Figure]:
     return found
 
 
+def short_lines(row: Row, width: int, level: int) -> list[list[Segment]]:
+    """The main figures in a line, in more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
+    sample = row.sample
+    if sample is None:
+        return []
+    shown = percent if width >= _WITH_DECIMALS else percent_short
+    figures = [("mxu", "MXU", shown(sample.mxu_utilization_ratio))]
+    if level > 1:
+        step = sample.step_time_s
+        figures += [
+            ("idle", "idle", shown(sample.idle_ratio)),
+            ("step", "step", step_word(None if step is None else step.avg)),
+        ]
+    style = LOOKS[kind_of(row.verdict)].style
+    lines = [Line(width)]
+    for key, title, value in figures:
+        if lines[-1].room < len(title) + len(value) + 1 + 2 * (lines[-1].room < width):
+            lines.append(Line(width))
+        lines[-1].fill(2 * (lines[-1].room < width)).add(f"{title} ").add(value, style if row.causes(key) else BOLD)
+    return [line.segments() for line in lines]
+
+
 _METHODS = {
     "server": "by the server",
     "counter": "by counter",
@@ -158,8 +181,19 @@ def chart_names(seen: set[str], level: int) -> list[str]:
     return [name for name in _CHARTS if name == "mxu" or (level > 1 and name in seen)]
 
 
-def charts(trend: Trend, names: Sequence[str], width: int, height: int, glyphs: Glyphs) -> list[list[Segment]]:
-    """Figures over time, as many as fit, two beside each other on wide screens; at most `height` lines."""
+def charts(
+    trend: Trend, names: Sequence[str], width: int, height: int, glyphs: Glyphs, *, until: str | None
+) -> list[list[Segment]]:
+    """Figures over time, as many as fit, two beside each other on wide screens; at most `height` lines.
+
+    Args:
+        trend: what is drawn.
+        names: its figures, the most telling first.
+        width: cells.
+        height: lines.
+        glyphs: characters.
+        until: when they end; None: now.
+    """
     beside = 2 if width >= _TWO_BESIDE and len(names) > 1 else 1
     names = names[: max(beside * (height // LEAST_CHART), 1)]
     rows = -(-len(names) // beside)
@@ -170,7 +204,7 @@ def charts(trend: Trend, names: Sequence[str], width: int, height: int, glyphs: 
     for at in range(0, len(names), beside):
         group = names[at : at + beside]
         each_width = (width - 2 * (len(group) - 1)) // len(group)
-        blocks = [_chart(trend, name, each_width, each_height, glyphs) for name in group]
+        blocks = [_chart(trend, name, each_width, each_height, glyphs, until) for name in group]
         found += side_by_side(blocks, each_width, width)
     return found
 
@@ -188,21 +222,23 @@ def side_by_side(blocks: Sequence[list[list[Segment]]], each_width: int, width: 
     return found
 
 
-def _chart(trend: Trend, name: str, width: int, height: int, glyphs: Glyphs) -> list[list[Segment]]:
+def _chart(trend: Trend, name: str, width: int, height: int, glyphs: Glyphs, until: str | None) -> list[list[Segment]]:
     what = _CHARTS[name]
     columns, size = pooled(trend.last(name), trend.count, width - _AXIS - 1, what.worst)
     axis = what.fixed or soft_axis(columns)
-    lines = [_chart_title(trend, what, columns, size, width, glyphs)]
+    span = f"last {short_time(trend.span_s(len(columns) * size))}" if until is None else f"until {until}"
+    lines = [_chart_title(what, columns, span, size, width, glyphs)]
+    nothing = all(map(math.isnan, columns))
     for place, text in enumerate(chart(columns, axis, height - 1, glyphs)):
         end = axis[1] if place == 0 else axis[0] if place == height - 2 else None
-        label = "" if end is None else f"{100 * end:.0f}%" if what.fixed else what.shown(end)
+        label = "" if end is None or nothing else f"{100 * end:.0f}%" if what.fixed else what.shown(end)
         line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
         lines.append(line.add(text, GRAPH).segments())
     return lines
 
 
 def _chart_title(
-    trend: Trend, what: _Chart, columns: Sequence[float], size: int, width: int, glyphs: Glyphs
+    what: _Chart, columns: Sequence[float], span: str, size: int, width: int, glyphs: Glyphs
 ) -> list[Segment]:
     """What it shows, of how long, from where to where: as much of it as there is room for."""
     line = Line(width).fill(2).add(what.title, BOLD)
@@ -210,9 +246,8 @@ def _chart_title(
     if not known:
         return line.add("  nothing yet", DIM).segments()
     ends = f"{what.shown(min(known))} {glyphs.dash} {what.shown(max(known))}{what.unit}"
-    span = f", last {short_time(trend.span_s(len(columns) * size))}"
     each = f", worst of {size}" if size > 1 else ""
-    for text in (ends + span + each, ends + span, ends):
+    for text in (f"{ends}, {span}{each}", f"{ends}, {span}", ends):
         if len(text) + 2 <= line.room:
             return line.add(f"  {text}", DIM).segments()
     return line.segments()

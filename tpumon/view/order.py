@@ -1,4 +1,4 @@
-"""In which order rows stand. They do not jump: a new order only when a state changes, or after five seconds."""
+"""In which order rows stand. They do not jump: in five seconds only those move that got worse or better."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _HOLD_S = 5.0
 
 _HIGH_FIRST = {"idle", "step", "infeed", "hbm"}
 
-SORTS: tuple[str, ...] = ("worst", "name", *FIGURES)
+_WORST, _NAME = "worst", "name"
+_Place = tuple[bool, float, float, tuple[tuple[int, int, str], ...]]
+
+SORTS: tuple[str, ...] = (_WORST, _NAME, *FIGURES)
 """What rows can be sorted by. `mxu`: the least first; other figures: the greatest; workers without it come last."""
 
 
@@ -28,6 +31,7 @@ class Order:
         self.by = by
         self.reverse = reverse
         self._names: list[str] = []
+        self._places: dict[str, _Place] = {}
         self._ranks: dict[str, int] = {}
         self._since_unix_s = 0.0
 
@@ -45,24 +49,33 @@ class Order:
         """
         ranks = {row.name: row.verdict.rank for row in rows}
         held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
-        if at_once or not held or ranks != self._ranks:
+        if at_once or not held or ranks.keys() != self._ranks.keys():
             self._since_unix_s = now_unix_s
-            self._ranks = ranks
-            self._names = [row.name for row in self._sorted(rows)]
+            self._places = {row.name: self._place(row) for row in rows}
+            self._sort()
+        elif self.by == _WORST and ranks != self._ranks:
+            # Only those that got worse or better move; among the others all stays as it was.
+            self._places |= {row.name: self._place(row) for row in rows if row.verdict.rank != self._ranks[row.name]}
+            self._sort()
+        self._ranks = ranks
         by_name = {row.name: row for row in rows}
         return [by_name[name] for name in self._names]
 
-    def _sorted(self, rows: Sequence[Row]) -> list[Row]:
-        rows = sorted(rows, key=lambda row: natural(row.name))
-        if self.by == "name":
-            return rows[::-1] if self.reverse else rows
-        if self.by == "worst":
-            return sorted(rows, key=lambda row: row.verdict.rank, reverse=self.reverse)
-        get = FIGURES[self.by]
-        known = [(value, row) for row in rows if row.sample is not None and (value := get(row.sample)) is not None]
-        known.sort(key=lambda pair: pair[0], reverse=(self.by in _HIGH_FIRST) != self.reverse)
-        missing = {row.name for row in rows} - {row.name for _, row in known}
-        return [row for _, row in known] + [row for row in rows if row.name in missing]
+    def _sort(self) -> None:
+        self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == _NAME and self.reverse)
+
+    def _place(self, row: Row) -> _Place:
+        """What a row is sorted by: missing figures last, whatever the direction; the same ones by name."""
+        sign = -1.0 if self.reverse else 1.0
+        name = natural(row.name)
+        if self.by == _NAME:
+            return False, 0.0, 0.0, name
+        if self.by == _WORST:
+            return False, sign * row.verdict.rank, -sign * row.verdict.excess, name
+        value = None if row.sample is None else FIGURES[self.by](row.sample)
+        if value is None:
+            return True, 0.0, 0.0, name
+        return False, -sign * value if self.by in _HIGH_FIRST else sign * value, 0.0, name
 
 
 def matches(text: str) -> Callable[[Row], bool]:

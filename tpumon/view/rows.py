@@ -196,14 +196,15 @@ class Rows:
             text = self._glyphs.ellipsis
         stands_out = column.key and row.causes(column.key)
         style = DIM if text == NOT_KNOWN else LOOKS[kind_of(row.verdict)].style if stands_out else None
-        line.fill(self._gap + column.width - len(text)).add(text, style)
+        line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
         """Sparklines; where something stands out it is said at their end, in their place."""
-        causes = tame(", ".join(row.verdict.causes), ascii_only=self._glyphs.ascii)
+        causes = tame(", ".join(map(row.short, row.verdict.causes)), ascii_only=self._glyphs.ascii)
         note = 0
+        least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
         if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:
-            note = min(cell_len(causes), self._tail - _LEAST_SPARK - 2 * self._gap)
+            note = min(cell_len(causes), self._tail - least - 2 * self._gap)
         trend = self._scene.trends.of(row.name)
         end = line.room - (self._tail - note - self._gap if note else self._tail)
         for sparks in self._sparks:
@@ -257,7 +258,4 @@ def absent_words(row: Row, now_unix_s: float) -> str:
 def _message(row: Row) -> str:
     """What its last query failed with, without the address that it may begin with."""
     failure = None if row.history.last is None else row.history.last.failure
-    if failure is None:
-        return ""
-    target = row.history.target
-    return failure.message.removeprefix(f"{target.address}: ").removeprefix(f"{target.worker}: ")
+    return "" if failure is None else row.short(failure.message)

@@ -11,6 +11,7 @@ from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
 from tpumon.history import State, WorkerHistory
 from tpumon.model import Found, Sample
 from tpumon.view.names import Labels
+from tpumon.view.notices import EXPORTER
 from tpumon.view.style import Glyphs
 from tpumon.view.trends import Trends
 
@@ -45,6 +46,17 @@ class Row(NamedTuple):
     def since_unix_s(self) -> float | None:
         """From when its age counts: of its last figures while it is stale, else since it is what it is."""
         return self.last_unix_s if self.verdict.state == "stale" else self.history.changed_unix_s
+
+    @property
+    def exporter_failed(self) -> bool:
+        """Whether it is the exporter behind --from that does not answer: nothing is known of the worker itself."""
+        failure = None if self.history.last is None else self.history.last.failure
+        return failure is not None and failure.source == EXPORTER
+
+    def short(self, message: str) -> str:
+        """A message about it without the address or name that it may begin with."""
+        target = self.history.target
+        return message.removeprefix(f"{target.address}: ").removeprefix(f"{target.worker}: ")
 
     def causes(self, figure: str) -> bool:
         """Whether this figure stands out; a cause begins with its figure's name."""
@@ -184,10 +196,11 @@ class _Tally:
 
     def add(self, history: WorkerHistory, sample: Sample | None, now_unix_s: float) -> None:
         newest, answer = history.last, history.answer
-        if newest is not None:
-            self.simulated = self.simulated or newest.simulated
-            if newest.interval_s is not None:
-                self.intervals_s.add(newest.interval_s)
+        # Whoever reports a failure may not know that what was shown before is made up; its graphs still are.
+        if (newest is not None and newest.simulated) or (answer is not None and answer.simulated):
+            self.simulated = True
+        if newest is not None and newest.interval_s is not None:
+            self.intervals_s.add(newest.interval_s)
         if newest is not None and newest.answered:
             answer = newest
         if answer is not None:

@@ -9,7 +9,7 @@ from rich.style import Style
 
 from tpumon.fleet import Across, Severity
 from tpumon.history import State
-from tpumon.view.cells import percent, short_time, step_cell
+from tpumon.view.cells import clock, percent, short_time, step_cell
 from tpumon.view.graphs import Axis, level, spark
 from tpumon.view.lines import Line
 from tpumon.view.rows import axis_of
@@ -39,13 +39,17 @@ def figure_names(seen: set[str], level: int) -> list[str]:
 
 def figure_lines(scene: Scene, names: Sequence[str], width: int, glyphs: Glyphs) -> list[list[Segment]]:
     """A title and a line per figure: average, least, greatest, of how many workers, and the averages over time."""
-    span = short_time(scene.trends.fleet.span_s(max(width - 5 * (_CELL + 1), 1)))
+    trend = scene.trends.fleet
+    if any(row.verdict.state == "live" for row in scene.rows):
+        span = f"LAST {short_time(trend.span_s(max(width - 5 * (_CELL + 1), 1)))}"
+    else:
+        span = f"UNTIL {clock(trend.end_unix_s, scene.time_unix_s)}"
     has_history = width >= 5 * (_CELL + 1) + _LEAST_SPARK
     titles = Line(width).fill(1 + _CELL)
     for title in ("AVG", "MIN", "MAX"):
         titles.add(title.rjust(_CELL), BOLD)
     titles.add("WORKERS".rjust(_CELL + 3), BOLD)
-    lines = [titles.fill(2).add(f"AVERAGE, LAST {span}" if has_history else "", BOLD).segments()]
+    lines = [titles.fill(2).add(f"AVERAGE, {span}" if has_history else "", BOLD).segments()]
     for name in names:
         line = Line(width).fill(1).add(_NAMES[name].ljust(_CELL), BOLD)
         across = scene.assessment.figures.get(name)
@@ -112,7 +116,7 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
 
 
 def _cell(rows: Sequence[Row], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
-    worst = min(rows, key=_rank)
+    worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
     look = LOOKS[kind_of(worst.verdict)]
     if look.style is not None:
         return look.mark, look.style

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
 from tpumon.fleet import FIGURES
@@ -28,26 +28,28 @@ class Trend:
         self._rings = {name: array("f") for name in FIGURES}
         self.count = 0
 
-    def add(self, time_unix_s: float, figures: Mapping[str, float | None]) -> None:
-        """Notes one query."""
-        place = self.count % POINTS
-        grows = self.count < POINTS
-        for name, ring in self._rings.items():
-            value = figures.get(name)
-            number = math.nan if value is None else value
-            if grows:
-                ring.append(number)
-            else:
-                ring[place] = number
-        if grows:
+    def add(self, time_unix_s: float, figures: Iterable[float | None]) -> None:
+        """Notes one query; its figures in the order of FIGURES."""
+        pairs = zip(self._rings.values(), figures, strict=True)
+        if self.count < POINTS:
+            for ring, value in pairs:
+                ring.append(math.nan if value is None else value)
             self._times.append(time_unix_s)
         else:
+            place = self.count % POINTS
+            for ring, value in pairs:
+                ring[place] = math.nan if value is None else value
             self._times[place] = time_unix_s
         self.count += 1
 
     def last(self, name: str, most: int = POINTS) -> list[float]:
         """The last values of a figure, at most so many, oldest first."""
         return _last(self._rings[name], self.count, most)
+
+    @property
+    def end_unix_s(self) -> float | None:
+        """Time of the last query; None before there was one."""
+        return self._times[(self.count - 1) % POINTS] if self.count else None
 
     def span_s(self, most: int = POINTS) -> float:
         """From the first of the last queries, at most so many, to the last."""
@@ -62,6 +64,7 @@ class Trends:
         self._workers: dict[str, Trend] = {}
         self.fleet = Trend()
         self._fleet_time_unix_s = 0.0
+        self._fleet_known = False
 
     def follow(self, found: Found) -> None:
         """From now on these are the workers; those that stay keep their trends."""
@@ -71,13 +74,13 @@ class Trends:
         """Notes a sample; one of a worker that is not followed is dropped."""
         trend = self._workers.get(sample.worker)
         if trend is not None:
-            trend.add(sample.time_unix_s, {name: get(sample) for name, get in FIGURES.items()})
+            trend.add(sample.time_unix_s, [get(sample) for get in FIGURES.values()])
 
     def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
-        """Notes averages over the workers, once an interval."""
-        if now_unix_s - self._fleet_time_unix_s >= 0.9 * interval_s:
-            self._fleet_time_unix_s = now_unix_s
-            self.fleet.add(now_unix_s, averages)
+        """Notes averages over the workers, once an interval; while nobody has figures, one gap in all."""
+        if now_unix_s - self._fleet_time_unix_s >= 0.9 * interval_s and (averages or self._fleet_known):
+            self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
+            self.fleet.add(now_unix_s, map(averages.get, FIGURES))
 
     def of(self, worker: str) -> Trend:
         """The worker's; an empty one where it has none."""
