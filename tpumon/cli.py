@@ -185,6 +185,7 @@ def _settings(
     """What the monitor and `serve` have in common."""
     from tpumon.commands.monitor import MonitorSettings
     from tpumon.sampler import Pace
+    from tpumon.targets.runtime import parse_runtime_addresses
 
     simulated = where.simulate is not None
     interval_s = ask.interval if ask.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
@@ -193,7 +194,9 @@ def _settings(
     level = _level(ask)
     return MonitorSettings(
         level=level,
-        where=_where(context, where, level=level),
+        where=replace(
+            _where(context, where, level=level), runtime_addresses=parse_runtime_addresses(ask.runtime_addr or [])
+        ),
         window_s=_window_s(ask.duration_ms),
         pace=Pace(
             interval_s=interval_s,

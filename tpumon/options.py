@@ -202,6 +202,15 @@ class AskOptions:
             "of a job without a TPU, else 0.",
         ),
     ] = HostTracerLevel.auto
+    runtime_addr: Annotated[
+        list[str] | None,
+        option(
+            "--runtime-addr",
+            metavar="HOST:PORT|unix:PATH[,...]",
+            help="Runtime metric service of each worker, in their order. Default: that of the job of this host, else "
+            "port 8431 beside a worker.",
+        ),
+    ] = None
     no_runtime_metrics: Annotated[
         bool, option("--no-runtime-metrics", help="Do not ask libtpu's runtime metric service (HBM, duty cycle).")
     ] = False

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from tpumon.errors import UsageError
 from tpumon.model import Target
 from tpumon.targets.base import Fixed
-from tpumon.targets.runtime import WithUsualRuntime
+from tpumon.targets.runtime import WithRuntimeAt, WithUsualRuntime, parse_runtime_addresses
 
 
 def looked_for(*targets):
@@ -29,3 +32,24 @@ def test_beside_a_worker_that_has_its_host_to_itself():
 def test_not_where_a_host_has_several_workers():
     """Each would claim the first one's devices."""
     assert looked_for(Target(worker="a", address="h:1"), Target(worker="b", address="h:2")) == [(), ()]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_where_somebody_said(workers):
+    """One address a worker, in their order; who is not told of keeps what is known."""
+    targets = [Target(worker=name, address=f"{name}:1", runtime_addresses=("known:1",)) for name in "abc"[:workers]]
+
+    async def first():
+        finder = WithRuntimeAt(Fixed(targets), ("unix:/run/tpu.sock", "h:8432"))
+        return [found async for found in finder.watch(lambda: False)]
+
+    (found,) = asyncio.run(first())
+    told = [("unix:/run/tpu.sock",), ("h:8432",), ("known:1",)]
+    assert [target.runtime_addresses for target in found.targets] == told[:workers]
+
+
+def test_addresses_as_people_write_them():
+    """The port is libtpu's unless given; a path is a whole one."""
+    assert parse_runtime_addresses(["h, unix:/run/a", "i:8432"]) == ("h:8431", "unix:/run/a", "i:8432")
+    with pytest.raises(UsageError, match="whole path"):
+        parse_runtime_addresses(["unix:run/a"])

@@ -10,7 +10,7 @@ from tpumon.errors import NoTargetError
 from tpumon.model import Target
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.targets.base import Finder, Fixed
-from tpumon.targets.runtime import WithUsualRuntime
+from tpumon.targets.runtime import WithRuntimeAt, WithUsualRuntime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ class WhereSettings:
     tpus: names of TPUs.
     zone, project: of those; None: this machine's.
     targets_file: file in Prometheus' file_sd form.
+    runtime_addresses: of the workers' runtime metric services, in their order; none: where they usually are.
     """
 
     addresses: Sequence[str] = ()
@@ -31,6 +32,7 @@ class WhereSettings:
     zone: str | None = None
     project: str | None = None
     targets_file: str | None = None
+    runtime_addresses: Sequence[str] = ()
 
 
 async def open_finder(
@@ -58,12 +60,14 @@ async def open_finder(
                 for target, address in zip(fleet.targets, runtime, strict=True)
             ]
         )
-    named = _named(where, say, runtime_only=not profilers_only)
-    if named is not None:
-        return WithUsualRuntime(named)
-    from tpumon.targets.local import LocalFinder
+    finder = _named(where, say, runtime_only=not profilers_only)
+    if finder is None:
+        from tpumon.targets.local import LocalFinder
 
-    return LocalFinder(where.port, say=say, runtime_only=not profilers_only)
+        finder = LocalFinder(where.port, say=say, runtime_only=not profilers_only)
+    elif not where.runtime_addresses:
+        finder = WithUsualRuntime(finder)
+    return WithRuntimeAt(finder, where.runtime_addresses) if where.runtime_addresses else finder
 
 
 def _named(where: WhereSettings, say: Callable[[str], None], *, runtime_only: bool) -> Finder | None:

@@ -1,13 +1,16 @@
-"""Where the runtime metric service of a named worker is looked for: beside it, at libtpu's usual port."""
+"""Where the runtime metric service of a worker is looked for: where somebody said, else at libtpu's usual port."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import zip_longest
 
+from tpumon.errors import UsageError
 from tpumon.model import Found, Target
+from tpumon.targets.addresses import parse_address
 from tpumon.targets.base import Finder
 from tpumon.targets.local import RUNTIME_PORTS
 
@@ -38,6 +41,47 @@ class WithUsualRuntime:
                         for target in found.targets
                     ),
                 )
+
+
+class WithRuntimeAt:
+    """A finder whose workers have their runtime metric services where somebody said, in the order of the workers.
+
+    Args:
+        finder: finds the workers.
+        addresses: `host:port` or `unix:PATH`, as `parse_runtime_addresses` gives them.
+    """
+
+    def __init__(self, finder: Finder, addresses: Sequence[str]) -> None:
+        self._finder = finder
+        self._addresses = tuple(addresses)
+
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+        """Yields what the finder does."""
+        async with aclosing(self._finder.watch(all_gone)) as changes:
+            async for found in changes:
+                told = zip_longest(found.targets, self._addresses[: len(found.targets)])
+                yield replace(
+                    found,
+                    targets=tuple(
+                        target if address is None else replace(target, runtime_addresses=(address,))
+                        for target, address in told
+                    ),
+                )
+
+
+def parse_runtime_addresses(texts: Sequence[str]) -> tuple[str, ...]:
+    """Addresses from an option that may repeat and may hold several with commas.
+
+    Raises:
+        UsageError: one of them is bad.
+    """
+    parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    for part in parts:
+        if part.startswith("unix:") and not part.removeprefix("unix:").startswith("/"):
+            raise UsageError(f"cannot use the address {part!r}: give the whole path, for example unix:/run/tpu.sock")
+    return tuple(
+        part if part.startswith("unix:") else parse_address(part, default_port=RUNTIME_PORTS[0]) for part in parts
+    )
 
 
 def _host(target: Target) -> str:
