@@ -12,16 +12,16 @@ import json
 import math
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import REASONS, Reason, UsageError
 from tpumon.model import SCHEMA_VERSION, Failure, Found, MxuMethod, Sample, SourceName, StepSource, Target
 from tpumon.text import one_line
+from tpumon.threads import in_thread
 
 _POLL_S = 1.0
 _STEP_S = 5.0  # for connecting, and for each read
@@ -30,8 +30,6 @@ _ANSWER_BYTES = 32 * 1024 * 1024
 _PATIENCE = 2  # failures in a row before workers are called unreachable
 _SAME_CLOCK_S = 0.1
 _GOOD_FORM = "give --from http://HOST:10466, or https://USER:PASSWORD@HOST:10466"
-
-_Result = TypeVar("_Result")
 
 
 class _TroubleError(Exception):
@@ -79,7 +77,7 @@ class RemoteExporter:
         while True:
             began_unix_s = self._clock()
             try:
-                told = await _in_thread(lambda: self._where.fetch(self._after))
+                told = await in_thread(lambda: self._where.fetch(self._after), timeout_s=None)
             except _TroubleError as trouble:
                 self._failed(trouble, began_unix_s, send)
             else:
@@ -217,34 +215,6 @@ class _Where:
 
     def _trouble(self, reason: Reason, what: str) -> _TroubleError:
         return _TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
-
-
-async def _in_thread(call: Callable[[], _Result]) -> _Result:
-    """Like asyncio.to_thread, but nothing waits for the thread at the end."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[_Result] = loop.create_future()
-
-    def settle(result: _Result | None, error: Exception | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result, error = None, None
-        try:
-            result = call()
-        except Exception as caught:  # noqa: BLE001 - raised again in the loop
-            error = caught
-        try:
-            loop.call_soon_threadsafe(settle, result, error)
-        except RuntimeError:  # the loop has been closed meanwhile
-            return
-
-    threading.Thread(target=run, name="tpumon-from", daemon=True).start()
-    return await done
 
 
 def _found(told: Mapping[str, Any]) -> Found:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tpumon.model import Found
 from tpumon.targets.addresses import name_targets
-from tpumon.targets.threads import in_thread
+from tpumon.threads import in_thread
 
 _RESOLVE_EVERY_S = 30.0
 _SOON_S = 5.0  # when nobody answers any more

@@ -15,8 +15,8 @@ from typing import Any
 from tpumon.errors import UsageError
 from tpumon.model import Found, Target
 from tpumon.targets.addresses import PROFILER_PORT, name_targets, parse_address
-from tpumon.targets.threads import in_thread
 from tpumon.text import one_line
+from tpumon.threads import in_thread
 
 _POLL_S = 2.0
 _READ_S = 10.0
