@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
-from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
 from tpumon.simulator.figures import CoreStep, Figures, measure, window_events
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
@@ -87,7 +87,7 @@ class Story:
         return _BEGIN_UNIX_S + self.queries * self.interval_s
 
 
-def play(story: Story) -> Iterator[Found | Sample | float]:
+def play(story: Story) -> Iterator[Workers | Sample | float]:
     """What an output gets, in its order; a number is a time at which what came before is shown."""
     job = Job(topology=parse_topology(story.topology), scenario=story.scenario, seed=7)
     names = [job.topology.worker_name(worker) for worker in range(job.topology.hosts)]
@@ -96,7 +96,7 @@ def play(story: Story) -> Iterator[Found | Sample | float]:
         for i, name in enumerate(names)
     ]
     away = {worker: (reason, message) for worker, reason, message in story.away}
-    yield Found(targets=tuple(targets))
+    yield Workers(targets=tuple(targets))
     for query in range(story.queries):
         start_s = (query + 1) * story.interval_s
         gone = away if query >= story.queries - 8 else {}
@@ -206,7 +206,7 @@ def shown(story: Story, settings: DisplaySettings, keys: Iterable[str], size: tu
     """The screen at the end of a story, after some keys."""
     display = Display(settings)
     for event in play(story):
-        if isinstance(event, Found):
+        if isinstance(event, Workers):
             display.follow(event)
         elif isinstance(event, Sample):
             display.write(event)

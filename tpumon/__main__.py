@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import NoReturn, cast
 
-from tpumon.signals import StoppedError, stop_on_signals
+from tpumon.system.signals import StoppedError, stop_on_signals
 
 _FLUSH_S = 0.5
 

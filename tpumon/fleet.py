@@ -10,7 +10,7 @@ from statistics import median
 from typing import Literal
 
 from tpumon.history import Histories, State, WorkerHistory
-from tpumon.model import Found, Sample, Target
+from tpumon.model import Sample, Target, Workers
 
 Severity = Literal["ok", "warn", "critical", "unknown"]
 """unknown: there is no present sample, or none with figures of the worker's profiler, to judge."""
@@ -122,7 +122,7 @@ class Fleet:
     histories: Histories = field(default_factory=Histories)
     _memories: dict[str, _Memory] = field(default_factory=dict)
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """From now on these are the workers."""
         self.histories.follow(found)
         self._memories = {target.worker: self._memories.get(target.worker) or _Memory() for target in found.targets}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tpumon.errors import UNREACHED, Reason
-from tpumon.model import Found, Sample, Target
+from tpumon.model import Sample, Target, Workers
 
 State = Literal["waiting", "live", "stale", "busy", "paused", "down"]
 """waiting: not asked yet. live: answers, if with runtime metrics alone. stale: answered, but too long ago.
@@ -115,7 +115,7 @@ class Histories:
         self.waiting: str | None = None
         """Why there is no worker to follow; None where there is one, or nothing is known yet."""
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """From now on these are the workers; those that stay keep their history."""
         known = self._workers
         self._workers = {}

@@ -12,7 +12,7 @@ from typing import Protocol, cast, runtime_checkable
 
 from tpumon.errors import UsageError
 from tpumon.fleet import Thresholds
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
 
 _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
@@ -22,7 +22,7 @@ _CLOSE_S = 1.5
 class Output(Protocol):
     """Takes what a run finds, all calls from one thread."""
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """These are the workers from now on; called first, and each time they change."""
 
     def write(self, sample: Sample) -> None:
@@ -89,7 +89,7 @@ def open_output(name: str, where: str, options: OutputOptions) -> Output:
     return cast("OutputFactory", next(iter(found)).load())(where, options)
 
 
-class Detached:
+class QueuedOutput:
     """An output in a thread of its own: whatever it waits for, nothing else does.
 
     Samples that it is too slow for are dropped, oldest first.
@@ -105,13 +105,13 @@ class Detached:
         self._name = name
         self._say = say
         self._changed = threading.Condition()
-        self._found: Found | None = None
+        self._found: Workers | None = None
         self._waiting: deque[Sample] = deque(maxlen=_WAITING_LIMIT)
         self._closing = self._failing = self._dropping = False
         self._thread = threading.Thread(target=self._run, name=f"tpumon-{name}", daemon=True)
         self._thread.start()
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """Never blocks."""
         with self._changed:
             self._found = found

@@ -19,9 +19,9 @@ from typing import Any, get_args
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import REASONS, Reason, UsageError
-from tpumon.model import SCHEMA_VERSION, Failure, Found, MxuMethod, Sample, SourceName, StepSource, Target
+from tpumon.model import SCHEMA_VERSION, Failure, MxuMethod, Sample, SourceName, StepSource, Target, Workers
+from tpumon.system.threads import in_thread
 from tpumon.text import one_line
-from tpumon.threads import in_thread
 
 _POLL_S = 1.0
 _STEP_S = 5.0  # for connecting, and for each read
@@ -58,7 +58,7 @@ class RemoteExporter:
         self._where = _Where(url)
         self._run: object = None
         self._after: int | None = None
-        self._found: Found | None = None
+        self._found: Workers | None = None
         self._failures = 0
         self._told: str | None = None
         self._sent: dict[str, float] = {}  # start of each worker's last sample, by the exporter's clock
@@ -68,11 +68,11 @@ class RemoteExporter:
         """The URL without what is secret in it."""
         return self._where.name
 
-    async def feed(self, send: Callable[[Found | Sample], None]) -> None:
+    async def feed(self, send: Callable[[Workers | Sample], None]) -> None:
         """Sends what the exporter has, and what is new about once a second, until it is cancelled.
 
         While the exporter cannot be reached, every worker's sample is a failed one (source `exporter`) that says why;
-        where it never could, `Found.waiting` does. Afterwards each worker's last sample comes again: nobody stays down.
+        where it never could, `Workers.waiting` does. Afterwards each worker's last sample comes again.
         """
         while True:
             began_unix_s = self._clock()
@@ -87,7 +87,7 @@ class RemoteExporter:
                 self._answered(told, (began_unix_s + self._clock()) / 2, send)
             await asyncio.sleep(self._poll_s)
 
-    def _answered(self, told: Mapping[str, Any], asked_unix_s: float, send: Callable[[Found | Sample], None]) -> None:
+    def _answered(self, told: Mapping[str, Any], asked_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
         self._failures, self._told = 0, None
         self._run, self._after = told.get("run"), _count(told.get("sequence"))
         found = _found(told)
@@ -107,7 +107,7 @@ class RemoteExporter:
                 # One from the future would never become stale.
                 send(replace(sample, time_unix_s=min(shifted, self._clock())))
 
-    def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[Found | Sample], None]) -> None:
+    def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
         self._failures += 1
         message = str(trouble)
         targets = self._found.targets if self._found is not None else ()
@@ -116,7 +116,7 @@ class RemoteExporter:
         self._told = message
         self._after = None  # afterwards everybody's last sample is wanted again
         if not targets:
-            self._found = Found(waiting=message)
+            self._found = Workers(waiting=message)
             send(self._found)
         failure = Failure(source="exporter", reason=trouble.reason, message=message)
         for target in targets:
@@ -217,7 +217,7 @@ class _Where:
         return _TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
 
-def _found(told: Mapping[str, Any]) -> Found:
+def _found(told: Mapping[str, Any]) -> Workers:
     targets: dict[str, Target] = {}
     addresses = set()
     for raw in _list(told.get("targets"), 10_000):
@@ -225,7 +225,7 @@ def _found(told: Mapping[str, Any]) -> Found:
         if worker and address and worker not in targets and address not in addresses:
             targets[worker] = Target(worker=worker, address=address, slice=_text(raw.get("slice")))
             addresses.add(address)
-    return Found(targets=tuple(targets.values()), waiting=None if targets else _text(told.get("waiting")))
+    return Workers(targets=tuple(targets.values()), waiting=None if targets else _text(told.get("waiting")))
 
 
 def _sample(raw: object) -> Sample | None:

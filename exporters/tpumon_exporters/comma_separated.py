@@ -16,7 +16,7 @@ from tpumon.text import one_line
 from tpumon_exporters.appending import Appended
 
 if TYPE_CHECKING:
-    from tpumon.model import Found, Sample
+    from tpumon.model import Sample, Workers
     from tpumon.outputs import OutputOptions
 
 _PLAIN = (
@@ -66,7 +66,7 @@ class CommaSeparated:
     def __init__(self, lines: Appended) -> None:
         self._lines = lines
 
-    def follow(self, _found: Found) -> None:
+    def follow(self, _found: Workers) -> None:
         """Each line names its worker."""
 
     def write(self, sample: Sample) -> None:

@@ -10,7 +10,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tpumon.fleet import Assessment, Fleet, Thresholds
-from tpumon.model import SCHEMA_VERSION, Found, Sample
+from tpumon.model import SCHEMA_VERSION, Sample, Workers
 from tpumon_exporters.appending import Appended
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FleetSummary:
         self._lines = 0
         self._unwritten = False
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """These are the workers from now on."""
         self._fleet.follow(found)
 

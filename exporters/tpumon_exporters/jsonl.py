@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpumon_exporters.appending import Appended
 
 if TYPE_CHECKING:
-    from tpumon.model import Found, Sample
+    from tpumon.model import Sample, Workers
     from tpumon.outputs import OutputOptions
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
@@ -24,7 +24,7 @@ class JsonLines:
     def __init__(self, lines: Appended) -> None:
         self._lines = lines
 
-    def follow(self, _found: Found) -> None:
+    def follow(self, _found: Workers) -> None:
         """Each line names its worker."""
 
     def write(self, sample: Sample) -> None:

@@ -18,7 +18,7 @@ from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
 from tpumon.history import Histories, WorkerHistory
-from tpumon.model import SCHEMA_VERSION, Found, Sample
+from tpumon.model import SCHEMA_VERSION, Sample, Workers
 from tpumon.text import one_line
 from tpumon_exporters.exposition import Exposition
 from tpumon_exporters.web import Request, Response
@@ -57,7 +57,7 @@ class Pages:
         self._run = secrets.token_hex(8)
         self._ready = False
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """These are the workers from now on."""
         with self._lock:
             self._histories.follow(found)

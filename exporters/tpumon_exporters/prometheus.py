@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from tpumon.errors import UsageError
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.text import one_line
 from tpumon_exporters.pages import Pages
@@ -57,7 +57,7 @@ class PrometheusOutput:
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
         self._server = WebServer(listener, self._pages.answer, security, self._tell)
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """Those that are gone vanish from the page."""
         self._pages.follow(found)
 

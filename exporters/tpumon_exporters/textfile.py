@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tpumon.errors import UsageError
 from tpumon.history import Histories
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.exposition import Exposition
 
@@ -48,7 +48,7 @@ class TextFile:
         self._thread = threading.Thread(target=self._run, name="tpumon-textfile", daemon=True)
         self._thread.start()
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """Those that are gone vanish from the file."""
         with self._changed:
             self._histories.follow(found)

@@ -23,7 +23,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
-from tpumon.model import Found, Sample, Spread, StepTimes, Target  # noqa: E402
+from tpumon.model import Sample, Spread, StepTimes, Target, Workers  # noqa: E402
 
 WORKERS = (1, 8, 256, 1000)
 TARGETS = {1: 0.005, 8: 0.005, 256: 0.01, 1000: 0.02}
@@ -45,10 +45,10 @@ class Feed:
         for end in (self.read_end, self._write_end):
             os.set_blocking(end, False)
         self._lock = threading.Lock()
-        self._waiting: list[Found | Sample] = [Found(targets=self.targets)]
+        self._waiting: list[Workers | Sample] = [Workers(targets=self.targets)]
         threading.Thread(target=self._run, args=(thread_file,), daemon=True).start()
 
-    def fetch(self) -> tuple[Sequence[Found | Sample], bool]:
+    def fetch(self) -> tuple[Sequence[Workers | Sample], bool]:
         with self._lock:
             fetched, self._waiting = self._waiting, []
         return fetched, False
@@ -83,8 +83,8 @@ def be_ours(feed: Feed) -> None:
 
     display = Display(DisplaySettings())
 
-    def deliver(event: Found | Sample) -> None:
-        if isinstance(event, Found):
+    def deliver(event: Workers | Sample) -> None:
+        if isinstance(event, Workers):
             display.follow(event)
         else:
             display.write(event)

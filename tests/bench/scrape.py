@@ -33,10 +33,10 @@ def measure(kind: str, workers: int) -> dict[str, float]:
     """In this process."""
     from support.exporter import get, sample, serving
     from tpumon.history import Histories
-    from tpumon.model import Found, Spread, StepTimes, Target
+    from tpumon.model import Spread, StepTimes, Target, Workers
 
     now_unix_s = time.time()
-    found = Found(targets=tuple(Target(worker=f"tpu-w-{n}", address=f"10.0.0.1:{n + 1}") for n in range(workers)))
+    found = Workers(targets=tuple(Target(worker=f"tpu-w-{n}", address=f"10.0.0.1:{n + 1}") for n in range(workers)))
     samples = [
         sample(
             target.worker,

@@ -25,7 +25,7 @@ from support.dashboards import (
     targets,
 )
 from support.prometheus import running_prometheus
-from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -119,7 +119,7 @@ def server(tmp_path_factory):
         output = open_prometheus("127.0.0.1:0", OutputOptions())
         stack.callback(output.close)
         samples = trouble(time.time())
-        output.follow(Found(targets=tuple(Target(worker=told.worker, address=told.address) for told in samples)))
+        output.follow(Workers(targets=tuple(Target(worker=told.worker, address=told.address) for told in samples)))
         for sample in samples:
             output.write(sample)
         addresses = {job: [f"127.0.0.1:{port}"] for job, port in ports.items()}

@@ -22,7 +22,7 @@ from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, WrongServer, free
 from support import free_port, wait_until
 from support.jobs import Job, start_jax
 from support.watching import watching
-from tpumon.targets.local import USUAL_PORTS, LocalFinder, survey
+from tpumon.targets.local import USUAL_PORTS, LocalDiscovery, survey
 
 HERE = socket.gethostname()
 
@@ -96,7 +96,7 @@ def test_a_job_that_starts_again_elsewhere_is_followed(tmp_path: Path):
     ours = set()
 
     async def main():
-        finder = LocalFinder(only=lambda listener: listener.port in ours)
+        finder = LocalDiscovery(only=lambda listener: listener.port in ours)
         async with watching(finder) as watch:
             await watch.until(lambda: watch.found and watch.found[0].waiting)
             for number in range(2):

@@ -11,7 +11,7 @@ import pytest
 
 from support.deploy import relabel_configs
 from support.prometheus import running_prometheus
-from tpumon.model import Found, Sample, Target
+from tpumon.model import Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -42,7 +42,7 @@ def test_pod_job_and_slice_stand_beside_worker(tmp_path):
     """As far as the pod knows them; pods that are not ours or have ended are left alone; nothing is `exported_`."""
     output = open_prometheus("127.0.0.1:0", OutputOptions())
     try:
-        output.follow(Found(targets=(Target(worker="host-1", address="127.0.0.1:9999"),)))
+        output.follow(Workers(targets=(Target(worker="host-1", address="127.0.0.1:9999"),)))
         output.write(
             Sample(
                 worker="host-1",

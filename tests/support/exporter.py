@@ -15,14 +15,14 @@ from email.message import Message
 from pathlib import Path
 
 from support import require
-from tpumon.model import Failure, Found, Sample, Target
+from tpumon.model import Failure, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import PrometheusOutput, open_prometheus
 
 
-def found(*workers: str) -> Found:
+def found(*workers: str) -> Workers:
     """These workers, at port 9999 of their names."""
-    return Found(targets=tuple(Target(worker=worker, address=f"{worker}:9999") for worker in workers))
+    return Workers(targets=tuple(Target(worker=worker, address=f"{worker}:9999") for worker in workers))
 
 
 def sample(worker: str = "w", *, reason: str | None = None, time_unix_s: float | None = None, **figures) -> Sample:

@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.model import Sample
-from tpumon.signals import StoppedError, stop_on_signals
+from tpumon.system.signals import StoppedError, stop_on_signals
 from tpumon.view import live
 from tpumon.view.display import Reply
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from rich.cells import cell_len
 
-from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 
 NOW = 1_767_268_800.0
@@ -61,7 +61,7 @@ def display_of(*samples, now=NOW, workers=None, **settings):
     """A display that got these samples; the workers are those of the samples, or as named."""
     display = Display(DisplaySettings(**settings))
     names = workers if workers is not None else list(dict.fromkeys(sample.worker for sample in samples))
-    display.follow(Found(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
+    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
     for sample in samples:
         display.write(sample)
     display.refresh(now)

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from tpumon.model import Found
-from tpumon.targets.base import Finder
+from tpumon.model import Workers
+from tpumon.targets.base import Discovery
 
 _LONG_S = 30.0
 
@@ -23,7 +23,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        self.found: list[Found] = []
+        self.found: list[Workers] = []
         self.gone = False
 
     @property
@@ -44,14 +44,14 @@ class Watch:
         """Returns once these are the workers, and where."""
         await self.until(lambda: self.now == workers, f"{workers}")
 
-    async def follow(self, finder: Finder) -> None:
+    async def follow(self, finder: Discovery) -> None:
         async with contextlib.aclosing(finder.watch(lambda: self.gone)) as changes:
             async for found in changes:
                 self.found.append(found)
 
 
 @contextlib.asynccontextmanager
-async def watching(finder: Finder) -> AsyncIterator[Watch]:
+async def watching(finder: Discovery) -> AsyncIterator[Watch]:
     """Follows the finder inside the block; what it raises fails the test there."""
     watch = Watch()
     task = asyncio.create_task(watch.follow(finder))

@@ -8,10 +8,10 @@ import pytest
 
 from support import wait_until
 from tpumon import outputs
-from tpumon.model import Found, Sample, Target
-from tpumon.outputs import Detached
+from tpumon.model import Sample, Target, Workers
+from tpumon.outputs import QueuedOutput
 
-FOUND = Found(targets=(Target(worker="w", address="w:1"),))
+FOUND = Workers(targets=(Target(worker="w", address="w:1"),))
 
 
 def sample(number):
@@ -52,7 +52,7 @@ def said():
 def test_an_output_that_hangs_holds_up_nobody(said):
     """Whoever hands over samples goes on at once; what waits is written when the output can."""
     slow = Slow()
-    output = Detached(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv", said.append)
     output.follow(FOUND)
     for number in range(100):
         output.write(sample(number))
@@ -68,7 +68,7 @@ def test_what_is_too_much_is_dropped_oldest_first_and_said(said, monkeypatch):
     """Memory stays bounded; who the workers are is never dropped."""
     monkeypatch.setattr(outputs, "_WAITING_LIMIT", 5)
     slow = Slow()
-    output = Detached(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv", said.append)
     output.follow(FOUND)
     wait_until(lambda: output._found is None, 5, "the thread waits in follow")
     for number in range(12):
@@ -83,7 +83,7 @@ def test_an_output_that_fails_is_said_once_and_tried_on(said):
     """A full disk is one line, not one a sample; when it is over, a new one is told again."""
     slow = Slow(1, 2, 4)
     slow.may.set()
-    output = Detached(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv", said.append)
     for number in range(6):
         output.write(sample(number))
     output.close()
@@ -95,7 +95,7 @@ def test_leaving_does_not_wait_for_an_output_that_hangs(said, monkeypatch):
     """The way out is bounded."""
     monkeypatch.setattr(outputs, "_CLOSE_S", 0.05)
     slow = Slow()
-    output = Detached(slow, "csv", said.append)
+    output = QueuedOutput(slow, "csv", said.append)
     output.write(sample(1))
     output.close()
     assert slow.got == []

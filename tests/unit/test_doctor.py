@@ -159,7 +159,7 @@ def test_a_busy_server_is_usable_later(doctor):
 
 def test_while_paused_nothing_is_traced(doctor, tmp_path, monkeypatch):
     """The owner profiles; Monitor harms nobody. Who paused is not told."""
-    from tpumon import pausing
+    from tpumon.system import pausing
 
     monkeypatch.setattr(pausing, "_user", lambda: "alice")
     pausing.pause_for(600)

@@ -20,7 +20,7 @@ from support.prometheus import promtool
 from tpumon import __version__, metrics
 from tpumon.errors import REASONS
 from tpumon.history import Histories
-from tpumon.model import Found, Spread, StepTimes, Target
+from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon_exporters import exposition
 from tpumon_exporters.exposition import END, Exposition
 
@@ -90,7 +90,7 @@ rows = st.fixed_dictionaries({"hbm_used_bytes": st.none() | amounts, "runtime_hl
 def histories(draw):
     names = draw(st.lists(texts, max_size=4, unique=True))
     followed = Histories()
-    followed.follow(Found(targets=tuple(Target(worker=name, address=f"a{i}:1") for i, name in enumerate(names))))
+    followed.follow(Workers(targets=tuple(Target(worker=name, address=f"a{i}:1") for i, name in enumerate(names))))
     for name in names:
         for _ in range(draw(st.integers(0, 2))):
             if draw(st.booleans()):
@@ -246,7 +246,7 @@ def test_waiting_for_a_worker_is_told_apart_from_not_knowing():
     """1 while there is none, 0 while there is one; no series before anything is known."""
     followed = Histories()
     assert "\ntpumon_waiting " not in page(followed)
-    followed.follow(Found(waiting="no job here"))
+    followed.follow(Workers(waiting="no job here"))
     text = page(followed)
     assert "\ntpumon_waiting 1.0\n" in text
     assert in_order(text) == in_order(generate_latest(Library(followed, NOW)).decode())

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tpumon.fleet import Fleet, Thresholds
-from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
 
 NOW = 1_000_000.0
 
@@ -15,7 +15,7 @@ NOW = 1_000_000.0
 def fleet_of(workers, **limits):
     """A fleet of workers, given as name: slice."""
     fleet = Fleet(Thresholds(**limits))
-    fleet.follow(Found(targets=tuple(Target(worker=w, address=f"{w}:1", slice=s) for w, s in workers.items())))
+    fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice=s) for w, s in workers.items())))
     return fleet
 
 
@@ -143,7 +143,7 @@ def test_figures_across_the_fleet_are_of_those_that_have_them_now():
 def test_workers_that_nobody_named_together_are_compared_with_none():
     """Several jobs of one host: a slow one is no straggler of the others."""
     fleet = Fleet()
-    fleet.follow(Found(targets=tuple(Target(worker=w, address=f"{w}:1", apart=True) for w in "abc")))
+    fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", apart=True) for w in "abc")))
     assessment = rounds(fleet, 3, a=1, b=1, c=20)
     assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tpumon.fleet import Thresholds
-from tpumon.model import Failure, Found, Sample, Spread, Target
+from tpumon.model import Failure, Sample, Spread, Target, Workers
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.fleet_summary import FleetSummary
 
@@ -23,7 +23,7 @@ class Log:
         self.output = FleetSummary(
             Appended(str(self.path)), Thresholds(), clock=lambda: self.now, pace=lambda: self.now
         )
-        self.output.follow(Found(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
+        self.output.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
 
     def add(self, worker, at, *, infeed=0.01, reason=None):
         self.now = START + at

@@ -6,7 +6,7 @@ import pytest
 
 from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Failure, Found, Sample, Target
+from tpumon.model import Failure, Sample, Target, Workers
 
 NOW = 1_000_000.0
 
@@ -107,12 +107,12 @@ def test_workers_that_stay_keep_their_history():
     """A new set of workers drops those that are gone, and what is still said of them."""
     histories = Histories()
     w, v = Target(worker="w", address="w:1"), Target(worker="v", address="v:1")
-    histories.follow(Found(targets=(w, v)))
+    histories.follow(Workers(targets=(w, v)))
     histories.add(answered())
-    histories.follow(Found(targets=(Target(worker="w", address="w:2"),)))
+    histories.follow(Workers(targets=(Target(worker="w", address="w:2"),)))
     assert [(h.target.address, h.samples) for h in histories.all()] == [("w:2", 1)]
     assert histories.add(answered(worker="v")) is None
-    histories.follow(Found(waiting="nobody here"))
+    histories.follow(Workers(waiting="nobody here"))
     assert (histories.all(), histories.waiting) == ([], "nobody here")
 
 

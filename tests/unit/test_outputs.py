@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from tpumon import background as background_module
-from tpumon.background import Background
 from tpumon.errors import UsageError
-from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions, open_output
+from tpumon.system import background as background_module
+from tpumon.system.background import Background
 from tpumon.view.notices import Notices
 from tpumon_exporters.jsonl import open_jsonl
 
@@ -175,7 +175,7 @@ def test_leaving_ends_the_coroutine_and_its_thread():
 
 def test_a_reader_that_stands_still_costs_events_not_the_sampler(monkeypatch):
     """Sending never blocks: the oldest are dropped, and counted."""
-    monkeypatch.setattr("tpumon.background._WAITING_LIMIT", 10)
+    monkeypatch.setattr("tpumon.system.background._WAITING_LIMIT", 10)
     sent = threading.Event()
 
     async def main(send):
@@ -203,22 +203,22 @@ def test_who_never_answered_is_named():
     """One target by its address; several by their number."""
     one, two = Target(worker="a", address="10.0.0.2:9999"), Target(worker="b", address="10.0.0.3:9999")
     notices = Notices()
-    notices.update(Found(targets=(one,)))
+    notices.update(Workers(targets=(one,)))
     assert notices.nobody_answered == "10.0.0.2:9999 never answered"
-    assert notices.update(Found(targets=(one, two))) == ["now following b at 10.0.0.3:9999"]
+    assert notices.update(Workers(targets=(one, two))) == ["now following b at 10.0.0.3:9999"]
     assert notices.nobody_answered == "none of 2 targets ever answered"
 
 
 def test_why_there_is_nobody_is_told_once_and_who_comes_and_goes_each_time():
     """WAITING stands once for each reason; workers that leave are named, of many the first few."""
     notices = Notices()
-    assert notices.update(Found(waiting="no job")) == ["WAITING: no job"]
-    assert notices.update(Found(waiting="no job")) == []
+    assert notices.update(Workers(waiting="no job")) == ["WAITING: no job"]
+    assert notices.update(Workers(waiting="no job")) == []
     many = tuple(Target(worker=f"w{i}", address=f"w{i}:1") for i in range(8))
-    assert notices.update(Found(targets=many)) == [
+    assert notices.update(Workers(targets=many)) == [
         "now following w0 at w0:1, w1 at w1:1, w2 at w2:1, w3 at w3:1, w4 at w4:1 and 3 more"
     ]
-    assert notices.update(Found(targets=many[1:])) == ["no longer following w0"]
+    assert notices.update(Workers(targets=many[1:])) == ["no longer following w0"]
 
 
 def test_what_must_not_be_lost_is_kept_when_the_rest_is_dropped(monkeypatch):

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from support.exporter import found, get, sample, serving
 from tpumon import metrics
 from tpumon.errors import UsageError
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters import exposition, pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
@@ -138,7 +138,7 @@ def test_ready_where_there_is_no_job():
     """No worker is a normal state: a rollout to hosts without jobs must not wait for them."""
     with serving() as output:
         assert get(output, "/-/ready").status == 503
-        output.follow(Found(waiting="no job here"))
+        output.follow(Workers(waiting="no job here"))
         assert get(output, "/-/ready").status == 200
 
 
@@ -152,7 +152,7 @@ def test_the_landing_page_names_workers_safely():
         assert "&lt;script&gt;" in answer.text
         assert "<td>live</td>" in answer.text
         assert 'href="metrics"' in answer.text
-        output.follow(Found(waiting="no <job> here"))
+        output.follow(Workers(waiting="no <job> here"))
         assert "no &lt;job&gt; here" in get(output, "/").text
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tpumon.commands import pause as command
 from tpumon.errors import TpumonError, UsageError
-from tpumon.pausing import LONGEST_S, PauseWatch, current_pause, pause_for
+from tpumon.system.pausing import LONGEST_S, PauseWatch, current_pause, pause_for
 
 
 @pytest.fixture(autouse=True)

@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
 from tpumon import remote
-from tpumon.background import Background
 from tpumon.errors import REASONS, UsageError
 from tpumon.history import Histories
 from tpumon.metrics import METRICS, SampleMetric
-from tpumon.model import Found, Sample, Spread, StepTimes
+from tpumon.model import Sample, Spread, StepTimes, Workers
 from tpumon.remote import RemoteExporter
+from tpumon.system.background import Background
 
 FULL = {
     "cores": 8,
@@ -49,7 +49,7 @@ class Following:
     """What a RemoteExporter sends, in a thread as the commands run it."""
 
     def __init__(self, url, **options):
-        self.events: deque[Found | Sample] = deque()
+        self.events: deque[Workers | Sample] = deque()
         self._exporter = RemoteExporter(url, poll_s=0.01, **options)
         self._stack = contextlib.ExitStack()
 
@@ -71,7 +71,7 @@ class Following:
         )
 
     def wait_for_waiting(self, part):
-        return self.wait_for(lambda event: isinstance(event, Found) and part in (event.waiting or ""), part).waiting
+        return self.wait_for(lambda event: isinstance(event, Workers) and part in (event.waiting or ""), part).waiting
 
     def wait_for_sample(self, **wanted):
         return self.wait_for(
@@ -158,7 +158,7 @@ def test_each_sample_comes_once_and_workers_when_they_change():
         for number in range(5):
             output.write(sample("a", idle_ratio=number / 10))
             following.wait_for_sample(idle_ratio=number / 10)
-        output.follow(Found(waiting="no job here"))
+        output.follow(Workers(waiting="no job here"))
         following.wait_for_waiting("no job here")
         output.follow(found("a", "c"))
         following.wait_for(lambda event: event == found("a", "c"))
@@ -194,7 +194,7 @@ def test_an_exporter_that_goes_takes_its_workers_with_it():
             f"exporter http://127.0.0.1:{port}: Connection refused; is `tpumon serve` running there?"
         )
         for event in list(following.events):
-            if isinstance(event, Found):
+            if isinstance(event, Workers):
                 histories.follow(event)
             else:
                 histories.add(event)

@@ -11,11 +11,11 @@ import pytest
 
 from support import virtual_time
 from tpumon.errors import NoTargetError, SourceError
-from tpumon.model import Found, Query, Sample, Target
-from tpumon.pausing import Pause
+from tpumon.model import Query, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import SourceOptions
 from tpumon.sources.runtime import RuntimeReading
+from tpumon.system.pausing import Pause
 from tpumon.targets.base import Fixed
 
 GOOD = "good"
@@ -313,7 +313,7 @@ class Moving:
         for at_s, addresses in self.moments:
             await asyncio.sleep(start_s + at_s - asyncio.get_running_loop().time())
             self.all_gone.append(all_gone())
-            yield Found(
+            yield Workers(
                 targets=tuple(
                     Target(worker=a, address=a, slice=self.slice_name, runtime_addresses=self.runtime)
                     for a in addresses
@@ -331,12 +331,12 @@ class Changing:
 
     async def watch(self, all_gone):
         for number in range(10_000):
-            yield Found(targets=self.change(number))
+            yield Workers(targets=self.change(number))
             await asyncio.sleep(self.every_s)
 
 
 def follow(finder, *sources, for_s, runtime=None, window_s=1.0, say=lambda _line: None, **pace):
-    """Follows whoever the finder says for so long; events in order: Found, or Sample."""
+    """Follows whoever the finder says for so long; events in order: Workers, or Sample."""
     events = []
     more = {} if runtime is None else {"runtime": runtime, "options": SourceOptions(runtime_metrics=True)}
     sampler = Sampler(
@@ -377,7 +377,7 @@ def test_workers_come_and_go():
 def test_who_is_followed_is_told_before_the_first_sample():
     """Whoever shows samples knows the workers first, also when there are none yet."""
     events = follow(Moving((0, []), (30, ["a"])), Fake(a=[GOOD]), for_s=31)
-    assert [type(event).__name__ for event in events[:3]] == ["Found", "Found", "Sample"]
+    assert [type(event).__name__ for event in events[:3]] == ["Workers", "Workers", "Sample"]
     assert events[0].waiting == "nobody here"
 
 
@@ -551,7 +551,7 @@ def test_a_finder_that_fails_later_costs_nobody():
 
         async def watch(self, all_gone):
             self.calls += 1
-            yield Found(targets=(Target(worker="a", address="a"),))
+            yield Workers(targets=(Target(worker="a", address="a"),))
             await asyncio.sleep(5)
             raise RuntimeError("can't start new thread")
 

@@ -13,7 +13,7 @@ from fakes.tpu_node import BUSY_STEP, TpuNode
 from support.watching import watching
 from tpumon.errors import SourceError
 from tpumon.targets.knock import knock
-from tpumon.targets.local import LINE_FOR_A_JOB, LocalFinder
+from tpumon.targets.local import LINE_FOR_A_JOB, LocalDiscovery
 
 HERE = socket.gethostname()
 JOB, WEB = 42, 77
@@ -60,7 +60,7 @@ class World:
         self.proc.close(port)
 
     def finder(self, port=None, **options):
-        return LocalFinder(
+        return LocalDiscovery(
             port, say=self.lines.append, proc=self.proc.root, call=self.call, only=self._looked, poll_s=0.005, **options
         )
 

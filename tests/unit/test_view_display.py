@@ -10,7 +10,7 @@ import pytest
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
-from tpumon.model import Failure, Found, StepTimes, Target
+from tpumon.model import Failure, StepTimes, Target, Workers
 from tpumon.view.cells import clock
 from tpumon.view.display import Display, DisplaySettings, Reply
 
@@ -58,7 +58,7 @@ def test_without_a_worker_it_says_what_to_do():
     """WAITING, and the line that tells what to add to the job, wrapped and whole."""
     display = Display(DisplaySettings())
     line = "no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)"
-    display.follow(Found(waiting=line))
+    display.follow(Workers(waiting=line))
     display.refresh(NOW)
 
     texts = lines(display, 40, 12)
@@ -159,7 +159,7 @@ def test_a_live_worker_without_a_profiler_is_not_ok():
     message = "10.0.0.3:9999: connection refused; no server there"
     alone = failed("w3", message=message, source="runtime", hbm_used_bytes=1 << 30, hbm_total_bytes=16 << 30)
     display = display_of(*(answered(f"w{i}") for i in range(6)), replace(alone, address="10.0.0.3:9999"))
-    display.follow(Found(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
+    display.follow(Workers(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
     display.refresh(NOW)
 
     row = next(line for line in lines(display, 80, 24) if " w3 " in line)
@@ -413,7 +413,7 @@ def test_a_worker_that_is_gone_takes_its_screen_with_it():
     """Nobody looks at the screen of a worker that is not followed any more."""
     display = display_of(*fleet(3))
     press(display, "j", "enter")
-    display.follow(Found(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
+    display.follow(Workers(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
     display.refresh(NOW)
 
     assert rows_of(display) == [name_of(1), name_of(2)]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from support.shown import NOW, answered, failed
 from tpumon.fleet import FIGURES
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
 from tpumon.view.graphs import RATIO, bar, chart, pooled, soft_axis, soft_ratio_axis, spark
 from tpumon.view.style import ASCII, UNICODE
 from tpumon.view.trends import POINTS, Trend, Trends
@@ -105,7 +105,7 @@ def test_a_ring_gives_its_last_values_in_their_order(count, most):
 def test_a_failed_query_is_noted_as_a_gap():
     """NaN in every figure, so that time goes on."""
     trends = Trends()
-    trends.follow(Found(targets=(Target(worker="w", address="w:1"),)))
+    trends.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
     trends.add(answered("w", NOW))
     trends.add(failed("w", time_unix_s=NOW + 10))
     trends.add(answered("unknown", NOW))
@@ -120,7 +120,7 @@ def test_a_failed_query_is_noted_as_a_gap():
 def test_a_frozen_copy_does_not_move():
     """What is added later is not in it."""
     trends = Trends()
-    trends.follow(Found(targets=(Target(worker="w", address="w:1"),)))
+    trends.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
     copy = trends.frozen()
     trends.add(answered("w"))
 

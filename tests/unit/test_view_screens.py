@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
 from tpumon.fleet import Thresholds
-from tpumon.model import Found, Spread, StepTimes, Target
+from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.order import SORTS
 
@@ -86,7 +86,7 @@ def displays(draw):
     )
     display = Display(chosen)
     targets = tuple(Target(worker=name, address=f"10.0.0.1:{i}", slice="s") for i, name in enumerate(workers))
-    display.follow(Found(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
+    display.follow(Workers(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
     shown = {}
     kinds = [draw(worker_samples("?")) for _ in range(min(count, 6))]
     pick = random.Random(count)
@@ -167,7 +167,7 @@ def test_the_worst_worker_is_the_first_row(size, count, ascii_only):
     """At every size: who is down stands first, marked, others with their figures; what is hidden is said."""
     display = Display(DisplaySettings(ascii=ascii_only, thresholds=Thresholds(sustained=1)))
     names = [f"w{i}" for i in range(count)]
-    display.follow(Found(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
     for name in names[:-1]:
         display.write(answered(name))
     display.write(failed(names[-1]))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.model import Failure, Found, Sample, Spread, StepTimes, Target
+from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
 from tpumon.view.text import TextOutput, milliseconds, render_block, three_digits
 
 FIGURES = {
@@ -114,7 +114,7 @@ def test_an_unanswered_query_prints_nothing_but_counts():
     """The header's number is that of the query, answered or not."""
     stream = io.StringIO()
     output = TextOutput(stream, level=1, number_samples=True)
-    output.follow(Found(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
+    output.follow(Workers(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
     failed = Sample(
         worker="w", address="w:1", time_unix_s=0, window_s=1, took_s=0,
         errors=(Failure(source="monitor", reason="busy", message="x"),),

@@ -10,17 +10,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpumon.background import Background
 from tpumon.commands.console import say
 from tpumon.commands.finding import WhereSettings, find_now
 from tpumon.commands.progress import Bar
 from tpumon.errors import Reason, SourceError, TpumonError
 from tpumon.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
-from tpumon.pausing import current_pause
-from tpumon.sampler import pause_after_failures
+from tpumon.sampler.sampler import pause_after_failures
 from tpumon.sources import FINAL_REASONS, Client
-from tpumon.sources.profile import HostEvents, Profiler, Shot
+from tpumon.sources.profile import Capture, HostEvents, Profiler
+from tpumon.system.background import Background
+from tpumon.system.pausing import current_pause
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class _Session:
             window_ms = round(self._settings.window_s * 1000)
             self._say(f"Starting to trace for {window_ms} ms. Remaining attempt(s): {remaining}")
             start_in_s = _LEAD_S if len(ready) > 1 else 0.0
-            together = Shot(
+            together = Capture(
                 window_s=self._settings.window_s,
                 hlo=True,
                 start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
@@ -201,7 +201,7 @@ class _Session:
             worker.told_left_out = True
             self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
 
-    async def _trace(self, worker: _Worker, attempt: int, shot: Shot) -> None:
+    async def _trace(self, worker: _Worker, attempt: int, shot: Capture) -> None:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:

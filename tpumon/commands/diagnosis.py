@@ -17,12 +17,12 @@ from tpumon import __version__
 from tpumon.commands.finding import WhereSettings, find_now
 from tpumon.errors import Reason, SourceError, TpumonError
 from tpumon.model import Query, Sample, Target
-from tpumon.pausing import current_pause
 from tpumon.sources import Client, SourceOptions
 from tpumon.sources.monitor import MonitorSource
 from tpumon.sources.profile import HostEvents, Profiler
 from tpumon.sources.runtime import Offered, RuntimeMetrics, RuntimeReading
 from tpumon.sources.trace import on_this_host
+from tpumon.system.pausing import current_pause
 from tpumon.targets.chips import Chip, find_chips
 from tpumon.targets.local import RUNTIME_PORTS, USUAL_PORTS, Seen, survey
 

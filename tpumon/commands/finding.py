@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from tpumon.errors import NoTargetError
 from tpumon.model import Target
 from tpumon.simulator.settings import SimulatorSettings
-from tpumon.targets.base import Finder, Fixed
+from tpumon.targets.base import Discovery, Fixed
 from tpumon.targets.runtime import WithRuntimeAt, WithUsualRuntime
 
 
@@ -35,9 +35,9 @@ class WhereSettings:
     runtime_addresses: Sequence[str] = ()
 
 
-async def open_finder(
+async def open_discovery(
     where: WhereSettings, stack: AsyncExitStack, say: Callable[[str], None], *, profilers_only: bool = False
-) -> Finder:
+) -> Discovery:
     """The finder that was asked for. What it needs to run is put on the stack.
 
     Args:
@@ -62,15 +62,15 @@ async def open_finder(
         )
     finder = _named(where, say, runtime_only=not profilers_only)
     if finder is None:
-        from tpumon.targets.local import LocalFinder
+        from tpumon.targets.local import LocalDiscovery
 
-        finder = LocalFinder(where.port, say=say, runtime_only=not profilers_only)
+        finder = LocalDiscovery(where.port, say=say, runtime_only=not profilers_only)
     elif not where.runtime_addresses:
         finder = WithUsualRuntime(finder)
     return WithRuntimeAt(finder, where.runtime_addresses) if where.runtime_addresses else finder
 
 
-def _named(where: WhereSettings, say: Callable[[str], None], *, runtime_only: bool) -> Finder | None:
+def _named(where: WhereSettings, say: Callable[[str], None], *, runtime_only: bool) -> Discovery | None:
     """The finder of workers that somebody named, in whatever way; None where nobody did."""
     if where.tpus:
         from tpumon.targets.tpu_api import NamedTpus
@@ -95,7 +95,7 @@ async def find_now(where: WhereSettings, stack: AsyncExitStack, say: Callable[[s
     Raises:
         NoTargetError: there are none; says where was looked.
     """
-    finder = await open_finder(where, stack, say, profilers_only=True)
+    finder = await open_discovery(where, stack, say, profilers_only=True)
     async with aclosing(finder.watch(lambda: False)) as changes:
         found = await anext(changes)
     if not found.targets:

@@ -11,10 +11,10 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 
-from tpumon.background import Background
 from tpumon.commands.monitor import MonitorSettings, feed, hand_over, is_found, open_exports
 from tpumon.errors import NoTargetError
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
+from tpumon.system.background import Background
 from tpumon.view import live
 from tpumon.view.display import Display
 from tpumon.view.notices import Notices
@@ -38,11 +38,13 @@ def run_live(settings: MonitorSettings) -> int:
         # What exports and finders say goes to stderr, and from there into the display while it has the terminal.
         exports = open_exports(settings, stack)
         background = stack.enter_context(
-            Background[Found | Sample](partial(feed, settings, exports), wake=partial(_wake, write_end), keep=is_found)
+            Background[Workers | Sample](
+                partial(feed, settings, exports), wake=partial(_wake, write_end), keep=is_found
+            )
         )
         notices, dropped = Notices(), False
 
-        def deliver(event: Found | Sample) -> None:
+        def deliver(event: Workers | Sample) -> None:
             nonlocal dropped
             hand_over(event, [display])
             for line in notices.update(event):

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpumon.background import Background
 from tpumon.commands.console import say
-from tpumon.commands.finding import WhereSettings, open_finder
+from tpumon.commands.finding import WhereSettings, open_discovery
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.fleet import Thresholds
 from tpumon.logdir import open_logdir
-from tpumon.model import Found, Query, Sample
-from tpumon.outputs import Detached, Listening, Output, OutputOptions, Speaking, open_output, reason
+from tpumon.model import Query, Sample, Workers
+from tpumon.outputs import Listening, Output, OutputOptions, QueuedOutput, Speaking, open_output, reason
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
+from tpumon.system.background import Background
 from tpumon.view.notices import Notices
 from tpumon.view.text import TextOutput
 
@@ -64,7 +64,7 @@ class MonitorSettings:
     use_proxy: bool = False
 
 
-_Event = Found | Sample
+_Event = Workers | Sample
 
 
 def run(settings: MonitorSettings) -> int:
@@ -109,15 +109,15 @@ def _take_all_descriptors() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def is_found(event: Found | Sample) -> bool:
+def is_found(event: Workers | Sample) -> bool:
     """Whether it says who the workers are, which must not be lost."""
-    return isinstance(event, Found)
+    return isinstance(event, Workers)
 
 
-def hand_over(event: Found | Sample, outputs: Sequence[Output]) -> None:
+def hand_over(event: Workers | Sample, outputs: Sequence[Output]) -> None:
     """Gives outputs what came."""
     for output in outputs:
-        if isinstance(event, Found):
+        if isinstance(event, Workers):
             output.follow(event)
         else:
             output.write(event)
@@ -153,7 +153,7 @@ def _output_options(settings: MonitorSettings) -> OutputOptions:
 class _Nothing:
     """No output."""
 
-    def follow(self, _found: Found) -> None:
+    def follow(self, _found: Workers) -> None:
         pass
 
     def write(self, _sample: Sample) -> None:
@@ -174,7 +174,7 @@ class _Writer:
         self._output = output
         self.failing = False
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         self._output.follow(found)
 
     def write(self, sample: Sample) -> None:
@@ -193,7 +193,7 @@ class _Writer:
         self._output.close()
 
 
-def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[Detached]:
+def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[QueuedOutput]:
     """The further outputs, each in a thread of its own; closed with the stack.
 
     Raises:
@@ -207,11 +207,11 @@ def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[Detached]:
             output.say = say
         if isinstance(output, Listening):
             say(output.listening)
-        opened.append(stack.enter_context(closing(Detached(output, name, say))))
+        opened.append(stack.enter_context(closing(QueuedOutput(output, name, say))))
     return opened
 
 
-async def feed(settings: MonitorSettings, exports: Sequence[Detached], show: Callable[[_Event], None]) -> None:
+async def feed(settings: MonitorSettings, exports: Sequence[QueuedOutput], show: Callable[[_Event], None]) -> None:
     """What comes in: samples of the workers, or those of a running exporter.
 
     Args:
@@ -231,7 +231,7 @@ async def feed(settings: MonitorSettings, exports: Sequence[Detached], show: Cal
         return
     async with AsyncExitStack() as stack:
         sampler = Sampler(
-            await open_finder(settings.where, stack, say),
+            await open_discovery(settings.where, stack, say),
             Query(level=settings.level, window_s=settings.window_s),
             settings.pace,
             on_sample=send,

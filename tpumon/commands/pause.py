@@ -6,7 +6,7 @@ import re
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
-from tpumon.pausing import LONGEST_S, current_pause, pause_for
+from tpumon.system.pausing import LONGEST_S, current_pause, pause_for
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tpumon.commands import monitor
 from tpumon.commands.monitor import MonitorSettings
-from tpumon.signals import StoppedError
+from tpumon.system.signals import StoppedError
 
 
 def run(settings: MonitorSettings) -> int:

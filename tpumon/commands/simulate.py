@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.signals import STOPPING
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
+from tpumon.system.signals import STOPPING
 
 
 def run(settings: SimulatorSettings) -> int:

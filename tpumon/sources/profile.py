@@ -51,7 +51,7 @@ class HostEvents:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shot:
+class Capture:
     """One trace to take.
 
     Attributes:
@@ -144,7 +144,7 @@ class Profiler:
             self._known = known = await self._probe()
         return known.returns_traces
 
-    async def take(self, shot: Shot) -> bytes:
+    async def take(self, shot: Capture) -> bytes:
         """A trace that the server answers with; the serialized XSpace exactly as it was sent.
 
         Raises:
@@ -155,7 +155,7 @@ class Profiler:
             raise SourceError("empty-trace", f"{self.address}: the server answered without a trace")
         return reply.xspace
 
-    async def take_written(self, shot: Shot, logdir: LogDir, session: str) -> bytes:
+    async def take_written(self, shot: Capture, logdir: LogDir, session: str) -> bytes:
         """A trace that the server writes itself, read where it wrote it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
 
         Raises:
@@ -185,7 +185,7 @@ class Profiler:
 
     async def _probe(self) -> _Known:
         request = _request(
-            Shot(window_s=_PROBE_S), root=_NOWHERE, session=_unique_session_id(), host_name="", host_level=0
+            Capture(window_s=_PROBE_S), root=_NOWHERE, session=_unique_session_id(), host_name="", host_level=0
         )
         try:
             reply = await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=ANSWER_GRACE_S)
@@ -229,7 +229,7 @@ class Profiler:
             raise
         raise SourceError("busy", f"{self.address}: a continuous profiling session runs there; standing back")
 
-    async def _profile(self, shot: Shot, *, root: str, session: str, host_name: str) -> ProfileResponse:
+    async def _profile(self, shot: Capture, *, root: str, session: str, host_name: str) -> ProfileResponse:
         known = self._known
         if known is None or not self._stands():
             raise SourceError("unavailable", f"{self.address}: the connection broke off")
@@ -244,7 +244,7 @@ def _unique_session_id() -> str:
     return f"tpumon-{secrets.token_hex(8)}"
 
 
-def _request(shot: Shot, *, root: str, session: str, host_name: str, host_level: int) -> ProfileRequest:
+def _request(shot: Capture, *, root: str, session: str, host_name: str, host_level: int) -> ProfileRequest:
     window_ms = max(1, round(shot.window_s * 1000))
     return ProfileRequest(
         duration_ms=window_ms,

@@ -15,7 +15,7 @@ from tpumon.errors import SourceError, TpumonError
 from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.model import LONGEST_WINDOW_S, Query, Sample, Target, taken_over
 from tpumon.sources.base import SourceOptions
-from tpumon.sources.profile import HostEvents, Profiler, Shot
+from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class TraceSource:
         returns_traces = await self._profiler.approach()
         window_s = query.window_s if query.window_s is not None else self._window.length_s
         time_unix_s, asked_s = time.time(), time.monotonic()
-        shot = Shot(window_s=window_s)
+        shot = Capture(window_s=window_s)
         try:
             xspace = await (self._profiler.take(shot) if returns_traces else self._take_written(shot))
             traced_s = time.monotonic() - start_s
@@ -138,7 +138,7 @@ class TraceSource:
         elif not self._profiler.leaves_out_host_events:
             self._window.grow(LONGEST_WINDOW_S)
 
-    async def _take_written(self, shot: Shot) -> bytes:
+    async def _take_written(self, shot: Capture) -> bytes:
         """A trace from a server that can only write it into a file."""
         if self._writes_elsewhere_on == self._client.connection:
             raise SourceError("refused", f"{self._target.address}: {_CANNOT_BE_SEEN}")
@@ -149,7 +149,7 @@ class TraceSource:
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
             return await self._take_into(LocalLogDir(private), shot)
 
-    async def _take_into(self, logdir: LogDir, shot: Shot) -> bytes:
+    async def _take_into(self, logdir: LogDir, shot: Capture) -> bytes:
         session = f"tpumon-{secrets.token_hex(8)}"
         try:
             return await self._profiler.take_written(shot, logdir, session)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
 
 
-class Finder(Protocol):
+class Discovery(Protocol):
     """One way to learn where the workers are."""
 
-    def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields at once what there is, then each time it has changed; ends where it cannot change.
 
         Closed by the caller (`aclose`). Trouble after the first result is no exception: what was found stays.
@@ -32,8 +32,8 @@ class Fixed:
     """
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        self._found = Found(targets=tuple(targets))
+        self._found = Workers(targets=tuple(targets))
 
-    async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields them, once."""
         yield self._found

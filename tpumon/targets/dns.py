@@ -8,9 +8,9 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from tpumon.model import Found
+from tpumon.model import Workers
+from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import name_targets
-from tpumon.threads import in_thread
 
 _RESOLVE_EVERY_S = 30.0
 _SOON_S = 5.0  # when nobody answers any more
@@ -98,9 +98,9 @@ class DnsNames:
         self._resolve_every_s = resolve_every_s
         self._soon_s = soon_s
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields the workers, each time they have changed; once, where there is no name among them."""
-        told: Found | None = None
+        told: Workers | None = None
         clock_s = asyncio.get_running_loop().time
         if not self._names:
             yield self._found()
@@ -139,10 +139,10 @@ class DnsNames:
             for name in self._names.values():
                 group.create_task(ask(name))
 
-    def _found(self) -> Found:
+    def _found(self) -> Workers:
         names = self._names
         places = [names[address].addresses() if address in names else [address] for address in self._addresses]
-        return Found(targets=name_targets([place for some in places for place in some]))
+        return Workers(targets=name_targets([place for some in places for place in some]))
 
 
 def _name(address: str) -> _Name | None:

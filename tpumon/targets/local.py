@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpumon.errors import SourceError
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import PROC, Listener, Owner, find_owners, read_listeners
 
@@ -148,7 +148,7 @@ class _Call:
     task: asyncio.Task[SourceError | None]
 
 
-class LocalFinder:
+class LocalDiscovery:
     """Finds the profiler servers of this host, and follows them as jobs end and start.
 
     What listens is read from /proc every 2 s; a port is called when it is new there, once in its life. Where /proc
@@ -196,10 +196,10 @@ class LocalFinder:
         self._workers: dict[int, _Worker] = {}
         self._told_no_profiler = False
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields this host's workers, each time they have changed."""
         clock_s = asyncio.get_running_loop().time
-        told: Found | None = None
+        told: Workers | None = None
         try:
             while True:
                 await self._look()
@@ -330,7 +330,7 @@ class LocalFinder:
             again_s = now_s + _SILENT_S  # a job may be too busy to answer, or stopped for a moment
         self._refused[call.listener.port] = _Refused(call.listener.inodes, now_s, tries, again_s)
 
-    def _found(self) -> Found:
+    def _found(self) -> Workers:
         workers = [worker for _, worker in sorted(self._workers.items())]
         if not workers:
             target = self._without_profiler() if self._runtime_only else None
@@ -340,7 +340,7 @@ class LocalFinder:
                     f"matrix units, idle and step time add `{LINE_FOR_A_JOB}` to it"
                 )
             self._told_no_profiler = target is not None
-            return Found(waiting=self._waiting()) if target is None else Found(targets=(target,))
+            return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
         self._told_no_profiler = False
         alone = len(workers) == 1
         targets = []
@@ -349,7 +349,7 @@ class LocalFinder:
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
             targets.append(Target(worker=worker.name, address=address, apart=True, runtime_addresses=runtime))
-        return Found(targets=tuple(targets))
+        return Workers(targets=tuple(targets))
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
         """Of the process that has the profiler; where that cannot be told, there is but one worker to have it."""

@@ -9,9 +9,9 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from tpumon.errors import UsageError
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
 from tpumon.targets.addresses import parse_address
-from tpumon.targets.base import Finder
+from tpumon.targets.base import Discovery
 from tpumon.targets.local import RUNTIME_PORTS
 
 
@@ -24,10 +24,10 @@ class WithUsualRuntime:
         finder: finds the workers.
     """
 
-    def __init__(self, finder: Finder) -> None:
+    def __init__(self, finder: Discovery) -> None:
         self._finder = finder
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields what the finder does."""
         async with aclosing(self._finder.watch(all_gone)) as changes:
             async for found in changes:
@@ -51,11 +51,11 @@ class WithRuntimeAt:
         addresses: `host:port` or `unix:PATH`, as `parse_runtime_addresses` gives them.
     """
 
-    def __init__(self, finder: Finder, addresses: Sequence[str]) -> None:
+    def __init__(self, finder: Discovery, addresses: Sequence[str]) -> None:
         self._finder = finder
         self._addresses = tuple(addresses)
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields what the finder does."""
         async with aclosing(self._finder.watch(all_gone)) as changes:
             async for found in changes:

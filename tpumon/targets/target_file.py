@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from tpumon.errors import UsageError
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
+from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import PROFILER_PORT, name_targets, parse_address
 from tpumon.text import one_line
-from tpumon.threads import in_thread
 
 _POLL_S = 2.0
 _READ_S = 10.0
@@ -54,11 +54,11 @@ class TargetFile:
         self._say = say
         self._poll_s = poll_s
         self._seen: tuple[int, ...] | None = None
-        self._told: Found | None = None
+        self._told: Workers | None = None
         self._trouble: str | None = None
-        self._reading: asyncio.Task[Found | None] | None = None
+        self._reading: asyncio.Task[Workers | None] | None = None
 
-    async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields the workers, each time they have changed.
 
         Raises:
@@ -81,7 +81,7 @@ class TargetFile:
                 self._reading.cancel()
                 self._reading = None
 
-    async def _look(self) -> Found | None:
+    async def _look(self) -> Workers | None:
         """As `_read`; one that takes long is waited for anew, so that no more than one thread ever hangs in it."""
         if self._reading is None:
             self._reading = asyncio.create_task(in_thread(self._read, timeout_s=None), name="read targets")
@@ -101,7 +101,7 @@ class TargetFile:
             self._trouble = trouble
             self._say(f"{trouble}; going on with the workers of before")
 
-    def _read(self) -> Found | None:
+    def _read(self) -> Workers | None:
         """Who the workers are; None where the file has not changed."""
         told = self._path.stat()
         if not stat.S_ISREG(told.st_mode):  # reading may never end
@@ -123,8 +123,8 @@ class TargetFile:
         groups = _parse(text, is_yaml=self._path.suffix in {".yml", ".yaml"})
         targets = self._keep_names(_targets(groups, self._port))
         if not targets:
-            return Found(waiting=f"{self._path} names no workers; add some, it is read again when it changes")
-        return Found(targets=targets)
+            return Workers(waiting=f"{self._path} names no workers; add some, it is read again when it changes")
+        return Workers(targets=targets)
 
     def _keep_names(self, targets: Sequence[Target]) -> tuple[Target, ...]:
         """A worker that stays keeps its name, also when its host has another one from now on."""

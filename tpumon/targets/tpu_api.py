@@ -11,12 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
+from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import PROFILER_PORT
 from tpumon.targets.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
 from tpumon.targets.knock import knock
 from tpumon.targets.local import LINE_FOR_A_JOB, SUGGESTED_PORT
-from tpumon.threads import in_thread
 
 if TYPE_CHECKING:
     from tpumon.errors import SourceError
@@ -152,10 +152,10 @@ class NamedTpus:
         self._runtime_only = runtime_only
         self._call = call
         self._poll_s = poll_s
-        self._told: Found | None = None
+        self._told: Workers | None = None
         self._said: dict[str, list[str]] = {}
 
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Found, None]:
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields the workers of all of them, each time they have changed.
 
         Raises:
@@ -236,12 +236,12 @@ class NamedTpus:
         here = await asyncio.gather(*(answers(port) for port in tpu.ports))
         return next((port for port, yes in zip(tpu.ports, here, strict=True) if yes), None)
 
-    def _found(self) -> Found:
+    def _found(self) -> Workers:
         """Everybody while any slice is there: one that is not is down. Nobody where none is."""
         here = [tpu for tpu in self._slices if self._runtime_only or tpu.port_of]
         if any(tpu.ready for tpu in here) and (targets := [target for tpu in here for target in tpu.targets()]):
-            return Found(targets=tuple(targets))
-        return Found(waiting="; ".join(line for tpu in self._slices for line in tpu.lines()))
+            return Workers(targets=tuple(targets))
+        return Workers(waiting="; ".join(line for tpu in self._slices for line in tpu.lines()))
 
     def _say_lines(self) -> None:
         """Tells what is to be known beside the workers, once."""

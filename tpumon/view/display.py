@@ -24,7 +24,7 @@ from tpumon.view.scene import Row, Watch
 from tpumon.view.style import ASCII, HEADER, UNICODE, WARN
 
 if TYPE_CHECKING:
-    from tpumon.model import Found, Sample
+    from tpumon.model import Sample, Workers
 
 _SAID = 10_000
 _SOON_S = 0.01
@@ -96,7 +96,7 @@ class Display:
         self._said: deque[str] = deque(maxlen=_SAID)
         self._messages = Messages()
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """These are the workers from now on."""
         self._watch.follow(found)
         self._messages.follow(found)

@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tpumon.model import Found, Sample
-from tpumon.signals import STOPPING, StoppedError
+from tpumon.model import Sample, Workers
+from tpumon.system.signals import STOPPING, StoppedError
 from tpumon.view.keys import KeyParser
 from tpumon.view.terminal import CaughtStderr, Screen, TerminalGoneError, in_background, open_terminal
 
 if TYPE_CHECKING:
     from tpumon.view.display import Display
 
-    Fetch = Callable[[], tuple[Sequence[Found | Sample], bool]]
+    Fetch = Callable[[], tuple[Sequence[Workers | Sample], bool]]
 
 _KEY_FRAME_S = 0.05
 _FETCH_S = 0.25
@@ -56,7 +56,7 @@ def run(
     fetch: Fetch,
     wake_fd: int,
     *,
-    deliver: Callable[[Found | Sample], None],
+    deliver: Callable[[Workers | Sample], None],
     color: str = "auto",
     ascii_only: bool = False,
 ) -> bool:
@@ -182,7 +182,7 @@ class _Loop:
         display: Display,
         fetch: Fetch,
         wake_fd: int,
-        deliver: Callable[[Found | Sample], None],
+        deliver: Callable[[Workers | Sample], None],
         terminal: int,
         screen: Screen,
         signals: _Signals,

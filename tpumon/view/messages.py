@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tpumon.model import Found, Target
+from tpumon.model import Target, Workers
 
 _SHOWN_S = 10.0
 _MOST = 50
@@ -52,7 +52,7 @@ class Messages:
         """When the newest has been shown long enough; None: there was none."""
         return self._messages[-1].until_unix_s if self._messages else None
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """These are the workers from now on."""
         self._beginnings = {name: target.worker for target in found.targets for name in (target.worker, target.address)}
 

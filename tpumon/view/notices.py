@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tpumon.model import Failure, Found, Sample
+from tpumon.model import Failure, Sample, Workers
 
 _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
@@ -31,7 +31,7 @@ class Notices:
         self._exporter_trouble: str | None = None
         self._traces_told = False
         self._warnings_told: set[tuple[str, str]] = set()
-        self._found: Found | None = None
+        self._found: Workers | None = None
         self.answered: set[str] = set()
         """Workers that answered at least once."""
 
@@ -45,9 +45,9 @@ class Notices:
             else f"none of {len(targets)} targets ever answered"
         )
 
-    def update(self, event: Found | Sample) -> list[str]:
+    def update(self, event: Workers | Sample) -> list[str]:
         """The lines to print about this, mostly none."""
-        if isinstance(event, Found):
+        if isinstance(event, Workers):
             return self._about_workers(event)
         if event.answered:
             self.answered.add(event.worker)
@@ -59,7 +59,7 @@ class Notices:
         about_answer = self._about_end(event) if failure is None else self._about_trouble(event, failure)
         return about_exporter + self._about_source(event) + about_answer + self._about_figures(event)
 
-    def _about_workers(self, found: Found) -> list[str]:
+    def _about_workers(self, found: Workers) -> list[str]:
         """Why there are none, and how they change."""
         before, self._found = self._found, found
         if not found.targets:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
 from tpumon.history import State, WorkerHistory
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
 from tpumon.view.names import Labels
 from tpumon.view.notices import EXPORTER
 from tpumon.view.style import Glyphs
@@ -134,7 +134,7 @@ class Watch:
         self._labels = Labels((), glyphs)
         self.seen: set[str] = set()
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """From now on these are the workers."""
         self._fleet.follow(found)
         self._trends.follow(found)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from tpumon.model import SIMULATED_MARK
 
 if TYPE_CHECKING:
-    from tpumon.model import Found, Sample, Spread, StepTimes
+    from tpumon.model import Sample, Spread, StepTimes, Workers
 
 _NOT_TOLD = "not told"
 _MOST_DECIMALS = 9
@@ -32,7 +32,7 @@ class TextOutput:
         self._number_samples = number_samples
         self._queries: Counter[str] = Counter()
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """A line `Worker: NAME` stands before each block where there are several."""
         self._name_workers = len(found.targets) > 1
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
 from tpumon.fleet import FIGURES
-from tpumon.model import Found, Sample
+from tpumon.model import Sample, Workers
 
 POINTS = 600
 """Queries that are remembered of each worker."""
@@ -66,7 +66,7 @@ class Trends:
         self._fleet_time_unix_s = 0.0
         self._fleet_known = False
 
-    def follow(self, found: Found) -> None:
+    def follow(self, found: Workers) -> None:
         """From now on these are the workers; those that stay keep their trends."""
         self._workers = {target.worker: self._workers.get(target.worker) or Trend() for target in found.targets}
 

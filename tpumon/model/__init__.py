@@ -46,7 +46,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Workers:
     """The workers to follow from now on; all of them, not only what is new.
 
     Attributes:

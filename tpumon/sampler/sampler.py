@@ -11,12 +11,12 @@ from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass, replace
 
 from tpumon.errors import UNREACHED, NoTargetError, SourceError, TpumonError
-from tpumon.model import Failure, Found, Query, Sample, Target
-from tpumon.pausing import Pause, PauseWatch
+from tpumon.model import Failure, Query, Sample, Target, Workers
 from tpumon.sources import FINAL_REASONS, SOURCES, Client, Source, SourceFactory, SourceOptions
 from tpumon.sources.runtime import NAME as RUNTIME
 from tpumon.sources.runtime import RuntimeMetrics, RuntimeReading
-from tpumon.targets.base import Finder
+from tpumon.system.pausing import Pause, PauseWatch
+from tpumon.targets.base import Discovery
 from tpumon.text import one_line
 
 _FIRST_PAUSE_S = 0.5
@@ -118,12 +118,12 @@ class Sampler:
 
     def __init__(
         self,
-        finder: Finder,
+        finder: Discovery,
         query: Query,
         pace: Pace,
         *,
         on_sample: Callable[[Sample], None],
-        on_found: Callable[[Found], None] = lambda _found: None,
+        on_found: Callable[[Workers], None] = lambda _found: None,
         options: SourceOptions | None = None,
         open_client: Callable[[str], Client] = Client,
         sources: Sequence[SourceFactory] = SOURCES,
@@ -178,7 +178,7 @@ class Sampler:
             else:
                 return
 
-    def _take_over(self, found: Found, group: asyncio.TaskGroup) -> None:
+    def _take_over(self, found: Workers, group: asyncio.TaskGroup) -> None:
         if self._pace.num_queries and not found.targets:
             raise NoTargetError(found.waiting or "there is no worker to follow")
         self._on_found(found)
