@@ -78,8 +78,8 @@ class Feed:
 
 
 def be_ours(feed: Feed) -> None:
-    from tpumon.view import live
     from tpumon.view.display import Display, DisplaySettings
+    from tpumon.view.loop import live
 
     display = Display(DisplaySettings())
 

@@ -21,8 +21,8 @@ from rich.style import Style
 
 from tpumon.model import Sample
 from tpumon.system.signals import StoppedError, stop_on_signals
-from tpumon.view import live
 from tpumon.view.display import Reply
+from tpumon.view.loop import live
 
 
 class Feed:

@@ -11,8 +11,8 @@ import pytest
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
 from tpumon.model import Failure, StepTimes, Target, Workers
-from tpumon.view.cells import clock
 from tpumon.view.display import Display, DisplaySettings, Reply
+from tpumon.view.parts.cells import clock
 
 AT_ONCE = Thresholds(sustained=1)
 

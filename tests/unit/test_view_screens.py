@@ -14,7 +14,7 @@ from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
 from tpumon.fleet import Thresholds
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
-from tpumon.view.order import SORTS
+from tpumon.view.parts.order import SORTS
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m",

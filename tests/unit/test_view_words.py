@@ -7,10 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tpumon.view.cells import age, age_changes_in_s, clock, percent, percent_short, short_time, step_cell, step_short
-from tpumon.view.lines import Line, cut, tame, wrapped
-from tpumon.view.names import Labels, natural
-from tpumon.view.style import ASCII, UNICODE
+from tpumon.view.parts.cells import (
+    age,
+    age_changes_in_s,
+    clock,
+    percent,
+    percent_short,
+    short_time,
+    step_cell,
+    step_short,
+)
+from tpumon.view.parts.lines import Line, cut, tame, wrapped
+from tpumon.view.parts.names import Labels, natural
+from tpumon.view.parts.style import ASCII, UNICODE
 
 
 @pytest.mark.parametrize(

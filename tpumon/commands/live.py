@@ -15,8 +15,8 @@ from tpumon.commands.monitor import MonitorSettings, feed, hand_over, is_found, 
 from tpumon.errors import NoTargetError
 from tpumon.model import Sample, Workers
 from tpumon.system.background import Background
-from tpumon.view import live
 from tpumon.view.display import Display
+from tpumon.view.loop import live
 from tpumon.view.notices import Notices
 
 

@@ -127,7 +127,7 @@ def _chosen_output(settings: MonitorSettings) -> str:
     """What stdout gets: the live view where nobody said otherwise, it can be drawn, and it is to stay."""
     if settings.output != "live" and (settings.output != "auto" or settings.pace.num_queries):
         return settings.output
-    from tpumon.view.live import can_be_live
+    from tpumon.view.loop.live import can_be_live
 
     why_not = can_be_live()
     if settings.output == "live" and why_not is not None:

@@ -13,15 +13,15 @@ from rich.segment import Segment
 
 from tpumon.fleet import Thresholds
 from tpumon.text import one_line
-from tpumon.view.body import Body
-from tpumon.view.cells import age_changes_in_s
-from tpumon.view.header import Heading, Piece, footer, header, hints
-from tpumon.view.keys import PASTED
-from tpumon.view.lines import tame
+from tpumon.view.loop.keys import PASTED
 from tpumon.view.messages import Messages
-from tpumon.view.order import SORTS, Order, matches
-from tpumon.view.scene import Row, Watch
-from tpumon.view.style import ASCII, HEADER, UNICODE, WARN
+from tpumon.view.parts.cells import age_changes_in_s
+from tpumon.view.parts.header import Heading, Piece, footer, header, hints
+from tpumon.view.parts.lines import tame
+from tpumon.view.parts.order import SORTS, Order, matches
+from tpumon.view.parts.scene import Row, Watch
+from tpumon.view.parts.style import ASCII, HEADER, UNICODE, WARN
+from tpumon.view.screens.workers import Body
 
 if TYPE_CHECKING:
     from tpumon.model import Sample, Workers
@@ -52,7 +52,7 @@ class DisplaySettings:
 
     Attributes:
         level: 1 or 2; how much is shown.
-        sort: one of `tpumon.view.order.SORTS`.
+        sort: one of `tpumon.view.parts.order.SORTS`.
         reverse: the other way round.
         filter: only workers whose name, address or slice contains this.
         ascii: nothing but ASCII.
@@ -139,7 +139,7 @@ class Display:
         return max(min(times), now_unix_s) + _SOON_S if times else None
 
     def press(self, key: str) -> Reply:
-        """What a key does: a printable character, or one of those named in `tpumon.view.keys`."""
+        """What a key does: a printable character, or one of those named in `tpumon.view.loop.keys`."""
         pasted = key.startswith(PASTED)
         if self._typing:
             return self._type_text(key.removeprefix(PASTED)) if pasted else self._type(key)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tpumon.fleet import FIGURES
-from tpumon.view.names import natural
-from tpumon.view.scene import Row
+from tpumon.view.parts.names import natural
+from tpumon.view.parts.scene import Row
 
 _HOLD_S = 5.0
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from rich.segment import Segment
 
 from tpumon.fleet import Thresholds
-from tpumon.view import help as words
-from tpumon.view import summary
-from tpumon.view.detail import Page
-from tpumon.view.lines import Line, cut, plain, tame
-from tpumon.view.rows import Rows, axis_of, axis_title
-from tpumon.view.scene import Row, Scene
-from tpumon.view.style import BOLD, DIM, Glyphs
+from tpumon.view.parts import summary
+from tpumon.view.parts.lines import Line, cut, plain, tame
+from tpumon.view.parts.page import Page
+from tpumon.view.parts.rows import Rows, axis_of, axis_title
+from tpumon.view.parts.scene import Row, Scene
+from tpumon.view.parts.style import BOLD, DIM, Glyphs
+from tpumon.view.screens import help as words
 
 _Lines = list[list[Segment]]
 

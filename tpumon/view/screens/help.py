@@ -8,9 +8,9 @@ from rich.segment import Segment
 
 from tpumon.fleet import Severity, Thresholds
 from tpumon.history import State
-from tpumon.view.cells import clock
-from tpumon.view.lines import Line, plain, tame, wrapped
-from tpumon.view.style import BOLD, LOOKS, Glyphs
+from tpumon.view.parts.cells import clock
+from tpumon.view.parts.lines import Line, plain, tame, wrapped
+from tpumon.view.parts.style import BOLD, LOOKS, Glyphs
 
 _KEY = 22
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tpumon.model import Sample, Workers
 from tpumon.system.signals import STOPPING, StoppedError
-from tpumon.view.keys import KeyParser
-from tpumon.view.terminal import CaughtStderr, Screen, TerminalGoneError, in_background, open_terminal
+from tpumon.view.loop.keys import KeyParser
+from tpumon.view.loop.terminal import CaughtStderr, Screen, TerminalGoneError, in_background, open_terminal
 
 if TYPE_CHECKING:
     from tpumon.view.display import Display
@@ -81,7 +81,7 @@ def run(
         OSError: there is no terminal.
         Exception: what `fetch`, `deliver` or the display raised.
     """
-    from tpumon.view.paint import Painter, wants_color
+    from tpumon.view.loop.paint import Painter, wants_color
 
     terminal = open_terminal()
     screen = Screen(terminal, Painter(color=wants_color(color, os.environ), ascii_only=ascii_only))

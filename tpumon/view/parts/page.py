@@ -9,13 +9,13 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.model import Sample
-from tpumon.view import one
-from tpumon.view.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
-from tpumon.view.graphs import bar
-from tpumon.view.lines import Line, cut, plain, tame, wrapped
-from tpumon.view.rows import absent_words
-from tpumon.view.scene import Row, Scene
-from tpumon.view.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, Look, kind_of
+from tpumon.view.parts import one
+from tpumon.view.parts.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
+from tpumon.view.parts.graphs import bar
+from tpumon.view.parts.lines import Line, cut, plain, tame, wrapped
+from tpumon.view.parts.rows import absent_words
+from tpumon.view.parts.scene import Row, Scene
+from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, Look, kind_of
 
 _Lines = list[list[Segment]]
 

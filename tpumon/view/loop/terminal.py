@@ -17,7 +17,7 @@ from tpumon.text import safe
 if TYPE_CHECKING:
     from rich.segment import Segment
 
-    from tpumon.view.paint import Painter
+    from tpumon.view.loop.paint import Painter
 
 _ENTER = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h"  # alternate screen, no cursor, no wrapping, pasted text is marked
 # Terminals without an alternate screen are left below what was drawn.
