@@ -21,8 +21,8 @@ from rich.style import Style
 
 from tpumon.model import Sample
 from tpumon.system.signals import StoppedError, stop_on_signals
-from tpumon.view.display import Reply
 from tpumon.view.loop import live
+from tpumon.view.screens.screen import Reply
 
 
 class Feed:
@@ -93,7 +93,7 @@ class Told:
         self.note(f"key {key}")
         if self.what == "hangs" and key == "x":
             time.sleep(1000)
-        return Reply.QUIT if key == "q" else Reply.REDRAW
+        return {"q": Reply.QUIT, "r": Reply.REPAINT, "ctrl-l": Reply.REPAINT}.get(key, Reply.REDRAW)
 
     def render(self, width, height, now_unix_s):
         self.drawn += 1

@@ -11,8 +11,9 @@ import pytest
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
 from tpumon.model import Failure, StepTimes, Target, Workers
-from tpumon.view.display import Display, DisplaySettings, Reply
+from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.parts.cells import clock
+from tpumon.view.screens.screen import Reply
 
 AT_ONCE = Thresholds(sustained=1)
 
@@ -23,7 +24,7 @@ def slow(worker, **more):
 
 def rows_of(display, width=100, height=30, now=NOW):
     """Names of the workers that have a row, from above."""
-    names = [row.name for row in display._shown.rows]
+    names = [row.name for row in display._controls.scene.rows]
     found = []
     for line in lines(display, width, height, now):
         words = line.replace("▸", " ").split()
@@ -170,7 +171,7 @@ def test_a_live_worker_without_a_profiler_is_not_ok():
     press(display, "f")
     assert rows_of(display, 80, 24) == ["w3"]
     press(display, "h")
-    assert "answers with runtime metrics alone" in screen(display, 100, 100)
+    assert "only runtime metrics answer" in screen(display, 100, 100)
 
 
 @pytest.mark.parametrize("width", [20, 40, 80])
@@ -244,8 +245,8 @@ def test_q_quits_and_unknown_keys_do_nothing():
     assert press(display, "q") is Reply.QUIT
     assert press(display, "x") is Reply.NOTHING
     assert press(display, "tab") is Reply.NOTHING
-    assert press(display, "r") is Reply.REDRAW
-    assert press(display, "ctrl-l") is Reply.REDRAW
+    assert press(display, "r") is Reply.REPAINT
+    assert press(display, "ctrl-l") is Reply.REPAINT
 
 
 @pytest.mark.parametrize("key", ["p", " "])
@@ -268,7 +269,7 @@ def test_pause_holds_the_picture_while_data_goes_on_being_taken_in(key):
     after = screen(display, now=NOW + 6)
     assert "PAUSED" not in after
     assert "77.0%" in after
-    assert display._shown.trends.of("w").count == 6
+    assert display._controls.scene.trends.of("w").count == 6
 
 
 def test_a_held_picture_says_when_the_worker_is_gone_meanwhile():
@@ -362,7 +363,7 @@ def test_a_pasted_filter_is_typed_and_pasted_commands_are_not():
     press(display, "/", "pasted:\r\n\x1b[31mer-2\x07\r\nq\r\n")
     assert "/er-2_" in lines(display)[-1]
     press(display, "pasted:" + "x" * 1000)
-    assert len(display._filter) == 100
+    assert len(display._controls.filter) == 100
 
 
 def test_a_filter_holds_for_the_only_worker():
@@ -452,7 +453,7 @@ def test_help_lists_keys_marks_and_thresholds():
 
     for words in (
         "quit",
-        "last 25m, worst of 3  a graph's",
+        "last 25m, worst of 3  time span of a graph",
         "1.07x the slice's median",
         "33%",
         "critical",
@@ -640,6 +641,6 @@ def test_a_gap_in_the_history_is_a_gap():
     samples.insert(1, failed("a", time_unix_s=NOW - 3.5))
     display = display_of(*samples, answered("b"))
 
-    assert display._shown.trends.of("a").last("mxu")[:2] == [0.0, pytest.approx(math.nan, nan_ok=True)]
+    assert display._controls.scene.trends.of("a").last("mxu")[:2] == [0.0, pytest.approx(math.nan, nan_ok=True)]
     row = next(line for line in lines(display, 110) if " a " in line)
     assert "▁ ▁▁" in row

@@ -117,11 +117,11 @@ def test_a_failed_query_is_noted_as_a_gap():
     assert trends.of("unknown").count == 0
 
 
-def test_a_frozen_copy_does_not_move():
+def test_a_snapshot_does_not_move():
     """What is added later is not in it."""
     trends = Trends()
     trends.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
-    copy = trends.frozen()
+    copy = trends.snapshot()
     trends.add(answered("w"))
 
     assert (copy.of("w").count, trends.of("w").count) == (0, 1)

@@ -133,9 +133,9 @@ def test_nothing_overflows_and_the_state_is_always_there(made, size, later_s):
     assert any(word in top for word in (*WORDS, "PAUSED")), top
     if simulated:
         assert "SIMULATED" in top
-    if display._shown.intervals_s is not None and display._shown.rows:
+    if display._controls.scene.intervals_s is not None and display._controls.scene.rows:
         assert f"{INTERVAL_S:.0f}s" in top, top
-    if display._paused:
+    if display._controls.paused:
         assert "PAUSED" in top
 
 

@@ -26,7 +26,6 @@ _FETCH_S = 0.25
 _LOOK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 10.0  # the wall clock may have been set
 _PATIENCE_S = 2.0
-_REDRAW_KEYS = frozenset({"r", "ctrl-l"})
 _ENDING = (
     STOPPING if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN else (*STOPPING, signal.SIGQUIT)  # Ctrl-\
 )
@@ -264,17 +263,17 @@ class _Loop:
             self._note_news()
 
     def _press(self, keys: Sequence[str]) -> None:
-        from tpumon.view.display import Reply
+        from tpumon.view.screens.screen import Reply
 
         for key in keys:
             reply = self._display.press(key)
             if reply is Reply.QUIT:
                 self._quit = True
                 return
-            if reply is Reply.REDRAW:
+            if reply is not Reply.NOTHING:
                 self._draw_soon()
-                if key in _REDRAW_KEYS:
-                    self._screen.forget()
+            if reply is Reply.REPAINT:
+                self._screen.forget()
 
     def _fetch(self) -> None:
         self._fetch_at, self._fetched_at = None, time.monotonic()

@@ -1,4 +1,4 @@
-"""What is on the screen at every size: state, interval, time of the last sample, whether it is simulated."""
+"""Header and footer. State, interval, time of the last sample and SIMULATED are shown at every size."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from rich.style import Style
 from tpumon.fleet import Severity
 from tpumon.history import State
 from tpumon.view.parts.cells import NOT_KNOWN, age, clock, short_time
-from tpumon.view.parts.lines import Line, cut, tame
+from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.lines import Line, Lines, cut, tame
 from tpumon.view.parts.scene import Row, Scene
 from tpumon.view.parts.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 
@@ -27,7 +28,7 @@ _USUAL = frozenset({"server", "counter", "steps"})
 
 
 class Piece(NamedTuple):
-    """Words of the header that stay together."""
+    """Words of the header that stay on one line."""
 
     text: str
     style: Style = HEADER
@@ -35,15 +36,15 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heading:
-    """What the header is made from, besides the scene.
+    """What the header shows besides the scene.
 
     Attributes:
-        now_unix_s: by the wall clock.
-        row: the worker that the screen is about; None: all.
-        paused_unix_s: since when the display stands still; None: it does not.
-        now: the scene as it would be if it did not.
-        from_url: where samples come from.
-        extra: pieces that must be seen, too.
+        now_unix_s: wall-clock time.
+        row: the worker that the screen is about; None: all workers.
+        paused_unix_s: when the picture was paused; None: it is not paused.
+        now: the present scene, while the picture is paused.
+        from_url: the exporter that samples come from; None: the workers themselves.
+        extra: further pieces that are never left out.
     """
 
     now_unix_s: float
@@ -54,8 +55,9 @@ class Heading:
     extra: Sequence[Piece] = field(default=())
 
 
-def header(scene: Scene, heading: Heading, width: int, glyphs: Glyphs) -> list[list[Segment]]:
-    """One line; more where what must be seen does not fit into one."""
+def header(frame: Frame, heading: Heading) -> Lines:
+    """One line; more if what is never left out does not fit into one."""
+    scene, width = frame.scene, frame.width
     left, right = _must(scene, heading)
     needed = sum(cell_len(piece.text) + len(_GAP) for piece in (*left, *right))
     if needed > width:
@@ -63,7 +65,7 @@ def header(scene: Scene, heading: Heading, width: int, glyphs: Glyphs) -> list[l
         short = [piece._replace(text=piece.text.replace("every ", "@")) for piece in pieces]
         return min(_packed(pieces, width), _packed(short, width), key=len)
     room = width - needed
-    for piece in _may(scene, heading, glyphs):
+    for piece in _may(scene, heading, frame.glyphs):
         cells = cell_len(piece.text) + len(_GAP)
         if cells <= room:
             left.append(piece)
@@ -77,7 +79,7 @@ def header(scene: Scene, heading: Heading, width: int, glyphs: Glyphs) -> list[l
     return [line.add(" " * line.room, HEADER).segments()]
 
 
-def _packed(pieces: Sequence[Piece], width: int) -> list[list[Segment]]:
+def _packed(pieces: Sequence[Piece], width: int) -> Lines:
     lines = [Line(width)]
     for piece in pieces:
         gap = 1 if lines[-1].room < width else 0
@@ -89,7 +91,7 @@ def _packed(pieces: Sequence[Piece], width: int) -> list[list[Segment]]:
 
 
 def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
-    """What is never left out. The state is last but one at the right, and the time last."""
+    """The pieces that are never left out. At the right, the state is the last but one and the time is the last."""
     left = [Piece(_interval(scene, heading.row) if scene.rows else _looked_for(heading))]
     right = [*heading.extra]
     if scene.simulated:
@@ -111,13 +113,13 @@ def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
 
 
 def _ordered(left: Sequence[Piece]) -> list[Piece]:
-    """Interval first as it is found first; the title, if there is room for it, before it."""
+    """The title comes first if there is room for it, then the interval."""
     titles = [piece for piece in left if piece.text == "tpumon"]
     return titles + [piece for piece in left if piece.text != "tpumon"]
 
 
 def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
-    """What is shown where there is room, the most important first."""
+    """Pieces that are shown if there is room, the most important first."""
     pieces = []
     url = "" if heading.from_url is None else tame(heading.from_url, ascii_only=glyphs.ascii)
     source = [Piece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
@@ -146,9 +148,9 @@ def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
 
 
 def _methods(scene: Scene, row: Row | None) -> str:
-    """How figures were got: `trace MXU:flops steps:modules`; what goes without saying is left out."""
+    """Sources and methods: `trace MXU:flops steps:modules`; the usual methods are left out."""
     words = []
-    for kind, found in scene.methods.items():
+    for kind, counts in scene.methods.items():
         if row is not None and row.sample is not None:
             own: str | None = {
                 "source": row.sample.source,
@@ -157,7 +159,7 @@ def _methods(scene: Scene, row: Row | None) -> str:
             }[kind]
             methods = [own] if own is not None else []
         else:
-            methods = [method for method, _ in found.most_common()]
+            methods = [method for method, _ in counts.most_common()]
         if kind == "source" or not _USUAL.issuperset(methods):
             words += [_METHOD_TITLES[kind] + "+".join(methods)] if methods else []
     return " ".join(words)
@@ -177,7 +179,7 @@ def _interval(scene: Scene, row: Row | None) -> str:
 
 
 def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece:
-    """LIVE, STALE with its age, ..., of one worker or of all: LIVE as long as one of them is."""
+    """LIVE, STALE and its age, and so on, of one worker or of all: LIVE as long as any worker is."""
     rows = [row] if row is not None else scene.rows
     if not rows:
         return Piece("WAITING", LOOKS["waiting"].header)
@@ -199,14 +201,14 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
 
 
 def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | None = None) -> list[Segment]:
-    """Keys or a message at the left, at the right what is shown of how much, which is never cut."""
+    """Keys or a message at the left; at the right, which part is shown. The right side is never cut."""
     room = max(width - cell_len(right) - 2, 0)
     line = Line(width).add(" " + cut(left, room, glyphs.ellipsis) if room > 1 else "", style)
     return line.right(right).segments() if right else line.segments()
 
 
 def hints(words: Sequence[str], room: int) -> str:
-    """As many of the keys as fit, the first ones first."""
+    """As many hints as fit, starting with the first."""
     text = ""
     for word in words:
         longer = f"{text}{_GAP}{word}" if text else word

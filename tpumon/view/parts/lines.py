@@ -14,6 +14,9 @@ from tpumon.text import one_line
 
 _LONGEST = 2000
 
+Lines = list[list[Segment]]
+"""Lines of a picture, each of styled pieces."""
+
 
 class Line:
     """A line that is filled from the left.
@@ -88,9 +91,9 @@ def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
     """Text broken into lines of at most `width` cells, all but the first indented."""
     width = max(width, 1)
     indent = min(indent, width // 2)
-    found = textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
+    lines = textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
     # textwrap counts characters; what is wider by cells is broken once more.
-    return [part for line in found for part in _broken(line, width)]
+    return [part for line in lines for part in _broken(line, width)]
 
 
 def _broken(line: str, width: int) -> list[str]:

@@ -11,13 +11,12 @@ from rich.style import Style
 from tpumon.model import Sample
 from tpumon.view.parts import one
 from tpumon.view.parts.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
+from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.graphs import bar
-from tpumon.view.parts.lines import Line, cut, plain, tame, wrapped
+from tpumon.view.parts.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.parts.rows import absent_words
-from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, Look, kind_of
-
-_Lines = list[list[Segment]]
+from tpumon.view.parts.scene import Row
+from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
 
 _PARTS = {
     "high_flops_compute": "Compute, high FLOPS",
@@ -79,42 +78,26 @@ class Page:
     """Builds the lines of one worker.
 
     Args:
-        scene: what is shown.
+        frame: what is shown, and how large.
         row: the worker.
-        width: cells.
-        level: 1 or 2.
-        seen: figures that anybody ever had.
-        glyphs: characters.
-        now_unix_s: by the wall clock.
-        notices: lines said about it, with their time, the newest last.
+        notices: messages about it with their times, the newest last.
     """
 
-    def __init__(
-        self,
-        scene: Scene,
-        row: Row,
-        width: int,
-        *,
-        level: int,
-        seen: set[str],
-        glyphs: Glyphs,
-        now_unix_s: float,
-        notices: Sequence[tuple[float, str]],
-    ) -> None:
-        self._scene = scene
+    def __init__(self, frame: Frame, row: Row, notices: Sequence[tuple[float, str]] = ()) -> None:
+        self._scene = frame.scene
         self._row = row
-        self._width = width
-        self._level = level
-        self._seen = seen
-        self._glyphs = glyphs
-        self._now_unix_s = now_unix_s
+        self._width = frame.width
+        self._level = frame.level
+        self._seen = frame.seen
+        self._glyphs = frame.glyphs
+        self._now_unix_s = frame.now_unix_s
         self._notices = notices
 
-    def top(self) -> _Lines:
+    def top(self) -> Lines:
         """Who it is, what to think of it and since when, and its figures."""
         return self._who() + self._verdict() + one.figure_lines(self._row, self._width, self._level, self._glyphs)
 
-    def screen(self, height: int) -> _Lines:
+    def screen(self, height: int) -> Lines:
         """What fits without scrolling, graphs in what is left; else more, the figures in short before all others."""
         lines = self.top()
         if len(lines) <= height:
@@ -122,7 +105,7 @@ class Page:
         figures = one.figure_lines(self._row, self._width, self._level, self._glyphs)
         return one.short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + figures
 
-    def preview(self, height: int) -> _Lines:
+    def preview(self, height: int) -> Lines:
         """What its row does not say, in as many lines at most."""
         return self._filled((self._who() + self._verdict())[:height], height)
 
@@ -134,7 +117,7 @@ class Page:
         text = tame(f"{mark} {name} {text}", ascii_only=self._glyphs.ascii)
         return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
 
-    def _filled(self, lines: _Lines, height: int) -> _Lines:
+    def _filled(self, lines: Lines, height: int) -> Lines:
         parts = self._parts_line()
         room = height - len(lines) - 1
         if room - len(parts) >= 2 * one.LEAST_CHART:
@@ -142,7 +125,7 @@ class Page:
             room -= len(parts)
         return lines + self._blank(self._charts(room)) if room >= one.LEAST_CHART else lines
 
-    def all(self, chart_height: int) -> _Lines:
+    def all(self, chart_height: int) -> Lines:
         """All of it; what is known of parts, cores and devices stands beside each other on wide screens."""
         lines = self.top()
         sample = self._row.sample
@@ -162,7 +145,7 @@ class Page:
             lines += self._blank(self._absent(sample)) + self._blank(self._warnings(sample))
         return lines + self._blank(self._queries()) + self._blank(self._said())
 
-    def _columns(self, blocks: list[_Lines], half: int) -> _Lines:
+    def _columns(self, blocks: list[Lines], half: int) -> Lines:
         """Blocks below each other, in two columns of about the same height where there is room."""
         if half == self._width or len(blocks) < 2:
             return [line for block in blocks for line in self._blank(block)]
@@ -172,25 +155,25 @@ class Page:
             shorter += self._blank(block)
         return one.side_by_side([left, right], half, self._width)
 
-    def _charts(self, height: int) -> _Lines:
+    def _charts(self, height: int) -> Lines:
         trend = self._scene.trends.of(self._row.name)
         names = one.chart_names(self._seen, self._level)
         live = self._row.verdict.state == "live"
         until = None if live else clock(trend.end_unix_s, self._now_unix_s)
         return one.charts(trend, names, self._width, height, self._glyphs, until=until)
 
-    def _blank(self, lines: _Lines) -> _Lines:
+    def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
 
-    def _text(self, text: str, style: Style | None = None, indent: int = 2) -> _Lines:
+    def _text(self, text: str, style: Style | None = None, indent: int = 2) -> Lines:
         """Safe text, wrapped."""
         text = " " * indent + tame(text, ascii_only=self._glyphs.ascii)
         return [plain(line, self._width, style) for line in wrapped(text, self._width, indent=indent + 2)]
 
-    def _title(self, text: str) -> _Lines:
+    def _title(self, text: str) -> Lines:
         return [plain(f" {text}", self._width, BOLD)]
 
-    def _who(self) -> _Lines:
+    def _who(self) -> Lines:
         target, answer = self._row.history.target, self._row.history.answer
         words = []
         if target.address != target.worker:
@@ -212,7 +195,7 @@ class Page:
                 line.add(self._glyphs.dot, DIM).add(word)
         return [line.segments()]
 
-    def _verdict(self) -> _Lines:
+    def _verdict(self) -> Lines:
         mark, text = self._verdict_text(str)
         return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
 
@@ -232,7 +215,7 @@ class Page:
         causes = ", ".join(map(shown, verdict.causes))
         return self._look.mark, f"{text}: {causes}" if causes else text
 
-    def _more(self, sample: Sample) -> _Lines:
+    def _more(self, sample: Sample) -> Lines:
         """Figures that are not compared."""
         pairs = [
             (title, percent(value))
@@ -245,7 +228,7 @@ class Page:
         ]
         return self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
 
-    def _parts(self, sample: Sample, width: int) -> _Lines:
+    def _parts(self, sample: Sample, width: int) -> Lines:
         parts = sample.step_parts_s
         if not parts:
             return []
@@ -260,7 +243,7 @@ class Page:
             lines.append(line.fill(2).add(filled, GRAPH).add(track, DIM).segments())
         return lines
 
-    def _parts_line(self) -> _Lines:
+    def _parts_line(self) -> Lines:
         """What a step is spent on, in one line."""
         sample = self._row.sample
         if sample is None or not sample.step_parts_s or self._level < 2:
@@ -284,7 +267,7 @@ class Page:
         rows: Sequence[Mapping[str, object]],
         columns: Sequence[_Column],
         width: int,
-    ) -> _Lines:
+    ) -> Lines:
         """A line per core or device; only columns that somebody has, the first ones first."""
         if not rows:
             return []
@@ -305,14 +288,14 @@ class Page:
             lines.append(line.segments())
         return lines
 
-    def _runtime(self, sample: Sample) -> _Lines:
+    def _runtime(self, sample: Sample) -> Lines:
         words = []
         for key, value in sample.runtime.items():
             name = key.removesuffix("_s").replace("_", " ")
             words.append(f"{name} {age(value) if key.endswith('_s') else f'{value:g}'}")
         return self._blank(self._text(f"Runtime: {', '.join(words)}")) if words else []
 
-    def _absent(self, sample: Sample) -> _Lines:
+    def _absent(self, sample: Sample) -> Lines:
         wanted = [(name, why) for name, why in sample.absent.items() if getattr(sample, name, None) is None]
         if not wanted or self._level < 2:
             return []
@@ -321,13 +304,13 @@ class Page:
             lines += self._text(f"{_ABSENT.get(name, name)}: {why}")
         return lines
 
-    def _warnings(self, sample: Sample) -> _Lines:
+    def _warnings(self, sample: Sample) -> Lines:
         lines = self._title("To know when reading the figures") if sample.warnings else []
         for warning in sample.warnings:
             lines += self._text(warning)
         return lines
 
-    def _queries(self) -> _Lines:
+    def _queries(self) -> Lines:
         history = self._row.history
         failed = ", ".join(f"{reason} {count}" for reason, count in history.errors.most_common())
         queries = f"{history.samples} answered, {sum(history.errors.values())} failed{failed and f' ({failed})'}"
@@ -346,7 +329,7 @@ class Page:
             lines += self._text(f"traced for {short_time(history.traced_s)} in all{share}")
         return lines + self._last_error()
 
-    def _last_error(self) -> _Lines:
+    def _last_error(self) -> Lines:
         failed = self._scene.failed.get(self._row.name)
         error = None if failed is None else failed.failure
         if failed is None or error is None:
@@ -357,7 +340,7 @@ class Page:
         )
         return self._text(text)
 
-    def _said(self) -> _Lines:
+    def _said(self) -> Lines:
         lines = self._title("Messages") if self._notices else []
         for at, text in reversed(self._notices):
             lines += self._text(f"{clock(at, self._now_unix_s)}  {text}")

@@ -12,10 +12,11 @@ from rich.segment import Segment
 from tpumon.fleet import hbm_ratio, idle_ratio, infeed_ratio, step_s
 from tpumon.model import Sample
 from tpumon.view.parts.cells import NOT_KNOWN, age, gib, percent, percent_short, step_cell, step_short
+from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.view.parts.lines import Line, cut, tame
 from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, SORTED, Glyphs, kind_of
+from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, SORTED, kind_of
 
 _COMPACT = 32
 """Below so many cells figures have no decimals."""
@@ -114,22 +115,14 @@ _COMPACT_COLUMNS = (
 
 
 class Rows:
-    """How rows are laid out on a screen of some width.
+    """How rows are laid out in a frame."""
 
-    Args:
-        scene: what is shown.
-        width: cells.
-        level: 1 or 2.
-        seen: figures that anybody ever had.
-        glyphs: characters.
-        sort: what is sorted by.
-    """
-
-    def __init__(self, scene: Scene, width: int, *, level: int, seen: set[str], glyphs: Glyphs, sort: str) -> None:
+    def __init__(self, frame: Frame) -> None:
+        scene, width, level, seen = frame.scene, frame.width, frame.level, frame.seen
         self._scene = scene
         self._width = width
-        self._glyphs = glyphs
-        self._sort = sort
+        self._glyphs = frame.glyphs
+        self._sort = frame.sort
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3

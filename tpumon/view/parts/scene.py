@@ -110,13 +110,13 @@ class Scene:
         """The worker of this name."""
         return next((row for row in self.rows if row.name == name), None)
 
-    def frozen(self) -> Scene:
+    def snapshot(self) -> Scene:
         """A copy that stays as it is, whatever comes in."""
         rows = [
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
         ]
-        return replace(self, rows=rows, trends=self.trends.frozen(), failed=dict(self.failed))
+        return replace(self, rows=rows, trends=self.trends.snapshot(), failed=dict(self.failed))
 
 
 class Watch:

@@ -86,7 +86,7 @@ class Trends:
         """The worker's; an empty one where it has none."""
         return self._workers.get(worker) or Trend()
 
-    def frozen(self) -> Trends:
+    def snapshot(self) -> Trends:
         """A copy that stays as it is."""
         return deepcopy(self)
 

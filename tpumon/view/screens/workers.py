@@ -1,21 +1,16 @@
-"""What stands between header and footer: the layouts, and which of them is for how many workers on what screen."""
+"""The list of workers: a row each; above them a summary of a large fleet, below few rows a preview of one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.segment import Segment
 
-from tpumon.fleet import Thresholds
 from tpumon.view.parts import summary
-from tpumon.view.parts.lines import Line, cut, plain, tame
+from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.lines import Line, Lines, cut, plain, tame
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.rows import Rows, axis_of, axis_title
-from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import BOLD, DIM, Glyphs
-from tpumon.view.screens import help as words
-
-_Lines = list[list[Segment]]
+from tpumon.view.parts.style import BOLD, DIM
+from tpumon.view.screens.screen import Drawn, Key, Screen
 
 _FEW = 16
 """So many workers need no summary."""
@@ -23,126 +18,151 @@ _FEW = 16
 _ROOMY = 28
 _LEAST_PREVIEW = 4
 _ROOMY_PREVIEW = 9
-_LEAST_CHART_HEIGHT = 5
 _LEAST_SUMMARY = 9
 
+OPEN_WORKER = Key(
+    names=("enter",),
+    hint="worker",
+    words="open the worker's page, with all its figures; Esc goes back",
+    press=lambda controls, _: controls.open_worker(),
+)
 
-class Body:
-    """Draws a scene on a screen of some width."""
 
-    def __init__(
-        self,
-        scene: Scene,
-        rows: Sequence[Row],
-        *,
-        width: int,
-        level: int,
-        seen: set[str],
-        glyphs: Glyphs,
-        now_unix_s: float,
-    ) -> None:
-        self._scene = scene
-        self._rows = rows
-        self._width = width
-        self._level = level
-        self._seen = seen
-        self._glyphs = glyphs
-        self._now_unix_s = now_unix_s
-        self._table: Rows | None = None
+class Workers(Screen):
+    """All workers, unless the filter hides some; the worst first."""
 
-    def waiting(self) -> _Lines:
-        """There is nobody to watch."""
-        return words.waiting_lines(self._width, self._glyphs, self._scene.waiting)
+    name = "workers"
+    title = "the list of workers"
+    keys = (
+        Key(
+            names=("s", "S"),
+            hint="sort",
+            words="sort by the next figure (s), or reverse the order (S)",
+            press=lambda controls, key: controls.sort(reverse=key == "S"),
+        ),
+        OPEN_WORKER,
+        Key(
+            names=("/",),
+            hint="filter",
+            words="show only workers whose name, address or slice contains what you type; Esc shows all",
+            press=lambda controls, _: controls.start_typing(),
+        ),
+        Key(
+            names=("f",),
+            hint="not ok",
+            words="show only workers that are not ok, or all",
+            press=lambda controls, _: controls.toggle_not_ok(),
+        ),
+        Key(
+            names=("up", "down", "k", "j"),
+            hint="choose",
+            words="choose a worker",
+            press=lambda controls, key: controls.choose(-1 if key in {"up", "k"} else 1),
+        ),
+        Key(
+            names=("pageup", "pagedown"),
+            words="choose a worker one page up or down",
+            press=lambda controls, key: controls.choose(-controls.page if key == "pageup" else controls.page),
+        ),
+        Key(
+            names=("g", "home", "G", "end"),
+            words="show the first rows (g, Home), or choose the last worker (G, End)",
+            press=lambda controls, key: controls.choose_end(first=key in {"g", "home"}),
+        ),
+    )
 
-    def help(self, thresholds: Thresholds, notices: Sequence[tuple[float, str]]) -> _Lines:
-        """Keys, marks, thresholds, messages."""
-        return words.help_lines(self._width, self._glyphs, thresholds, notices, self._now_unix_s)
-
-    def nobody(self, text: str, *, only_not_ok: bool) -> list[Segment]:
-        """The filter leaves nobody."""
-        kinds = " that is not ok" if only_not_ok else ""
-        named = f" matches /{tame(text, ascii_only=self._glyphs.ascii)}" if text else ""
-        line = f" no worker{kinds}{named}; Esc shows all"
-        return plain(cut(line, self._width, self._glyphs.ellipsis), self._width)
-
-    def one(self, row: Row, height: int) -> _Lines:
-        """The only worker."""
-        return self._page(row, ()).screen(height)
-
-    def worker(self, row: Row, height: int, notices: Sequence[tuple[float, str]]) -> _Lines:
-        """A worker's own screen."""
-        page = self._page(row, notices)
-        charts = max(height // 3, 2 * _LEAST_CHART_HEIGHT)
-        lines = page.all(charts)
-        return page.all(charts + height - len(lines)) if len(lines) < height else lines
-
-    def _page(self, row: Row, notices: Sequence[tuple[float, str]]) -> Page:
-        return Page(
-            self._scene,
-            row,
-            self._width,
-            level=self._level,
-            seen=self._seen,
-            glyphs=self._glyphs,
-            now_unix_s=self._now_unix_s,
-            notices=notices,
+    def draw(self, frame: Frame) -> Drawn:
+        """Summary, rows, and a preview or a line about the worst."""
+        total = len(frame.scene.rows)
+        notes = filter_notes(frame)
+        if not frame.rows:
+            return Drawn(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
+        if total > 1:
+            notes.append(f"sort:{frame.sort}{' reversed' if frame.reverse else ''}")
+        table = Rows(frame)
+        above = _above(frame, table)
+        page = min(max(frame.height - len(above), 0), len(frame.rows))
+        below = _preview(frame, frame.height - len(above) - page)
+        top = _top(frame, max(page, 1))
+        visible = frame.rows[top : top + page]
+        rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.selected) for row in visible]
+        among = f"{len(frame.rows)} of {total}" if len(frame.rows) < total else f"{total}"
+        return Drawn(
+            lines=[*above, *rows, *below][: frame.height],
+            position=f"{top + 1}-{top + len(visible)}/{among}" if visible else f"0/{among}",
+            page=max(page, 1),
+            top=top,
+            notes=notes,
         )
 
-    def workers(self, height: int, selected: str | None, sort: str) -> tuple[_Lines, int, _Lines]:
-        """What stands above the rows, how many rows there is room for, what stands below them."""
-        self._table = Rows(
-            self._scene,
-            self._width,
-            level=self._level,
-            seen=self._seen,
-            glyphs=self._glyphs,
-            sort=sort,
-        )
-        above: _Lines = []
-        if len(self._scene.rows) > _FEW or len(self._rows) + 1 > height:
-            above = self._summary(height)
-        if height >= _LEAST_SUMMARY and len(above) + 1 + len(self._rows) >= height:
-            above += self._worst()  # there is no room for it below the rows
-        if height - len(above) >= 4:
-            above.append(self._table.titles())
-        page = min(max(height - len(above), 0), len(self._rows))
-        return above, page, self._preview(height - len(above) - page, selected)
 
-    def rows(self, rows: Sequence[Row], selected: str | None) -> _Lines:
-        """Those that are visible."""
-        assert self._table is not None, "workers() lays them out"
-        return [self._table.row(row, self._now_unix_s, selected=row.name == selected) for row in rows]
+def filter_notes(frame: Frame) -> list[str]:
+    """Which workers are hidden, for the footer."""
+    notes = [f"/{tame(frame.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.filter else []
+    return [*notes, "not ok"] if frame.only_not_ok else notes
 
-    def _summary(self, height: int) -> _Lines:
-        """The fleet in as many lines as the height allows."""
-        names = summary.figure_names(self._seen, self._level)
-        if height < _LEAST_SUMMARY:
-            return []
-        if height < 15:
-            return [summary.one_line(self._scene, names, self._width)]
-        lines = summary.figure_lines(self._scene, names[: 3 if height < 18 else None], self._width, self._glyphs)
-        lines.append(summary.counts_line(self._scene, self._width))
-        if height >= 18:
-            most = max(height // 8, 1)
-            size = summary.strip_size(len(self._scene.rows), self._width, most)
-            each = "" if size == 1 else f", in each cell the worst of {size}"
-            title = f"ALL WORKERS, {axis_title('mxu', axis_of(self._scene, 'mxu'))}{each}"
-            blank: _Lines = [[]] if height >= _ROOMY else []
-            lines += [*blank, plain(f" {title}", self._width, BOLD)]
-            lines += [*summary.strip(self._scene, self._width, most, self._glyphs), *blank]
-        return lines
 
-    def _preview(self, room: int, selected: str | None) -> _Lines:
-        """Below few rows: the chosen worker, or the first, in more detail; in a single line the worst."""
-        if room < _LEAST_PREVIEW:
-            return self._worst()[:room]
-        row = next((row for row in self._rows if row.name == selected), self._rows[0])
-        rule = Line(self._width).add(self._glyphs.rule * self._width, DIM).segments()
-        above: _Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
-        return [*above, *self._page(row, ()).preview(room - len(above))]
+def _no_match(frame: Frame) -> list[Segment]:
+    kinds = " that is not ok" if frame.only_not_ok else ""
+    named = f" matches /{tame(frame.filter, ascii_only=frame.glyphs.ascii)}" if frame.filter else ""
+    line = f" no worker{kinds}{named}; Esc shows all"
+    return plain(cut(line, frame.width, frame.glyphs.ellipsis), frame.width)
 
-    def _worst(self) -> _Lines:
-        """One line about the worst of those whose rows do not say since when; none where all are ok."""
-        told = [row for row in self._rows if row.verdict.state == "live" and row.verdict.severity != "ok"]
-        worst = min(told, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
-        return [] if worst is None else [self._page(worst, ()).line()]
+
+def _top(frame: Frame, page: int) -> int:
+    """Place of the first visible row: the worker at the cursor stays in sight."""
+    place = next((place for place, row in enumerate(frame.rows) if row.name == frame.selected), None)
+    if place is None:
+        return 0
+    top = min(max(frame.top, place - page + 1), place)
+    return max(min(top, len(frame.rows) - page), 0)
+
+
+def _above(frame: Frame, table: Rows) -> Lines:
+    height = frame.height
+    above: Lines = []
+    if len(frame.scene.rows) > _FEW or len(frame.rows) + 1 > height:
+        above = _summary(frame)
+    if height >= _LEAST_SUMMARY and len(above) + 1 + len(frame.rows) >= height:
+        above += _worst(frame)  # there is no room for it below the rows
+    if height - len(above) >= 4:
+        above.append(table.titles())
+    return above
+
+
+def _summary(frame: Frame) -> Lines:
+    """The fleet in as many lines as the height allows."""
+    height = frame.height
+    names = summary.figure_names(frame.seen, frame.level)
+    if height < _LEAST_SUMMARY:
+        return []
+    if height < 15:
+        return [summary.one_line(frame.scene, names, frame.width)]
+    lines = summary.figure_lines(frame.scene, names[: 3 if height < 18 else None], frame.width, frame.glyphs)
+    lines.append(summary.counts_line(frame.scene, frame.width))
+    if height >= 18:
+        most = max(height // 8, 1)
+        size = summary.strip_size(len(frame.scene.rows), frame.width, most)
+        each = "" if size == 1 else f", in each cell the worst of {size}"
+        title = f"ALL WORKERS, {axis_title('mxu', axis_of(frame.scene, 'mxu'))}{each}"
+        blank: Lines = [[]] if height >= _ROOMY else []
+        lines += [*blank, plain(f" {title}", frame.width, BOLD)]
+        lines += [*summary.strip(frame.scene, frame.width, most, frame.glyphs), *blank]
+    return lines
+
+
+def _preview(frame: Frame, room: int) -> Lines:
+    """Below few rows: the chosen worker, or the first, in more detail; in a single line the worst."""
+    if room < _LEAST_PREVIEW:
+        return _worst(frame)[:room]
+    row = next((row for row in frame.rows if row.name == frame.selected), frame.rows[0])
+    rule = Line(frame.width).add(frame.glyphs.rule * frame.width, DIM).segments()
+    above: Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
+    return [*above, *Page(frame, row).preview(room - len(above))]
+
+
+def _worst(frame: Frame) -> Lines:
+    """One line about the worst of those whose rows do not say since when; none where all are ok."""
+    marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity != "ok"]
+    worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
+    return [] if worst is None else [Page(frame, worst).line()]

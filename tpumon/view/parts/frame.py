@@ -1,0 +1,81 @@
+"""What a screen is drawn from: one frozen value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tpumon.fleet import Thresholds
+from tpumon.view.parts.messages import Messages
+from tpumon.view.parts.scene import Row, Scene
+from tpumon.view.parts.style import Glyphs
+
+
+class KeyWords(NamedTuple):
+    """A row of the help screen.
+
+    Attributes:
+        names: the keys, as they are written on a keyboard.
+        words: what they do.
+    """
+
+    names: str
+    words: str
+
+
+class KeySection(NamedTuple):
+    """The keys that are listed under one title on the help screen."""
+
+    title: str
+    keys: Sequence[KeyWords]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Everything that a screen is drawn from.
+
+    Attributes:
+        scene: the fleet at the moment that is shown.
+        rows: its workers in the chosen order, without those that the filter hides.
+        width: cells in a line.
+        height: lines that the screen may use.
+        level: 1 or 2: how much is shown.
+        seen: keys of the figures that any worker has had.
+        glyphs: characters for graphs and ornaments.
+        now_unix_s: wall-clock time; while the picture is paused, the time it shows.
+        thresholds: when a figure is marked.
+        messages: recent messages.
+        keys: every key, for the help screen.
+        sort: what the rows are sorted by.
+        reverse: whether that order is reversed.
+        filter: text that the shown workers match; empty: all of them.
+        only_not_ok: whether workers that are ok are hidden.
+        selected: name of the worker at the cursor.
+        opened: name of the worker whose page is open.
+        top: place of the first row in the last picture.
+    """
+
+    scene: Scene
+    rows: Sequence[Row]
+    width: int
+    height: int
+    level: int
+    seen: set[str]
+    glyphs: Glyphs
+    now_unix_s: float
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    messages: Messages = field(default_factory=Messages)
+    keys: Sequence[KeySection] = ()
+    sort: str = ""
+    reverse: bool = False
+    filter: str = ""
+    only_not_ok: bool = False
+    selected: str | None = None
+    opened: str | None = None
+    top: int = 0
+
+    @property
+    def opened_row(self) -> Row | None:
+        """The worker whose page is open, if it is still there."""
+        return self.scene.row(self.opened)

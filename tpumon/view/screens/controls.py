@@ -1,0 +1,177 @@
+"""What the user has chosen: the screen, the worker, the order, the filter, and whether the picture is paused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tpumon.text import one_line
+from tpumon.view.parts.order import Order, matches
+from tpumon.view.parts.scene import Row, Scene
+
+_LONGEST_FILTER = 100
+_END = 1 << 30
+
+
+class Controls:
+    """What keys change. Keys call its methods; the display draws what it says.
+
+    Attributes:
+        latest: the fleet as it is now.
+        scene: the fleet as it is shown: the same, unless the picture is paused.
+        rows: the workers of that scene in order, without those that the filter hides.
+        paused: whether the picture is paused. Sampling goes on.
+        order: how rows are sorted.
+        filter: only workers whose name, address or slice contains this.
+        only_not_ok: only workers that are not ok.
+        typing: whether a filter is being typed.
+        screens: names of the screens that are open, the one on top last; empty: the home screen is shown.
+        selected: name of the worker at the cursor.
+        opened: name of the worker whose page is open.
+        page: how many rows or lines one page has.
+        top: place of the first visible row.
+        scroll: how many lines are above the visible ones.
+        scrolls: whether some lines of the screen are hidden.
+    """
+
+    def __init__(self, scene: Scene, order: Order, text: str) -> None:
+        self.latest = self.scene = scene
+        self.rows: Sequence[Row] = ()
+        self.paused = False
+        self.order = order
+        self.filter = text
+        self.only_not_ok = False
+        self.typing = False
+        self.screens: list[str] = []
+        self.selected: str | None = None
+        self.opened: str | None = None
+        self.page = 1
+        self.top = 0
+        self.scroll = 0
+        self.scrolls = False
+
+    def update(self, scene: Scene) -> None:
+        """Takes the fleet as it is now; shows it unless the picture is paused."""
+        self.latest = scene
+        if not self.paused:
+            self.scene = scene
+            self._arrange()
+
+    def pause(self) -> None:
+        """Pauses the picture, or resumes it."""
+        self.paused = not self.paused
+        self.scene = self.scene.snapshot() if self.paused else self.latest
+        self._arrange()
+
+    # ---- which screen
+
+    def open(self, name: str) -> None:
+        """Opens a screen on top of the others."""
+        self.screens.append(name)
+        self.scroll = 0
+
+    def toggle(self, name: str) -> None:
+        """Opens a screen, or closes it if it is on top."""
+        if self.screens[-1:] == [name]:
+            self.back()
+        else:
+            self.open(name)
+
+    def back(self) -> None:
+        """Closes the top screen; on the home screen, shows all workers, then drops the cursor."""
+        if self.screens:
+            self.screens.pop()
+            self.scroll = 0
+        elif self.filter or self.only_not_ok:
+            self.filter, self.only_not_ok = "", False
+            self._arrange()
+        else:
+            self.selected = None
+
+    def open_worker(self) -> None:
+        """Opens the page of the worker at the cursor; without a cursor, of the first."""
+        if self.rows:
+            self.opened = self.rows[self._place() or 0].name
+            self.open("worker")
+
+    # ---- moving
+
+    def move(self, by: int) -> None:
+        """Scrolls by so many lines."""
+        self.scroll = max(self.scroll + by, 0)
+
+    def move_to_end(self, *, first: bool) -> None:
+        """Scrolls to the first or the last line."""
+        self.scroll = 0 if first else _END
+
+    def choose(self, by: int) -> None:
+        """Moves the cursor by so many rows."""
+        if not self.rows:
+            return
+        place = self._place()
+        target = by if place is None and abs(by) > 1 else 0 if place is None else place + by
+        self.selected = self.rows[max(min(target, len(self.rows) - 1), 0)].name
+
+    def choose_end(self, *, first: bool) -> None:
+        """Chooses the last row, or none, which keeps the first row in sight whoever it is."""
+        self.selected = None if first or not self.rows else self.rows[-1].name
+
+    def _place(self) -> int | None:
+        return next((place for place, row in enumerate(self.rows) if row.name == self.selected), None)
+
+    # ---- which rows, in which order
+
+    def sort(self, *, reverse: bool) -> None:
+        """Sorts by the next figure, or reverses the order."""
+        if reverse:
+            self.order.reverse = not self.order.reverse
+        else:
+            self.order.cycle()
+        self._arrange(at_once=True)
+
+    def toggle_not_ok(self) -> None:
+        """Shows only workers that are not ok, or all."""
+        self.only_not_ok = not self.only_not_ok
+        self._arrange()
+
+    def start_typing(self) -> None:
+        """From now on keys are the text of the filter."""
+        self.typing = True
+
+    def type(self, key: str) -> bool:
+        """Takes a key while a filter is typed; False: it means nothing there."""
+        if key == "enter":
+            self.typing = False
+        elif key == "esc":
+            self.typing, self.filter = False, ""
+        elif key == "backspace":
+            self.filter = self.filter[:-1]
+        elif key in {"up", "down"}:
+            self.choose(1 if key == "down" else -1)
+            return True
+        else:
+            return len(key) == 1 and self.type_text(key)
+        self._arrange()
+        return True
+
+    def type_text(self, text: str) -> bool:
+        """Appends text to the filter; of pasted text, the first line. False: it cannot be printed."""
+        typed = one_line(next(iter(text.strip("\r\n").splitlines()), "")) if len(text) > 1 else text
+        if not typed.isprintable():
+            return False
+        self.filter = (self.filter + typed)[:_LONGEST_FILTER]
+        self._arrange()
+        return True
+
+    def _arrange(self, *, at_once: bool = False) -> None:
+        """Sorts and filters the rows of the scene that is shown."""
+        rows = self.order.arrange(self.scene.rows, self.scene.time_unix_s, at_once=at_once)
+        if self.only_not_ok:
+            rows = [row for row in rows if row.verdict.severity != "ok"]
+        if self.filter:
+            wanted = matches(self.filter)
+            rows = [row for row in rows if wanted(row)]
+        place = self._place()
+        self.rows = rows
+        if place is not None and rows and self._place() is None:
+            # The cursor is always visible: it goes to the row that stands there now.
+            self.selected = rows[min(place, len(rows) - 1)].name

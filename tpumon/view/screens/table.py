@@ -1,0 +1,96 @@
+"""All screens, and the keys that work on every one of them. A new screen needs one line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tpumon.view.parts.frame import KeySection, KeyWords
+from tpumon.view.screens.alone import Alone
+from tpumon.view.screens.controls import Controls
+from tpumon.view.screens.help import Help
+from tpumon.view.screens.screen import Key, Reply, Screen, opening
+from tpumon.view.screens.waiting import Waiting
+from tpumon.view.screens.worker import Worker
+from tpumon.view.screens.workers import Workers
+
+HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
+"""What is shown when nothing is open: the first that fits."""
+
+SCREENS: tuple[Screen, ...] = (Worker(), Help())
+"""Screens that are opened on top of the home screen."""
+
+
+def _back(controls: Controls) -> str:
+    return "back" if controls.screens else "show all" if controls.filter or controls.only_not_ok else ""
+
+
+KEYS: tuple[Key, ...] = (
+    # Ctrl-C arrives as a signal; it is here for the help screen.
+    Key(names=("q", "ctrl-c"), hint="quit", words="quit", press=lambda *_: Reply.QUIT),
+    Key(
+        names=("esc", "backspace"),
+        hint=_back,
+        words="go back; from the first screen, show all workers again",
+        press=lambda controls, _: controls.back(),
+    ),
+    Key(
+        names=("p", " "),
+        hint=lambda controls: "resume" if controls.paused else "pause",
+        words="pause the picture, or resume it; sampling goes on meanwhile",
+        press=lambda controls, _: controls.pause(),
+    ),
+    opening("help", "h", "?", hint="help", words="open this help, or close it"),
+    Key(
+        names=("r", "ctrl-l"),
+        words="redraw the screen; this takes no extra samples",
+        press=lambda *_: Reply.REPAINT,
+    ),
+)
+"""What keys do on every screen."""
+
+SCROLLING: tuple[Key, ...] = (
+    Key(
+        names=("up", "down", "k", "j"),
+        hint=lambda controls: "scroll" if controls.scrolls else "",
+        words="scroll by a line",
+        press=lambda controls, key: controls.move(-1 if key in {"up", "k"} else 1),
+    ),
+    Key(
+        names=("pageup", "pagedown"),
+        words="scroll by a page",
+        press=lambda controls, key: controls.move(-controls.page if key == "pageup" else controls.page),
+    ),
+    Key(
+        names=("g", "home", "G", "end"),
+        words="scroll to the top (g, Home) or the bottom (G, End)",
+        press=lambda controls, key: controls.move_to_end(first=key in {"g", "home"}),
+    ),
+)
+"""What these keys do unless the screen takes them."""
+
+
+def keys_on(screen: Screen) -> Iterator[Key]:
+    """Every key that works on a screen, in the footer's order; a screen's own replace those of the same name."""
+    taken = {name for key in screen.keys for name in key.names}
+    openers = [other.opened_by for other in SCREENS if other.opened_by is not None]
+    yield from KEYS
+    yield from screen.keys
+    yield from openers
+    yield from (key for key in SCROLLING if not taken.intersection(key.names))
+
+
+def key_sections() -> list[KeySection]:
+    """Every key with what it does: those that work everywhere, then those of each screen."""
+    openers = [screen.opened_by for screen in SCREENS if screen.opened_by is not None]
+    sections = [KeySection("Keys", _words([*KEYS, *openers, *SCROLLING]))]
+    listed: list[Key] = []
+    for screen in (*reversed(HOMES), *SCREENS):
+        own = [key for key in screen.keys if key not in listed]
+        listed += own
+        if own:
+            sections.append(KeySection(f"Keys on {screen.title}", _words(own)))
+    return sections
+
+
+def _words(keys: Sequence[Key]) -> list[KeyWords]:
+    return [KeyWords(key.written, key.words) for key in keys]

@@ -1,0 +1,34 @@
+"""A worker's page: everything that is known about it."""
+
+from __future__ import annotations
+
+from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.page import Page
+from tpumon.view.parts.scene import Row
+from tpumon.view.screens.screen import Drawn, Screen
+
+_LEAST_CHART_HEIGHT = 5
+
+
+class Worker(Screen):
+    """Figures, graphs, step parts, cores, devices, warnings, queries and messages of one worker."""
+
+    name = "worker"
+    title = "the worker's page"
+
+    def fits(self, frame: Frame) -> bool:
+        """While the worker is followed."""
+        return frame.opened_row is not None
+
+    def about(self, frame: Frame) -> Row | None:
+        """The heading is about this worker alone."""
+        return frame.opened_row
+
+    def draw(self, frame: Frame) -> Drawn:
+        """All of it; graphs grow into what would be empty."""
+        row = frame.opened_row
+        assert row is not None, "shown only where it fits"
+        page = Page(frame, row, frame.messages.about(row.history.target))
+        charts = max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT)
+        lines = page.all(charts)
+        return Drawn(lines=page.all(charts + frame.height - len(lines)) if len(lines) < frame.height else lines)
