@@ -107,6 +107,38 @@ def test_the_shell_gets_its_terminal_back(tmux, way):
     window.type("cmp before after && echo same modes").wait_for("\nsame modes")
 
 
+# tpumon with a worker page that has a bug.
+FAULTY = """
+import sys
+from tpumon.view.screens.worker import Worker
+
+def draw(self, frame):
+    raise LookupError("a bug")
+
+Worker.draw = draw
+from tpumon.__main__ import main
+main()
+"""
+
+
+@pytest.mark.real
+def test_a_screen_that_raises_ends_nothing(tmux, home):
+    """One line in its place; sampling and outputs go on, and so do the other screens and the way out."""
+    (home / "faulty.py").write_text(FAULTY)
+    export = home / "samples.jsonl"
+    command = [sys.executable, str(home / "faulty.py"), *SIMULATED, "--export", f"jsonl={export}"]
+    window = tmux("bash", "--norc", "--noprofile")
+    window.type(f"{' '.join(command)}; echo ended $?").wait_for("MXU")
+    window.send("Enter").wait_for("Cannot show the worker's page: LookupError: a bug (faulty.py:")
+    assert "sampling goes on" in " ".join(window.text.split())
+    assert "LIVE" in window.lines[0]
+    written = len(export.read_text().splitlines())
+    wait_until(lambda: len(export.read_text().splitlines()) > written + 2, 20, "no new samples")
+    window.send("h").wait_for("pause the picture").send("Escape").wait_for("Cannot show")
+    window.send("Escape").wait_for("TPU idle").send("q").wait_for("\nended 0")
+    assert window.ask(FLAGS) == AS_FOUND
+
+
 @pytest.mark.real
 def test_ctrl_z_and_fg(tmux):
     """While it is stopped the terminal is the shell's; then the whole picture is back."""
