@@ -12,7 +12,7 @@ from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, 
 from tpumon.fleet import Thresholds
 from tpumon.model import Failure, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
-from tpumon.view.parts.cells import clock
+from tpumon.view.drawing.cells import clock
 from tpumon.view.screens.screen import Reply
 
 AT_ONCE = Thresholds(sustained=1)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from support.shown import NOW, answered, failed
 from tpumon.fleet import FIGURES
 from tpumon.model import Target, Workers
-from tpumon.view.parts.graphs import RATIO, bar, chart, pooled, soft_axis, soft_ratio_axis, spark
-from tpumon.view.parts.style import ASCII, UNICODE
+from tpumon.view.drawing.graphs import RATIO, bar, chart, pooled, soft_axis, soft_ratio_axis, spark
+from tpumon.view.drawing.style import ASCII, UNICODE
 from tpumon.view.parts.trends import POINTS, Trend, Trends
 
 NAN = math.nan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.shown import NOW, answered, display_of, fleet, lines, name_of, press, screen
-from tpumon.view.parts.lines import plain
+from tpumon.view.drawing.lines import plain
 from tpumon.view.screens import table
 from tpumon.view.screens.help import Help
 from tpumon.view.screens.screen import Drawn, Key, Reply, Screen, opening

@@ -14,15 +14,15 @@ from rich.segment import Segment
 
 from tpumon.fleet import Thresholds
 from tpumon.text import one_line
+from tpumon.view.drawing.cells import age_changes_in_s
+from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.view.loop.keys import PASTED
-from tpumon.view.parts.cells import age_changes_in_s
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import Heading, Piece, footer, header, hints
-from tpumon.view.parts.lines import Lines, plain, tame, wrapped
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.order import SORTS, Order
 from tpumon.view.parts.scene import Row, Watch
-from tpumon.view.parts.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Reply, Screen

@@ -1,1 +1,1 @@
-"""What screens are made of: lines, figures, graphs, rows, the header; and the scene that they show."""
+"""What screens are made of: the scene and the frame that they show; header, rows, summary, a worker's figures."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tpumon.fleet import Thresholds
+from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import Glyphs
 
 
 class KeyWords(NamedTuple):

@@ -12,11 +12,11 @@ from rich.style import Style
 
 from tpumon.fleet import Severity
 from tpumon.history import State
-from tpumon.view.parts.cells import NOT_KNOWN, age, clock, short_time
+from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, short_time
+from tpumon.view.drawing.lines import Line, Lines, cut, tame
+from tpumon.view.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.lines import Line, Lines, cut, tame
 from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 
 _STATES: tuple[State, ...] = ("down", "stale", "busy", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = ("down", "critical", "stale", "warn", "busy", "paused", "unknown", "waiting")

@@ -12,12 +12,12 @@ from rich.segment import Segment
 
 from tpumon.fleet import hbm_ratio
 from tpumon.model import Sample
-from tpumon.view.parts.cells import NOT_KNOWN, gib, percent, percent_short, short_time, step_cell, step_word
-from tpumon.view.parts.graphs import RATIO, Axis, bar, chart, pooled, soft_axis
-from tpumon.view.parts.lines import Line, cut, tame
+from tpumon.view.drawing.cells import NOT_KNOWN, gib, percent, percent_short, short_time, step_cell, step_word
+from tpumon.view.drawing.graphs import RATIO, Axis, bar, chart, pooled, soft_axis
+from tpumon.view.drawing.lines import Line, cut, tame
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
 from tpumon.view.parts.rows import hbm_bytes
 from tpumon.view.parts.scene import Row
-from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
 from tpumon.view.parts.trends import Trend
 
 _NAME = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tpumon.fleet import FIGURES
-from tpumon.view.parts.names import natural
+from tpumon.view.drawing.names import natural
 from tpumon.view.parts.scene import Row
 
 _HOLD_S = 5.0

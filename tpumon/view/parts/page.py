@@ -9,14 +9,14 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.model import Sample
+from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
+from tpumon.view.drawing.graphs import bar
+from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
 from tpumon.view.parts import one
-from tpumon.view.parts.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.graphs import bar
-from tpumon.view.parts.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
-from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
 
 _PARTS = {
     "high_flops_compute": "Compute, high FLOPS",

@@ -11,12 +11,12 @@ from rich.segment import Segment
 
 from tpumon.fleet import hbm_ratio, idle_ratio, infeed_ratio, step_s
 from tpumon.model import Sample
-from tpumon.view.parts.cells import NOT_KNOWN, age, gib, percent, percent_short, step_cell, step_short
+from tpumon.view.drawing.cells import NOT_KNOWN, age, gib, percent, percent_short, step_cell, step_short
+from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
+from tpumon.view.drawing.lines import Line, cut, tame
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED, kind_of
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.graphs import Axis, soft_axis, soft_ratio_axis, spark
-from tpumon.view.parts.lines import Line, cut, tame
 from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, SORTED, kind_of
 
 _COMPACT = 32
 """Below so many cells figures have no decimals."""

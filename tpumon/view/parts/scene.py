@@ -10,9 +10,9 @@ from typing import NamedTuple
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
 from tpumon.history import State, WorkerHistory
 from tpumon.model import Sample, Workers
+from tpumon.view.drawing.names import Labels
+from tpumon.view.drawing.style import Glyphs
 from tpumon.view.notices import EXPORTER
-from tpumon.view.parts.names import Labels
-from tpumon.view.parts.style import Glyphs
 from tpumon.view.parts.trends import Trends
 
 _SOON_S = 30.0

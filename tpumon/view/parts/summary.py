@@ -9,12 +9,12 @@ from rich.style import Style
 
 from tpumon.fleet import Across, Severity
 from tpumon.history import State
-from tpumon.view.parts.cells import clock, percent, short_time, step_cell
-from tpumon.view.parts.graphs import Axis, level, spark
-from tpumon.view.parts.lines import Line
+from tpumon.view.drawing.cells import clock, percent, short_time, step_cell
+from tpumon.view.drawing.graphs import Axis, level, spark
+from tpumon.view.drawing.lines import Line
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
 from tpumon.view.parts.rows import axis_of
 from tpumon.view.parts.scene import Row, Scene
-from tpumon.view.parts.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
 
 _NAMES = {"mxu": "MXU", "idle": "IDLE", "step": "STEP ms", "infeed": "INFEED", "hbm": "HBM"}
 _COUNTED: tuple[Severity | State, ...] = (

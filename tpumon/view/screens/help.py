@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tpumon.fleet import Severity, Thresholds
 from tpumon.history import State
-from tpumon.view.parts.cells import clock
+from tpumon.view.drawing.cells import clock
+from tpumon.view.drawing.lines import Line, Lines, plain, tame, wrapped
+from tpumon.view.drawing.style import BOLD, LOOKS, Glyphs
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.lines import Line, Lines, plain, tame, wrapped
-from tpumon.view.parts.style import BOLD, LOOKS, Glyphs
 from tpumon.view.screens.screen import Drawn, Screen
 
 _KEY = 22

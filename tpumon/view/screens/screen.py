@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from tpumon.view.drawing.lines import Lines
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.lines import Lines
 from tpumon.view.parts.scene import Row
 from tpumon.view.screens.controls import Controls
 

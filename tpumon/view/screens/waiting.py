@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tpumon.view.drawing.lines import Line, tame, wrapped
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.lines import Line, tame, wrapped
 from tpumon.view.screens.screen import Drawn, Screen
 
 

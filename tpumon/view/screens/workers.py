@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
+from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame
+from tpumon.view.drawing.style import BOLD, DIM
 from tpumon.view.parts import summary
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.lines import Line, Lines, cut, plain, tame
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.rows import Rows, axis_of, axis_title
-from tpumon.view.parts.style import BOLD, DIM
 from tpumon.view.screens.screen import Drawn, Key, Screen
 
 _FEW = 16

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from tpumon.view.parts.lines import tame
-from tpumon.view.parts.style import Glyphs
+from tpumon.view.drawing.lines import tame
+from tpumon.view.drawing.style import Glyphs
 
 _NUMBERS = re.compile(r"(\d+)")
 _BOUNDARY = re.compile(r"[-._:/]")

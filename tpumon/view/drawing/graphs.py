@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from tpumon.view.parts.style import Glyphs
+from tpumon.view.drawing.style import Glyphs
 
 Axis = tuple[float, float]
 """What the bottom and the top stand for."""
