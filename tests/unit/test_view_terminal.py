@@ -21,7 +21,7 @@ from rich.style import Style
 
 from support import REPOSITORY
 from tpumon.view.loop.paint import Painter, wants_color
-from tpumon.view.loop.terminal import Screen, TerminalGoneError
+from tpumon.view.loop.terminal import TerminalGoneError, TerminalScreen
 
 PLAIN = Painter(color=True, ascii_only=False)
 
@@ -34,7 +34,7 @@ class Glass:
         os.set_blocking(self.master, False)
         termios.tcsetwinsize(self.slave, (lines, columns))
         self.fd = os.open(os.ttyname(self.slave), os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY)
-        self.screen = Screen(self.fd, painter)
+        self.screen = TerminalScreen(self.fd, painter)
         self.emulator = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.emulator)
 

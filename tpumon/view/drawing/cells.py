@@ -10,25 +10,25 @@ from tpumon.view.text import milliseconds, three_digits
 NOT_KNOWN = "n/a"
 _GIB = 1 << 30
 _LONG_STEP_S = 99.9995
-"""From here on a column of milliseconds shows seconds, and says so."""
+"""From this time on a column of milliseconds shows larger units, with the unit."""
 
 
 def percent(ratio: float | None) -> str:
-    """58.3%; a zero is a zero, what is next to nothing is not; six cells at most below 1000 %."""
+    """58.3%: zero is 0.0%, a tiny ratio is <0.1%; six cells at most below 1000 %."""
     if ratio is None or not math.isfinite(ratio):
         return NOT_KNOWN
     return "<0.1%" if 0 < ratio < 0.0005 else f"{100 * ratio:.1f}%"
 
 
 def percent_short(ratio: float | None) -> str:
-    """58%; four cells at most below 1000 %."""
+    """58%: four cells at most below 1000 %."""
     if ratio is None or not math.isfinite(ratio):
         return NOT_KNOWN
     return "<1%" if 0 < ratio < 0.005 else f"{100 * ratio:.0f}%"
 
 
 def step_cell(time_s: float | None) -> str:
-    """A step for a column of milliseconds: 62.7, 1950; long ones are in larger units, named: 2.1m."""
+    """A step time for a column of milliseconds: 62.7, 1950; long ones with a larger unit: 2.1m."""
     if time_s is None or not math.isfinite(time_s):
         return NOT_KNOWN
     if 0 < time_s < 1e-6:
@@ -37,7 +37,7 @@ def step_cell(time_s: float | None) -> str:
 
 
 def step_short(time_s: float | None) -> str:
-    """The same in four cells: 62.7, 1950, 12s."""
+    """A step time in four cells: 62.7, 1950, 12s."""
     if time_s is None or not math.isfinite(time_s):
         return NOT_KNOWN
     if time_s < 1e-3:
@@ -46,19 +46,19 @@ def step_short(time_s: float | None) -> str:
 
 
 def step_word(time_s: float | None) -> str:
-    """A step with its unit: 62.7ms, 2.1m."""
+    """A step time with its unit: 62.7ms, 2.1m."""
     if time_s is None or not math.isfinite(time_s):
         return NOT_KNOWN
     return milliseconds(time_s) if time_s < _LONG_STEP_S else short_time(time_s)
 
 
 def gib(size_bytes: float | None) -> str:
-    """95.7, in GiB."""
+    """Bytes as GiB: 95.7."""
     return NOT_KNOWN if size_bytes is None else three_digits(size_bytes / _GIB)
 
 
 def short_time(time_s: float) -> str:
-    """A length of time in four cells at most: 0.5s, 10s, 2.5m, 12h."""
+    """A duration in four cells at most: 0.5s, 10s, 2.5m, 12h."""
     for most_s, unit_s, unit in ((99.5, 1, "s"), (5970, 60, "m")):
         if time_s < most_s:
             return _two_digits(time_s / unit_s) + unit
@@ -70,7 +70,7 @@ def _two_digits(value: float) -> str:
 
 
 def age(time_s: float) -> str:
-    """How long ago, coarser the longer: 7s, 35s, 12m, 2h05m, 3d4h."""
+    """An age, coarser the older it is: 7s, 35s, 12m, 2h05m, 3d4h."""
     minutes = int(max(time_s, 0.0) // 60)
     if minutes < 1:
         seconds = int(max(time_s, 0.0))
@@ -81,14 +81,14 @@ def age(time_s: float) -> str:
 
 
 def age_changes_in_s(time_s: float) -> float:
-    """How long `age` stays the same."""
+    """Seconds until the text of `age` changes."""
     time_s = max(time_s, 0.0)
     step_s = 1 if time_s < 10 else 5 if time_s < 60 else 60 if time_s < 86400 else 3600
     return step_s - time_s % step_s
 
 
 def clock(time_unix_s: float | None, now_unix_s: float) -> str:
-    """Local time of day; with its date when that is another day's."""
+    """Local time of day; on another day, with the date."""
     if time_unix_s is None:
         return "--:--:--"
     then, now = time.localtime(time_unix_s), time.localtime(now_unix_s)

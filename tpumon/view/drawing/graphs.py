@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Sequence
 from tpumon.view.drawing.style import Glyphs
 
 Axis = tuple[float, float]
-"""What the bottom and the top stand for."""
+"""The values at the bottom and the top."""
 
 RATIO: Axis = (0.0, 1.0)
 
 
 def bar(ratio: float | None, width: int, glyphs: Glyphs) -> tuple[str, str]:
-    """A bar's filled and its empty part, `width` cells together; what is absent has no bar at all."""
+    """The filled and the empty part of a bar, `width` cells together; an absent figure has no bar."""
     if ratio is None or not math.isfinite(ratio) or width <= 0:
         return "", ""
     steps = len(glyphs.parts) - 1
@@ -25,7 +25,7 @@ def bar(ratio: float | None, width: int, glyphs: Glyphs) -> tuple[str, str]:
 
 
 def level(value: float, axis: Axis, levels: str) -> str:
-    """One value as the fill of one cell; the lowest that shows stands for the bottom, too."""
+    """One value as the fill of one cell; a value at the bottom still shows."""
     if not math.isfinite(value):
         return levels[0]
     low, high = axis
@@ -35,12 +35,12 @@ def level(value: float, axis: Axis, levels: str) -> str:
 
 
 def spark(values: Sequence[float], axis: Axis, width: int, glyphs: Glyphs) -> str:
-    """The last values, one a cell, the newest at the right end."""
+    """The last values as a sparkline, one cell each, the newest at the right."""
     low, high = axis
     gap, levels = glyphs.levels[0], glyphs.levels[1:]
     most = len(levels) - 1
     scale = len(levels) / (high - low) if high > low else 0.0
-    # As `level` for each, but this is most of what a picture costs. What is not finite differs from itself by not 0.
+    # As `level` for each value, inlined because it is most of a picture's cost. NaN - NaN and inf - inf are not 0.
     return "".join(
         [
             gap if value - value != 0 else levels[min(max(int((value - low) * scale), 0), most)]
@@ -52,15 +52,15 @@ def spark(values: Sequence[float], axis: Axis, width: int, glyphs: Glyphs) -> st
 def pooled(
     values: Sequence[float], count: int, width: int, worst: Callable[[Sequence[float]], float]
 ) -> tuple[list[float], int]:
-    """The last values in at most `width` columns, and how many make one: each column shows the worst of its own.
+    """Pools values into at most `width` columns, each the worst of its values; also returns how many share a column.
 
-    Columns begin at whole multiples, counted from the first value ever, so that they do not change as they move on.
+    Columns begin at whole multiples, counted from the very first value, so that they do not change as they move.
 
     Args:
         values: oldest first.
-        count: of all values ever, the last of these included.
+        count: how many values there have ever been, including these.
         width: columns.
-        worst: picks one of several.
+        worst: picks the worst of several values.
     """
     if not values or width <= 0:
         return [], 1
@@ -77,7 +77,7 @@ def pooled(
 
 
 def chart(values: Sequence[float], axis: Axis, height: int, glyphs: Glyphs) -> list[str]:
-    """Columns of blocks, `height` lines from the top; one cell a value."""
+    """A chart of `height` lines, from the top; one column per value."""
     low, high = axis
     steps = len(glyphs.levels) - 1
     whole = height * steps
@@ -95,7 +95,7 @@ def chart(values: Sequence[float], axis: Axis, height: int, glyphs: Glyphs) -> l
 
 
 def soft_axis(values: Iterable[float], *, least_share: float = 0.25) -> Axis:
-    """A range around positive values, no narrower than a share of their middle: jitter looks like jitter.
+    """An axis around positive values, no narrower than a share of their middle, so that jitter looks like jitter.
 
     Its ends are round numbers, so that it rarely moves.
     """
@@ -111,7 +111,7 @@ def soft_axis(values: Iterable[float], *, least_share: float = 0.25) -> Axis:
 
 
 def soft_ratio_axis(values: Iterable[float]) -> Axis:
-    """A range around ratios, no narrower than twenty points."""
+    """An axis around ratios, no narrower than twenty points."""
     known = [value for value in values if math.isfinite(value)]
     if not known:
         return RATIO

@@ -1,4 +1,4 @@
-"""Lines of a known width: built of styled pieces, never wider than they may be."""
+"""Lines of a known width, built from styled pieces and never wider than allowed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tpumon.text import one_line
 _LONGEST = 2000
 
 Lines = list[list[Segment]]
-"""Lines of a picture, each of styled pieces."""
+"""Lines of a picture, each a list of styled pieces."""
 
 
 class Line:
     """A line that is filled from the left.
 
     Attributes:
-        room: cells that are left.
+        room: cells that are still empty.
     """
 
     __slots__ = ("_pieces", "room")
@@ -32,7 +32,7 @@ class Line:
         self._pieces: list[tuple[str, Style | None]] = []
 
     def add(self, text: str, style: Style | None = None) -> Self:
-        """Appends text, cut to the room that is left."""
+        """Appends text, cut to the remaining room."""
         if self.room <= 0 or not text:
             return self
         cells = len(text) if text.isascii() else cell_len(text)
@@ -45,31 +45,31 @@ class Line:
         return self
 
     def fill(self, cells: int, style: Style | None = None) -> Self:
-        """Leaves so many cells empty."""
+        """Appends this many blank cells."""
         return self.add(" " * cells, style)
 
     def right(self, text: str, style: Style | None = None) -> Self:
-        """Puts text at the right end, where it fits whole."""
+        """Puts text at the right end if it fits completely."""
         gap = self.room - cell_len(text)
         return self.fill(gap, None).add(text, style) if gap >= 0 else self
 
     def segments(self) -> list[Segment]:
-        """The line as Rich has it."""
+        """The line as Rich's segments."""
         return [Segment(text, style) for text, style in self._pieces]
 
 
 def plain(text: str, width: int, style: Style | None = None) -> list[Segment]:
-    """A line of a single style."""
+    """A line with a single style."""
     return Line(width).add(text, style).segments()
 
 
 @lru_cache(maxsize=8192)
 def tame(text: str, *, ascii_only: bool) -> str:
-    """Text from elsewhere as one line that a terminal shows as wide as it counts: nothing that has no width of its own.
+    """Makes untrusted text one printable line whose width on a terminal is known: no zero-width characters.
 
     Args:
-        text: from anywhere.
-        ascii_only: `?` for everything else.
+        text: from any source.
+        ascii_only: replace everything else by `?`.
     """
     line = one_line(text, limit=_LONGEST)
     if line.isascii():
@@ -81,18 +81,18 @@ def tame(text: str, *, ascii_only: bool) -> str:
 
 
 def cut(text: str, width: int, ellipsis: str) -> str:
-    """Text of at most `width` cells; where it was cut, it says so at its end."""
+    """Cuts text to `width` cells; an ellipsis shows that it was cut."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, max(width - 1, 0)).rstrip() + ellipsis if width > 0 else ""
 
 
 def wrapped(text: str, width: int, *, indent: int = 0) -> list[str]:
-    """Text broken into lines of at most `width` cells, all but the first indented."""
+    """Breaks text into lines of at most `width` cells; all but the first are indented."""
     width = max(width, 1)
     indent = min(indent, width // 2)
     lines = textwrap.wrap(text, width, subsequent_indent=" " * indent) or [""]
-    # textwrap counts characters; what is wider by cells is broken once more.
+    # textwrap counts characters, not cells, so wide characters need a second pass.
     return [part for line in lines for part in _broken(line, width)]
 
 

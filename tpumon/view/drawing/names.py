@@ -1,4 +1,4 @@
-"""Workers' names in few cells, so that different workers stay different."""
+"""Short names for workers that stay distinct."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ _BOUNDARY = re.compile(r"[-._:/]")
 
 @lru_cache(maxsize=8192)
 def natural(name: str) -> tuple[tuple[int, int, str], ...]:
-    """A key that sorts w2 before w10."""
+    """A sort key that puts w2 before w10."""
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in _NUMBERS.split(name.lower()))
 
 
 class Labels:
-    """Short forms of the names of a fleet, remembered for each width."""
+    """Short forms of a fleet's names, cached for the last width."""
 
     def __init__(self, workers: Sequence[str], glyphs: Glyphs) -> None:
         self._names = {worker: tame(worker, ascii_only=glyphs.ascii) or "?" for worker in workers}
         self._ellipsis = glyphs.ellipsis
         self._shown: dict[int, dict[str, str]] = {}
         self.longest = max(map(cell_len, self._names.values()), default=0)
-        """Cells of the longest name."""
+        """Width of the longest name in cells."""
 
     def whole(self, worker: str) -> str:
         """The name, safe to show."""
         return self._names.get(worker, "?")
 
     def at(self, width: int) -> dict[str, str]:
-        """By worker: its label of at most `width` cells; no two are the same as far as that can be."""
+        """Labels of at most `width` cells by worker; distinct if that is possible."""
         if width not in self._shown:
             self._shown = {width: self._shorten(width)}
         return self._shown[width]
@@ -51,7 +51,7 @@ class Labels:
         return self._numbered(labels, width)
 
     def _shared(self) -> tuple[int, int]:
-        """How many characters all names begin and end with, up to where a word ends."""
+        """Lengths of the prefix and suffix that all names share, up to a word boundary."""
         names = list(self._names.values())
         if len(names) < 2:
             return 0, 0
@@ -61,7 +61,7 @@ class Labels:
         return first, last
 
     def _cut(self, name: str, width: int, prefix: int, suffix: int) -> str:
-        """What all names end with goes first, then what all begin with, then the middle."""
+        """Drops the shared suffix first, then the shared prefix, then the middle."""
         if cell_len(name) > width and suffix and prefix + suffix < len(name):
             name = name[:-suffix]
         if cell_len(name) > width and prefix:
@@ -74,25 +74,25 @@ class Labels:
         return set_cell_size(start + self._ellipsis + end, width).rstrip()
 
     def _numbered(self, labels: dict[str, str], width: int) -> dict[str, str]:
-        """Where labels are the same, their workers' numbers take the place of their ends."""
+        """Replaces the ends of equal labels by the workers' numbers."""
         counts = Counter(labels.values())
         if len(counts) == len(labels):
             return labels
-        found = {}
+        numbered = {}
         for number, (worker, label) in enumerate(labels.items(), start=1):
             ordinal = f"{self._ellipsis}{number}" if len(str(number)) < width else str(number)[-width:]
             room = max(width - len(ordinal), 0)
-            found[worker] = set_cell_size(label, room).rstrip() + ordinal if counts[label] > 1 else label
-        return found
+            numbered[worker] = set_cell_size(label, room).rstrip() + ordinal if counts[label] > 1 else label
+        return numbered
 
 
 def _end(text: str, width: int) -> str:
-    """The last characters that fit into so many cells."""
+    """The last characters of a text that fit into `width` cells."""
     return chop_cells(text[::-1], width)[0][::-1] if width > 0 and text else ""
 
 
 def _common(names: Sequence[str]) -> str:
-    """What all begin with."""
+    """The prefix that all names share."""
     first, last = min(names), max(names)
     same = next((place for place, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), None)
     return first[:same]

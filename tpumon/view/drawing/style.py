@@ -1,4 +1,4 @@
-"""Colours, marks and glyphs. Every state has a mark as well as a colour; the colours are the terminal's own sixteen."""
+"""Colors, marks and glyphs. Every state has a mark as well as a color; the colors are the terminal's own sixteen."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HEADER_WORD = Style(reverse=True, bold=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """How a state or severity shows.
+    """How a state or severity is shown.
 
     Attributes:
         mark: one ASCII character.
-        word: as it is written in counts and rows.
-        style: None: as all other text.
+        word: its name in counts and rows.
+        style: None: like other text.
     """
 
     mark: str
@@ -38,7 +38,7 @@ class Look:
 
     @property
     def header(self) -> Style:
-        """The same on the reversed header."""
+        """The style on the reversed header."""
         return HEADER_WORD if self.style is None else HEADER_WORD + Style(color=self.style.color)
 
 
@@ -57,7 +57,7 @@ LOOKS: Mapping[Severity | State, Look] = {
 
 
 def kind_of(verdict: Verdict) -> Severity | State:
-    """What a worker is counted as: its severity while it is live, else its state."""
+    """What a worker counts as: its severity while it is live, otherwise its state."""
     return verdict.severity if verdict.state == "live" else verdict.state
 
 
@@ -66,9 +66,9 @@ class Glyphs:
     """The characters of graphs and ornaments.
 
     Attributes:
-        ascii: whether there is nothing but ASCII.
-        levels: a column's fill from nothing to whole; the first stands for no figure, the second also for zero.
-        parts: a bar's last cell, from empty to whole.
+        ascii: whether all of them are ASCII.
+        levels: a column's fill from empty to full; the first means no figure, the second also means zero.
+        parts: a bar's last cell, from empty to full.
         track: the rest of a bar.
     """
 

@@ -1,4 +1,4 @@
-"""Bytes from a terminal's keyboard as names of keys. Pure, no clock."""
+"""Turn bytes from a terminal's keyboard into names of keys. Pure, no clock."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _CONTROL = {
 _ESC = 0x1B
 
 PASTED = "pasted:"
-"""Begins a key that is pasted text."""
+"""Prefix of a key that is pasted text."""
 
 _LONGEST_PASTE = 1000
 _UNFINISHED_S = 0.05
@@ -43,11 +43,11 @@ _PASTE_S = 1.0
 
 
 class KeyParser:
-    """Takes bytes as they come, however they are split, and gives keys.
+    """Parses bytes into keys, however the bytes are split.
 
     A key is a printable character as itself, or one of up, down, left, right, pageup, pagedown, home, end, enter, esc,
-    backspace, tab, ctrl-l, ctrl-z. Pasted text is one key, PASTED and the text, so that it is no command. What is not
-    known is swallowed.
+    backspace, tab, ctrl-l, ctrl-z. Pasted text is one key, PASTED and the text, so that it does not act as a
+    command. Unknown sequences are dropped.
     """
 
     def __init__(self) -> None:
@@ -57,13 +57,13 @@ class KeyParser:
 
     @property
     def waits_s(self) -> float | None:
-        """For how long to wait for what follows before `flush`, because it changes what came; None: nothing does."""
+        """Seconds to wait for the rest of a sequence before calling `flush`; None: nothing is unfinished."""
         if self._swallow_until is _PASTE_END:
             return _PASTE_S
         return _UNFINISHED_S if self._rest or self._swallow_until is not None else None
 
     def feed(self, data: bytes) -> list[str]:
-        """The keys that are complete with this."""
+        """Returns the keys that these bytes complete."""
         data, self._rest = self._rest + data, b""
         keys: list[str] = []
         at = 0
@@ -80,14 +80,14 @@ class KeyParser:
         return keys
 
     def flush(self) -> list[str]:
-        """Nothing has followed: a lone ESC was the key of that name; anything else unfinished is dropped."""
+        """Ends what is unfinished: a lone ESC is the Esc key, anything else is dropped."""
         keys = ["esc"] if self._rest == b"\x1b" and self._swallow_until is None else []
         self._rest, self._swallow_until, self._pasted = b"", None, b""
         return keys
 
     def _sequence(self, data: bytes, at: int, keys: list[str]) -> int:
-        found = _SEQUENCE.match(data, at)
-        if found is None:
+        sequence = _SEQUENCE.match(data, at)
+        if sequence is None:
             if _UNFINISHED.match(data, at):
                 self._rest = data[at:]
                 return len(data)
@@ -96,16 +96,16 @@ class KeyParser:
                 return at + 1
             broken = _BROKEN.match(data, at)
             return broken.end() if broken else at + 1
-        number = (found["parameters"] or b"").partition(b";")[0]
-        if found["string"]:
+        number = (sequence["parameters"] or b"").partition(b";")[0]
+        if sequence["string"]:
             self._swallow_until = _STRING_END
-        elif found["final"] == b"~" and number == b"200":
+        elif sequence["final"] == b"~" and number == b"200":
             self._swallow_until = _PASTE_END
-        elif found["final"] == b"~":
+        elif sequence["final"] == b"~":
             keys += filter(None, [_NUMBERED.get(number)])
         else:
-            keys += filter(None, [_ARROWS.get(found["final"]) or _KEYPAD.get(found["application"])])
-        return found.end()
+            keys += filter(None, [_ARROWS.get(sequence["final"]) or _KEYPAD.get(sequence["application"])])
+        return sequence.end()
 
     def _swallow(self, data: bytes, at: int, keys: list[str]) -> int:
         assert self._swallow_until is not None
@@ -125,7 +125,7 @@ class KeyParser:
             self._pasted = (self._pasted + data)[:_LONGEST_PASTE]
 
     def _character(self, data: bytes, at: int, keys: list[str]) -> int:
-        """UTF-8; what is not is dropped, byte by byte."""
+        """Decodes one UTF-8 character; invalid bytes are dropped one by one."""
         first = data[at]
         length = 1 + (first >= 0xC0) + (first >= 0xE0) + (first >= 0xF0)
         encoded = data[at : at + length]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tpumon.model import Sample, Workers
 from tpumon.system.signals import STOPPING, StoppedError
 from tpumon.view.loop.keys import KeyParser
-from tpumon.view.loop.terminal import CaughtStderr, Screen, TerminalGoneError, in_background, open_terminal
+from tpumon.view.loop.terminal import CaughtStderr, TerminalGoneError, TerminalScreen, in_background, open_terminal
 
 if TYPE_CHECKING:
     from tpumon.view.display import Display
@@ -32,7 +32,7 @@ _ENDING = (
 
 
 def can_be_live() -> str | None:
-    """None: stdout is a terminal that can be drawn on, and this process has it. Else why not, in a few words."""
+    """Returns why the live view cannot run here, in a few words; None: it can."""
     if not os.isatty(1):
         return "stdout is not a terminal"
     term = os.environ.get("TERM", "")
@@ -59,31 +59,31 @@ def run(
     color: str = "auto",
     ascii_only: bool = False,
 ) -> bool:
-    """Shows the display on this process's terminal until the user quits or nothing more comes; in the main thread.
+    """Shows the display on this process's terminal until the user quits or the feed ends. Call it in the main thread.
 
-    However it ends, the terminal is given back as it was found. While it runs, signals that end a run are noted first
-    and raised when that is done; what is written to stderr, where that is this terminal, becomes the display's notices.
+    However it ends, the terminal is restored. A signal that ends the run is recorded and raised after that. If stderr
+    is this terminal, lines written to it become notices of the display.
 
     Args:
         display: what is shown.
-        fetch: as `Background.fetch`: what has come, without waiting, and whether nothing will follow.
+        fetch: as `Background.fetch`: returns what has come, without waiting, and whether the feed has ended.
         wake_fd: non-blocking; readable when there may be something to fetch.
-        deliver: takes each thing that was fetched, before it is drawn.
+        deliver: receives each fetched event before it is drawn.
         color: auto, always or never.
         ascii_only: write nothing but ASCII.
 
     Returns:
-        Whether nothing more comes; False: the user quit before.
+        Whether the feed ended; False: the user quit.
 
     Raises:
-        StoppedError: a signal came; SIGHUP, too, when the terminal went away.
+        StoppedError: a signal came; SIGHUP also if the terminal went away.
         OSError: there is no terminal.
-        Exception: what `fetch`, `deliver` or the display raised.
+        Exception: whatever `fetch`, `deliver` or the display raised.
     """
     from tpumon.view.loop.paint import Painter, wants_color
 
     terminal = open_terminal()
-    screen = Screen(terminal, Painter(color=wants_color(color, os.environ), ascii_only=ascii_only))
+    screen = TerminalScreen(terminal, Painter(color=wants_color(color, os.environ), ascii_only=ascii_only))
     signals, stderr = _Signals(), CaughtStderr(terminal)
     try:
         signals.take()
@@ -104,11 +104,11 @@ def run(
 
 
 class _Signals:
-    """Signals as something to select for: noted when they come, acted upon by the loop.
+    """Signals that the loop can select on: recorded when they come, handled in the loop.
 
     Attributes:
-        fd: readable when one came.
-        stopped: the first that asks to end.
+        fd: readable when a signal came.
+        stopped: the first signal that asks to end.
     """
 
     def __init__(self) -> None:
@@ -123,22 +123,22 @@ class _Signals:
         self._wakeup_before: int | None = None
 
     def take(self) -> None:
-        """From here on."""
+        """Installs the handlers."""
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in (*_ENDING, signal.SIGWINCH, signal.SIGCONT):
             self._set(number, self._note)
         if signal.getsignal(signal.SIGTSTP) is not signal.SIG_IGN:
             self._set(signal.SIGTSTP, self._note)
-        # Whoever is put into the background between a look and a call gets an error, and is not stopped.
+        # A process that is put into the background between a check and a call gets an error and is not stopped.
         for number in (signal.SIGTTOU, signal.SIGTTIN):
             self._set(number, signal.SIG_IGN)
 
     def hold(self) -> None:
-        """From here on nothing is raised, however impatient the user is."""
+        """Raises nothing from now on, however often the user presses Ctrl-C."""
         self._holding = True
 
     def give_back(self) -> None:
-        """All as before."""
+        """Restores the previous handlers."""
         if self._wakeup_before is not None:
             signal.set_wakeup_fd(self._wakeup_before)
         for number, handler in self._before.items():
@@ -147,13 +147,13 @@ class _Signals:
             os.close(end)
 
     def caught(self) -> set[int]:
-        """Those that came since."""
+        """Returns the signals that came since the last call."""
         _drain(self.fd)
         caught, self._caught = self._caught, set()
         return caught
 
     def suspend(self) -> None:
-        """Stops this process as Ctrl-Z does; returns when it is continued, or at once where nobody could do that."""
+        """Stops this process as Ctrl-Z does; returns when it is continued, or at once if nothing could continue it."""
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.raise_signal(signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, self._note)
@@ -174,7 +174,7 @@ class _Signals:
 
 
 class _Loop:
-    """Reasons to draw: new data, a key, another size, and the display's own clock. Else it sleeps."""
+    """Draws on new data, a key, another size, or when the display's clock says so; sleeps otherwise."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Loop:
         wake_fd: int,
         deliver: Callable[[Workers | Sample], None],
         terminal: int,
-        screen: Screen,
+        screen: TerminalScreen,
         signals: _Signals,
         stderr: CaughtStderr,
     ) -> None:
@@ -206,7 +206,7 @@ class _Loop:
         self._has_news = True
 
     def run(self) -> bool:
-        """Until the user quits, nothing follows, or a signal asks to end; whether nothing follows."""
+        """Runs until the user quits, the feed ends or a signal asks to end; returns whether the feed ended."""
         self._selector.register(self._wake_fd, selectors.EVENT_READ, self._on_wake)
         self._selector.register(self._signals.fd, selectors.EVENT_READ, self._on_signal)
         if self._stderr.fd is not None:
@@ -301,7 +301,7 @@ class _Loop:
         return self._screen.up and not self._screen.pending
 
     def _wait_s(self) -> float:
-        """How long nothing is to be done, unless something comes."""
+        """Seconds until something is due, if no event comes before."""
         dues = [self._fetch_at, self._flush_keys_at, self._look_at]
         wait_s = _LONGEST_WAIT_S
         if self._can_draw():
@@ -346,7 +346,7 @@ class _Loop:
             self._note_news()
 
     def _take_terminal(self) -> None:
-        """Draws on the terminal where it is ours; where it is the shell's (bg), leaves it alone and looks again."""
+        """Takes the terminal if it is ours; if the shell has it (bg), leaves it alone and checks again later."""
         if in_background(self._terminal):
             self._screen.leave()
             self._look_at = time.monotonic() + _LOOK_AGAIN_S
@@ -356,7 +356,7 @@ class _Loop:
             self._draw_soon()
 
     def _watch_terminal(self) -> None:
-        """Waits for keys, and for room only while something is pending: it is nearly always there."""
+        """Selects for keys; for writability only while output is pending, as the terminal is nearly always writable."""
         mask = 0
         if self._screen.up:
             mask = selectors.EVENT_READ if self._has_keys else 0
@@ -373,7 +373,7 @@ class _Loop:
 
 
 def _pause_s(busy_s: float) -> float:
-    """How long to wait with what comes next after a picture of new data that took so much CPU.
+    """Seconds to wait before drawing new data again, after a picture that took this much CPU time.
 
     Many workers, each on its own clock, would have it drawn all the time. It takes 0.2 % of a core, or what it takes to
     be drawn every second, but no more than 1 %.
@@ -382,7 +382,7 @@ def _pause_s(busy_s: float) -> float:
 
 
 def _drain(fd: int) -> bool:
-    """Reads all that is in a non-blocking pipe; False: nobody can write there any more."""
+    """Empties a non-blocking pipe; False: its write end is closed."""
     with contextlib.suppress(BlockingIOError):
         while os.read(fd, 4096):
             pass

@@ -1,4 +1,4 @@
-"""Lines of segments as what a terminal is sent. Pure."""
+"""Turn styled lines into what is sent to a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _WITHOUT_COLOR = re.compile(r"vt\d|.*-m(ono)?$")
 
 
 def wants_color(choice: str, environment: Mapping[str, str]) -> bool:
-    """Whether to use colours: `choice` is auto, always or never; auto obeys NO_COLOR and looks at TERM."""
+    """Whether to use colors. `choice` is auto, always or never; auto follows NO_COLOR and TERM."""
     if choice == "auto":
         return not environment.get("NO_COLOR") and not _WITHOUT_COLOR.match(environment.get("TERM", ""))
     return choice == "always"
 
 
 class Painter:
-    """Turns lines of segments into what a terminal is sent.
+    """Turns lines of segments into what is sent to a terminal.
 
     Args:
-        color: whether to use colours, the 16 that every theme defines; bold, reverse and the like are used anyway.
-        ascii_only: write `?` for whatever is not ASCII.
+        color: whether to use colors: the 16 that every theme defines. Bold, reverse and the like are used anyway.
+        ascii_only: write `?` for everything that is not ASCII.
     """
 
     def __init__(self, *, color: bool, ascii_only: bool) -> None:
@@ -35,7 +35,7 @@ class Painter:
         self._codes: dict[Style, tuple[str, str]] = {}
 
     def line(self, segments: Sequence[Segment], width: int) -> str:
-        """A line of at most `width` cells; what is beyond is cut, what is left is erased."""
+        """Returns a line of at most `width` cells: longer text is cut, the rest of the line is erased."""
         parts = []
         left = width
         for text, style, control in segments:

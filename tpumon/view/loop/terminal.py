@@ -1,4 +1,4 @@
-"""A terminal as the live view uses it: drawn on without ever waiting for it, and given back as it was found."""
+"""The terminal of the live view: drawn on without waiting for it, and restored at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpumon.view.loop.paint import Painter
 
 _ENTER = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h"  # alternate screen, no cursor, no wrapping, pasted text is marked
-# Terminals without an alternate screen are left below what was drawn.
+# On terminals without an alternate screen the cursor ends below what was drawn.
 _LEAVE = b"\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?25h\x1b[999;1H\r\n\x1b[?1049l"
 _FRAME = "\x1b[?2026h{}\x1b[?2026l"  # shown at once, where the terminal can do that
 
@@ -31,37 +31,37 @@ _READ_BYTES = 65536
 
 
 class TerminalGoneError(Exception):
-    """There is no terminal any more: its window was closed, the connection broke."""
+    """The terminal is gone: its window was closed or the connection broke."""
 
 
 def open_terminal() -> int:
-    """This process's terminal, to be read and written without ever waiting.
+    """Opens this process's terminal for reading and writing without waiting.
 
     It is opened anew: O_NONBLOCK on fd 0 or 1 would hold for the shell as well. By /dev/tty, because a terminal's own
     device may belong to another user (su) or not be there (containers).
 
     Raises:
-        OSError: there is none.
+        OSError: there is no terminal.
     """
     return os.open("/dev/tty", os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def in_background(fd: int) -> bool:
-    """Whether somebody else has the terminal, most likely the shell; where nobody tells: no."""
+    """Whether another process group has the terminal, usually the shell's; False if that is unknown."""
     try:
         return os.tcgetpgrp(fd) != os.getpgrp()
     except OSError:
         return False
 
 
-class Screen:
-    """The whole screen of a terminal, written line by line, only what has changed.
+class TerminalScreen:
+    """The screen of a terminal: writes only the lines that have changed.
 
-    All methods return at once. What the terminal does not take yet is `pending`; meanwhile nothing is drawn.
+    All methods return at once. Output that the terminal does not accept yet is `pending`; meanwhile nothing is drawn.
 
     Args:
-        fd: the terminal, opened for this alone, non-blocking.
-        painter: how lines are written.
+        fd: the terminal, opened for this purpose, non-blocking.
+        painter: turns lines into bytes.
     """
 
     def __init__(self, fd: int, painter: Painter) -> None:
@@ -72,18 +72,18 @@ class Screen:
         self._shown_size = (0, 0)
         self._pending = b""
         self.up = False
-        """Whether the terminal is taken."""
+        """Whether the view has the terminal."""
 
     @property
     def pending(self) -> bool:
-        """Whether the terminal has not yet taken all that was written: call `flush` when it can be written to."""
+        """Whether output is waiting for the terminal: call `flush` once it is writable."""
         return bool(self._pending)
 
     def enter(self) -> None:
-        """Takes the terminal, also once more after something else may have used it.
+        """Takes the terminal; call it again after another program may have used it.
 
         Raises:
-            TerminalGoneError: it is not there any more.
+            TerminalGoneError: the terminal is gone.
         """
         try:
             if not self.up:
@@ -98,13 +98,13 @@ class Screen:
         self.flush()
 
     def leave(self) -> None:
-        """Gives the terminal back as it was found; once is enough. Never fails, takes half a second at most."""
+        """Restores the terminal. Never raises, takes half a second at most, may be called again."""
         if not self.up:
             return
         try:
             self.say(_LEAVE)
             if self._pending:
-                # Nobody reads. What was drawn is dropped, so that whoever reads again finds the terminal in order.
+                # The terminal is stalled. Pending output is dropped, so that it is in order once it is read again.
                 with contextlib.suppress(termios.error):
                     termios.tcflush(self._fd, termios.TCOFLUSH)
                 self.say(_LEAVE, wait_s=0)
@@ -117,7 +117,7 @@ class Screen:
             self.up = False
 
     def say(self, data: bytes, *, wait_s: float = _LEAVE_S) -> None:
-        """Writes this instead of what is pending, waiting for the terminal for so long at most. Never fails."""
+        """Writes this instead of pending output, waiting for the terminal for `wait_s` at most. Never raises."""
         self._pending = data
         deadline_s = time.monotonic() + wait_s
         writable = select.poll()
@@ -129,10 +129,10 @@ class Screen:
                 self.flush()
 
     def size(self) -> tuple[int, int]:
-        """Columns and lines; 80 and 24 where the terminal does not know, as on a serial line.
+        """Columns and lines; 80 and 24 if the terminal does not know, as on a serial line.
 
         Raises:
-            TerminalGoneError: it is not there any more.
+            TerminalGoneError: the terminal is gone.
         """
         try:
             width, height = os.get_terminal_size(self._fd)
@@ -141,14 +141,14 @@ class Screen:
         return (width, height) if width and height else _USUAL_SIZE
 
     def forget(self) -> None:
-        """Something else may have written onto the screen: the next picture is written whole."""
+        """Has the next picture written in full, because something else may have written to the screen."""
         self._shown = None
 
     def show(self, lines: Sequence[Sequence[Segment]], width: int, height: int) -> None:
-        """Shows this picture, the upper left of it if it is larger than the screen; not while something is pending.
+        """Shows a picture, cut to the screen's size. Does nothing while output is pending.
 
         Raises:
-            TerminalGoneError: it is not there any more.
+            TerminalGoneError: the terminal is gone.
         """
         if self._pending:
             return
@@ -164,10 +164,10 @@ class Screen:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is pending as far as the terminal takes it.
+        """Writes as much pending output as the terminal accepts.
 
         Raises:
-            TerminalGoneError: it is not there any more.
+            TerminalGoneError: the terminal is gone.
         """
         try:
             while self._pending:
@@ -178,10 +178,10 @@ class Screen:
             raise TerminalGoneError(str(error)) from error
 
     def read(self) -> bytes:
-        """What was typed; nothing where nothing was.
+        """Returns what was typed; empty if nothing was.
 
         Raises:
-            TerminalGoneError: it is not there any more.
+            TerminalGoneError: the terminal is gone.
         """
         try:
             data = os.read(self._fd, _READ_BYTES)
@@ -195,7 +195,7 @@ class Screen:
 
 
 def _modes_to_draw(modes: list[int | list[bytes | int]]) -> list[int | list[bytes | int]]:
-    """Keys one by one and not echoed; Ctrl-C and Ctrl-Z as ever; Ctrl-S is a key and stops nothing."""
+    """Modes for drawing: unbuffered keys, no echo; Ctrl-C and Ctrl-Z send signals, Ctrl-S does not stop output."""
     iflag, oflag, cflag, lflag, *speeds, characters = modes
     assert isinstance(iflag, int)
     assert isinstance(lflag, int)
@@ -207,9 +207,9 @@ def _modes_to_draw(modes: list[int | list[bytes | int]]) -> list[int | list[byte
 
 
 class CaughtStderr:
-    """What is written to fd 2, by whatever library, while it would land in the middle of the screen.
+    """Captures what any library writes to fd 2, which would otherwise garble the screen.
 
-    Catches nothing where fd 2 is not the terminal: then somebody wants it where it goes.
+    Does nothing if fd 2 is not the terminal: then the user has redirected it on purpose.
 
     Args:
         terminal: the terminal that is drawn on.
@@ -220,10 +220,10 @@ class CaughtStderr:
         self._saved: int | None = None
         self._unfinished = b""
         self.fd: int | None = None
-        """Readable when there are lines; None: nothing is caught."""
+        """Readable when there are lines; None: nothing is captured."""
 
     def catch(self) -> None:
-        """From here on."""
+        """Starts capturing."""
         if not self._is_terminal(2):
             return
         self._saved = os.dup(2)
@@ -234,7 +234,7 @@ class CaughtStderr:
         os.close(write_end)
 
     def lines(self) -> list[str]:
-        """The lines that were written since, made safe."""
+        """Returns the lines written since the last call, made safe."""
         self._unfinished += self._read()
         *lines, self._unfinished = self._unfinished.split(b"\n")
         if len(self._unfinished) > _LONGEST_LINE:
@@ -243,7 +243,7 @@ class CaughtStderr:
         return [text for text in texts if text]
 
     def give_back(self) -> str:
-        """fd 2 is as before; returns what was written and not yet fetched. Never fails."""
+        """Restores fd 2 and returns what was not fetched yet. Never raises."""
         if self._saved is None:
             return ""
         with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -268,8 +268,8 @@ class CaughtStderr:
 
     def _is_terminal(self, fd: int) -> bool:
         try:
-            found = os.fstat(fd)
+            status = os.fstat(fd)
             same = {os.fstat(1).st_rdev, os.fstat(self._terminal).st_rdev}
         except OSError:
             return False
-        return stat.S_ISCHR(found.st_mode) and os.isatty(fd) and found.st_rdev in same
+        return stat.S_ISCHR(status.st_mode) and os.isatty(fd) and status.st_rdev in same
