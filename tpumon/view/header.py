@@ -15,6 +15,7 @@ from tpumon.history import State
 from tpumon.view.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.view.lines import Line, cut, tame
 from tpumon.view.scene import Row, Scene
+from tpumon.view.scene import methods as methods_of
 from tpumon.view.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 
 _STATES: tuple[State, ...] = ("down", "stale", "busy", "paused", "waiting")
@@ -150,11 +151,7 @@ def _methods(scene: Scene, row: Row | None) -> str:
     words = []
     for kind, found in scene.methods.items():
         if row is not None and row.sample is not None:
-            own: str | None = {
-                "source": row.sample.source,
-                "mxu": row.sample.mxu_method,
-                "step": row.sample.step_source,
-            }[kind]
+            own = methods_of(row.sample)[kind]
             methods = [own] if own is not None else []
         else:
             methods = [method for method, _ in found.most_common()]
