@@ -17,8 +17,20 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
-from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
-from tpumon.simulator.figures import CoreStep, Figures, measure, window_events
+from tpumon.model import (
+    CoreFigures,
+    DeviceFigures,
+    Failure,
+    Figures,
+    RuntimeFigures,
+    Sample,
+    Spread,
+    StepTimes,
+    Target,
+    Workers,
+)
+from tpumon.simulator.figures import CoreStep, measure, window_events
+from tpumon.simulator.figures import Figures as Measured
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.view.display import Display, DisplaySettings
@@ -111,10 +123,10 @@ def play(story: Story) -> Iterator[Workers | Sample | float]:
 def _answered(story: Story, job: Job, worker: int, target: Target, start_s: float, *, last: bool) -> Sample:
     start_ns = int(start_s * _NS)
     events = window_events(job, worker, start_ns, start_ns + int(story.window_s * _NS))
-    found = measure(job, events)
+    measured = measure(job, events)
     topology = job.topology
     used = [job.hbm_used_bytes(worker, device, start_ns) for device in range(topology.devices_per_host)]
-    step, infeed = found.step_s, found.infeed_ratio
+    step, infeed = measured.step_s, measured.infeed_ratio
     traced = story.source == "trace"
     return Sample(
         worker=target.worker,
@@ -128,28 +140,32 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
         simulated=True,
         device_type=topology.generation.device_type,
         cores=topology.cores_per_host,
-        mxu_utilization_ratio=found.mxu_ratio,
-        mxu_method="counter" if traced else "server",
-        idle_ratio=found.idle_ratio,
-        duty_cycle_ratio=None if found.idle_ratio is None else 1 - found.idle_ratio,
-        flops_utilization_ratio=found.flops_ratio,
-        hbm_bandwidth_utilization_ratio=found.hbm_ratio,
-        step_time_s=None if step is None else StepTimes(avg=step.avg, min=step.min, max=step.max, count=found.steps),
-        step_source="steps" if traced else "server",
-        infeed_ratio=None if infeed is None else Spread(avg=infeed.avg, min=infeed.min, max=infeed.max),
-        step_parts_s=_parts(events, found) if last and traced else None,
-        per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last and traced else (),
-        hbm_used_bytes=sum(used),
-        hbm_total_bytes=topology.device_hbm_bytes * topology.devices_per_host,
-        devices=tuple(_devices(job, used, found)),
-        runtime={"uptime_s": 273_600.0 + start_s},
+        figures=Figures(
+            mxu_utilization_ratio=measured.mxu_ratio,
+            mxu_method="counter" if traced else "server",
+            idle_ratio=measured.idle_ratio,
+            duty_cycle_ratio=None if measured.idle_ratio is None else 1 - measured.idle_ratio,
+            flops_utilization_ratio=measured.flops_ratio,
+            hbm_bandwidth_utilization_ratio=measured.hbm_ratio,
+            step_time_s=None
+            if step is None
+            else StepTimes(avg=step.avg, min=step.min, max=step.max, count=measured.steps),
+            step_source="steps" if traced else "server",
+            infeed_ratio=None if infeed is None else Spread(avg=infeed.avg, min=infeed.min, max=infeed.max),
+            step_parts_s=_parts(events, measured) if last and traced else None,
+            per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last and traced else (),
+            hbm_used_bytes=sum(used),
+            hbm_total_bytes=topology.device_hbm_bytes * topology.devices_per_host,
+            devices=tuple(_devices(job, used, measured)),
+            runtime=RuntimeFigures(uptime_s=273_600.0 + start_s),
+        ),
     )
 
 
-def _parts(events: Sequence[Sequence[CoreStep]], found: Figures) -> dict[str, float] | None:
+def _parts(events: Sequence[Sequence[CoreStep]], measured: Measured) -> dict[str, float] | None:
     """Parts of an average step, in seconds."""
     whole = [seen.parts for core in events for seen in core if seen.partial is None]
-    if not whole or found.step_s is None:
+    if not whole or measured.step_s is None:
         return None
     mean = {
         name: sum(getattr(parts, name) for parts in whole) / len(whole) / _NS
@@ -166,27 +182,27 @@ def _parts(events: Sequence[Sequence[CoreStep]], found: Figures) -> dict[str, fl
     }
 
 
-def _core(job: Job, core: Sequence[CoreStep], number: int) -> dict[str, float | int | None]:
+def _core(job: Job, core: Sequence[CoreStep], number: int) -> CoreFigures:
     alone = measure(job, [core])
-    return {
-        "chip": number // job.topology.generation.devices_per_chip,
-        "core": number % job.topology.generation.devices_per_chip,
-        "idle_ratio": alone.idle_ratio,
-        "flops_utilization_ratio": alone.flops_ratio,
-        "infeed_ratio": None if alone.infeed_ratio is None else alone.infeed_ratio.avg,
-        "step_time_s": None if alone.step_s is None else alone.step_s.avg,
-    }
+    return CoreFigures(
+        chip=number // job.topology.generation.devices_per_chip,
+        core=number % job.topology.generation.devices_per_chip,
+        idle_ratio=alone.idle_ratio,
+        flops_utilization_ratio=alone.flops_ratio,
+        infeed_ratio=None if alone.infeed_ratio is None else alone.infeed_ratio.avg,
+        step_time_s=None if alone.step_s is None else alone.step_s.avg,
+    )
 
 
-def _devices(job: Job, used: Sequence[int], found: Figures) -> Iterator[dict[str, float | int | str | None]]:
+def _devices(job: Job, used: Sequence[int], measured: Measured) -> Iterator[DeviceFigures]:
     for device, used_bytes in enumerate(used):
-        yield {
-            "device": str(device),
-            "hbm_used_bytes": used_bytes,
-            "hbm_total_bytes": job.topology.device_hbm_bytes,
-            "runtime_duty_cycle_ratio": found.busy[device],
-            "runtime_hlo_queue_size": 1,
-        }
+        yield DeviceFigures(
+            device=str(device),
+            hbm_used_bytes=used_bytes,
+            hbm_total_bytes=job.topology.device_hbm_bytes,
+            runtime_duty_cycle_ratio=measured.busy[device],
+            runtime_hlo_queue_size=1,
+        )
 
 
 def _failed(story: Story, target: Target, start_s: float, reason: str, message: str) -> Sample:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import fsum
 from statistics import median
 from typing import Literal
 
+from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP, Figure, values
 from tpumon.history import Histories, State, WorkerHistory
 from tpumon.model import Sample, Target, Workers
 
@@ -38,6 +39,23 @@ class Thresholds:
     sustained: int = 3
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a worker stands out.
+
+    Attributes:
+        words: a few words for people.
+        figure: key of the figure that it is about; None for a failure.
+        critical: whether the figure is beyond its second threshold.
+        excess: how far the figure is above its first threshold, as a share of it.
+    """
+
+    words: str
+    figure: str | None = None
+    critical: bool = False
+    excess: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What to think of one worker.
@@ -45,14 +63,14 @@ class Verdict:
     Attributes:
         state: whether there is something to judge.
         severity: the worst of its causes.
-        causes: what stands out, worst first, a few words each.
+        causes: what stands out, worst first.
         since_unix_s: when it began to be so: state and severity.
         excess: how far the worst figure is above its first threshold, as a share of it; 0 where none is.
     """
 
     state: State
     severity: Severity
-    causes: tuple[str, ...] = ()
+    causes: tuple[Cause, ...] = ()
     since_unix_s: float | None = None
     excess: float = 0.0
 
@@ -85,7 +103,7 @@ class Assessment:
 
     Attributes:
         verdicts: by worker, in the order in which they were found.
-        figures: by name: `mxu`, `idle`, `infeed`, `hbm` (ratios), `step` (seconds); only those that somebody has.
+        figures: by key of `tpumon.figures`; only those that some worker has.
         counts: workers by severity, and those without a present sample by state.
     """
 
@@ -137,35 +155,37 @@ class Fleet:
         by_slice: dict[str | None, list[_Look]] = {}
         for look in looks:
             by_slice.setdefault(_group(look.history.target), []).append(look)
-        usual = {name: (_median(of_slice, "step"), _median(of_slice, "idle")) for name, of_slice in by_slice.items()}
+        medians = {
+            name: (_median(of_slice, STEP.key), _median(of_slice, IDLE.key)) for name, of_slice in by_slice.items()
+        }
         verdicts = {}
         counts: Counter[Severity | State] = Counter()
         for look in looks:
             target = look.history.target
-            verdicts[target.worker] = verdict = self._judge(look, *usual[_group(target)], now_unix_s)
+            verdicts[target.worker] = verdict = self._judge(look, *medians[_group(target)], now_unix_s)
             counts[verdict.severity if verdict.state == "live" else verdict.state] += 1
-        figures = {name: across for name in FIGURES if (across := _across(looks, name)) is not None}
+        figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
 
     def _look(self, history: WorkerHistory, now_unix_s: float) -> _Look:
         memory, sample = self._memories[history.target.worker], history.current(now_unix_s)
         if sample is not memory.read:
             memory.read = sample
-            memory.figures = _NONE if sample is None else {name: get(sample) for name, get in FIGURES.items()}
+            memory.figures = _NONE if sample is None else values(sample.figures)
         return _Look(history, history.state(now_unix_s), sample, memory.figures)
 
     def _judge(self, look: _Look, median_step_s: float | None, median_idle: float | None, now_unix_s: float) -> Verdict:
         history = look.history
         memory = self._memories[history.target.worker]
         severity: Severity = "unknown"
-        found: list[_Cause] = []
+        found: list[Cause] = []
         if look.sample is not None:
             self._count(memory, look, median_step_s, median_idle)
             found = self._causes(memory, look.figures, median_step_s, median_idle)
             severity = "ok" if not found else "critical" if found[0].critical else "warn"
-        causes = [cause.words for cause in found]
+        causes = list(found)
         if history.last is not None and history.last.failure is not None:
-            causes.append(history.last.failure.message)
+            causes.append(Cause(history.last.failure.message))
             severity = "unknown" if severity == "ok" else severity
         if (look.state, severity) != (memory.state, memory.severity):
             memory.state, memory.severity = look.state, severity
@@ -183,7 +203,7 @@ class Fleet:
         if memory.judged is look.sample:
             return
         memory.judged = look.sample
-        limits, step, idle = self.thresholds, look.figures["step"], look.figures["idle"]
+        limits, step, idle = self.thresholds, look.figures[STEP.key], look.figures[IDLE.key]
         ratio = step / median_step_s if step is not None and median_step_s else 0.0
         apart = median_idle - idle if idle is not None and median_idle is not None else 0.0
         memory.slow_for = memory.slow_for + 1 if ratio > limits.step_warn_ratio else 0
@@ -196,85 +216,34 @@ class Fleet:
         figures: Mapping[str, float | None],
         median_step_s: float | None,
         median_idle: float | None,
-    ) -> list[_Cause]:
+    ) -> list[Cause]:
         """What stands out, worst first."""
         limits = self.thresholds
-        found: list[_Cause] = []
-        step, idle, infeed, hbm = (figures[name] for name in ("step", "idle", "infeed", "hbm"))
+        found: list[Cause] = []
+        step, idle, infeed, hbm = (figures[figure.key] for figure in (STEP, IDLE, INFEED, HBM))
         if step is not None and median_step_s and memory.slow_for >= limits.sustained:
             ratio = step / median_step_s
             critical = memory.very_slow_for >= limits.sustained
-            found.append(_Cause.of(f"step {ratio:.2f}x the median", ratio, limits.step_warn_ratio, critical=critical))
+            found.append(
+                _cause(STEP, f"step {ratio:.2f}x the median", ratio, limits.step_warn_ratio, critical=critical)
+            )
         if idle is not None and median_idle is not None and memory.idle_apart_for >= limits.sustained:
             words = f"idle {idle:.0%}, median {median_idle:.0%}: others wait for it"
-            found.append(_Cause.of(words, median_idle - idle, limits.idle_apart_ratio))
+            found.append(_cause(IDLE, words, median_idle - idle, limits.idle_apart_ratio))
         if infeed is not None and infeed > limits.infeed_warn_ratio:
             critical = infeed > limits.infeed_critical_ratio
-            found.append(_Cause.of(f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
+            found.append(_cause(INFEED, f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
         if hbm is not None and hbm > limits.hbm_warn_ratio:
             critical = hbm > limits.hbm_critical_ratio
-            found.append(_Cause.of(f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
+            found.append(_cause(HBM, f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
         return sorted(found, key=lambda cause: (not cause.critical, -cause.excess))
 
 
-@dataclass(frozen=True, slots=True)
-class _Cause:
-    """One figure that stands out."""
-
-    words: str
-    critical: bool
-    excess: float
-
-    @classmethod
-    def of(cls, words: str, value: float, limit: float, *, critical: bool = False) -> _Cause:
-        return cls(words, critical, value / limit - 1 if limit else value)
+def _cause(figure: Figure, words: str, value: float, limit: float, *, critical: bool = False) -> Cause:
+    return Cause(words, figure.key, critical, value / limit - 1 if limit else value)
 
 
-def mxu_ratio(sample: Sample) -> float | None:
-    """Utilisation of the matrix units."""
-    return sample.mxu_utilization_ratio
-
-
-def idle_ratio(sample: Sample) -> float | None:
-    """Share of time in which the device idled."""
-    return sample.idle_ratio
-
-
-def step_s(sample: Sample) -> float | None:
-    """Average step time in seconds."""
-    return None if sample.step_time_s is None else sample.step_time_s.avg
-
-
-def infeed_ratio(sample: Sample) -> float | None:
-    """Average share of a step spent waiting for infeed."""
-    return None if sample.infeed_ratio is None else sample.infeed_ratio.avg
-
-
-def hbm_ratio(sample: Sample) -> float | None:
-    """HBM used of total on the fullest device; of the worker where devices are not told apart."""
-    fullest = None
-    for row in sample.devices:
-        used, total = row.get("hbm_used_bytes"), row.get("hbm_total_bytes")
-        if used is not None and total:
-            fullest = max(fullest or 0.0, float(used) / float(total))
-    if fullest is not None:
-        return fullest
-    if sample.hbm_used_bytes is None or not sample.hbm_total_bytes:
-        return None
-    return sample.hbm_used_bytes / sample.hbm_total_bytes
-
-
-FIGURES: Mapping[str, Callable[[Sample], float | None]] = {
-    "mxu": mxu_ratio,
-    "idle": idle_ratio,
-    "step": step_s,
-    "infeed": infeed_ratio,
-    "hbm": hbm_ratio,
-}
-"""The figures that workers are compared by."""
-
-
-_NONE: Mapping[str, float | None] = dict.fromkeys(FIGURES)
+_NONE: Mapping[str, float | None] = dict.fromkeys(COMPARED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +258,7 @@ class _Look:
 
 def _group(target: Target) -> str | None:
     """Whom a worker is compared with: its slice; without one, those that somebody named together with it."""
-    return f"\0{target.worker}" if target.apart else target.slice
+    return f"\0{target.worker}" if target.independent else target.slice
 
 
 def _values(looks: list[_Look], name: str) -> list[float]:

@@ -74,9 +74,9 @@ class WorkerHistory:
             self.samples += 1
         else:
             self.errors[sample.failure.reason] += 1
-        if sample.step_durations_s:
+        if sample.figures.step_durations_s:
             self.steps = self.steps or StepHistogram()
-            self.steps.add(sample.step_durations_s)
+            self.steps.add(sample.figures.step_durations_s)
         if _state_of(sample) != before:
             self.changed_unix_s = sample.time_unix_s
         self.traced_s += sample.traced_s

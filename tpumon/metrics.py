@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tpumon import __version__
+from tpumon.figures import FIGURES, MXU, STEP, Figure
 from tpumon.history import Histories, StepHistogram, WorkerHistory
 from tpumon.model import Sample
 
@@ -93,34 +94,50 @@ def _figure(get: Callable[[Sample], float | None]) -> _SampleValues:
     return values
 
 
-def _spread(name: Literal["step_time_s", "infeed_ratio"], key: Literal["avg", "min", "max"]) -> _SampleValues:
-    return _figure(lambda sample: getattr(getattr(sample, name), key, None))
+def _of_table(figure: Figure) -> Iterator[SampleMetric]:
+    """The metrics of a figure: its value, and min and max where it has a range."""
+    assert figure.metric is not None
+    yield SampleMetric(
+        name=figure.metric, help=figure.about, values=_figure(lambda sample: figure.value(sample.figures))
+    )
+    if figure.range is None:
+        return
+    get_range = figure.range
+    stem, _, unit = figure.metric.rpartition("_")
+    for place, end, words in ((0, "min", "Min"), (1, "max", "Max")):
+
+        def value(sample: Sample, place: int = place) -> float | None:
+            ends = get_range(sample.figures)
+            return None if ends is None else ends[place]
+
+        help_text = f"{words} of {figure.metric} over the steps in the window."
+        yield SampleMetric(name=f"{stem}_{end}_{unit}", help=help_text, values=_figure(value))
 
 
 def _per_core(key: str) -> _SampleValues:
     """A series for each core, named chip.core."""
 
     def values(sample: Sample) -> Iterator[Series]:
-        for row in sample.per_core:
-            value = row.get(key)
+        for core in sample.figures.per_core:
+            value = getattr(core, key)
             if value is not None:
-                yield (f"{row.get('chip')}.{row.get('core')}",), float(value)
+                yield (f"{core.chip}.{core.core}",), float(value)
 
     return values
 
 
 def _per_device(key: str) -> _SampleValues:
     def values(sample: Sample) -> Iterator[Series]:
-        for row in sample.devices:
-            value = row.get(key)
+        for device in sample.figures.devices:
+            value = getattr(device, key)
             if value is not None:
-                yield (str(row.get("device")),), float(value)
+                yield (device.device,), float(value)
 
     return values
 
 
 def _runtime(key: str) -> _SampleValues:
-    return _figure(lambda sample: sample.runtime.get(key))
+    return _figure(lambda sample: getattr(sample.figures.runtime, key))
 
 
 def _parts(parts_s: Mapping[str, float] | None) -> Iterable[Series]:
@@ -132,8 +149,8 @@ def _info(sample: Sample) -> Iterable[Series]:
         sample.device_type or "",
         "" if sample.cores is None else str(sample.cores),
         sample.source or "",
-        sample.mxu_method or "",
-        sample.step_source or "",
+        MXU.method(sample.figures) or "",
+        STEP.method(sample.figures) or "",
         sample.slice or "",
         "true" if sample.simulated else "false",
     )
@@ -150,66 +167,12 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
         labels=("device_type", "cores", "source", "mxu_method", "step_source", "slice", "simulated"),
         values=_info,
     ),
-    SampleMetric(
-        name="tpu_mxu_utilization_ratio",
-        help="Utilisation of the matrix units; tpu_worker_info's mxu_method says how it was got.",
-        values=_figure(lambda sample: sample.mxu_utilization_ratio),
-    ),
-    SampleMetric(
-        name="tpu_idle_ratio",
-        help="Share of the window in which no op ran, as XProf's overview page has it.",
-        values=_figure(lambda sample: sample.idle_ratio),
-    ),
-    SampleMetric(
-        name="tpu_duty_cycle_ratio",
-        help=f"Share of time in which ops ran, of XProf's op profile. {_BY_TRACE}",
-        values=_figure(lambda sample: sample.duty_cycle_ratio),
-    ),
-    SampleMetric(
-        name="tpu_flops_utilization_ratio",
-        help=f"FLOP/s of the ops against the peak, idle time left out, as XProf's op profile has it. {_BY_TRACE}",
-        values=_figure(lambda sample: sample.flops_utilization_ratio),
-    ),
-    SampleMetric(
-        name="tpu_hbm_bandwidth_utilization_ratio",
-        help=f"Bytes that the ops moved to and from HBM against the peak, as XProf's op profile has it. {_BY_TRACE}",
-        values=_figure(lambda sample: sample.hbm_bandwidth_utilization_ratio),
-    ),
-    SampleMetric(
-        name="tpu_step_time_seconds",
-        help="Average duration of the steps of the window; tpu_worker_info's step_source says what a step is.",
-        values=_spread("step_time_s", "avg"),
-    ),
-    SampleMetric(
-        name="tpu_step_time_min_seconds",
-        help="Duration of the shortest step of the window.",
-        values=_spread("step_time_s", "min"),
-    ),
-    SampleMetric(
-        name="tpu_step_time_max_seconds",
-        help="Duration of the longest step of the window.",
-        values=_spread("step_time_s", "max"),
-    ),
+    *(metric for figure in FIGURES if figure.metric is not None for metric in _of_table(figure)),
     SampleMetric(
         name="tpu_step_part_seconds",
         help=f"What an average step spends its time on, by XProf's categories. {_BY_TRACE}",
         labels=("part",),
-        values=lambda sample: _parts(sample.step_parts_s),
-    ),
-    SampleMetric(
-        name="tpu_infeed_ratio",
-        help="Share of a step spent waiting for infeed, average of the window; absent for programs without infeed.",
-        values=_spread("infeed_ratio", "avg"),
-    ),
-    SampleMetric(
-        name="tpu_infeed_min_ratio",
-        help="The smallest infeed share of a step of the window.",
-        values=_spread("infeed_ratio", "min"),
-    ),
-    SampleMetric(
-        name="tpu_infeed_max_ratio",
-        help="The largest infeed share of a step of the window.",
-        values=_spread("infeed_ratio", "max"),
+        values=lambda sample: _parts(sample.figures.step_parts_s),
     ),
     SampleMetric(
         name="tpu_core_idle_ratio",

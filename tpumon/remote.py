@@ -15,11 +15,12 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from tpumon.errors import REASONS, Reason, UsageError
-from tpumon.model import SCHEMA_VERSION, Failure, MxuMethod, Sample, SourceName, StepSource, Target, Workers
+from tpumon.errors import Reason, UsageError
+from tpumon.model import SCHEMA_VERSION, Failure, Sample, Target, Workers
+from tpumon.model.codec import number, text, whole_number
 from tpumon.system.threads import in_thread
 from tpumon.text import one_line
 
@@ -89,12 +90,12 @@ class RemoteExporter:
 
     def _answered(self, told: Mapping[str, Any], asked_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
         self._failures, self._told = 0, None
-        self._run, self._after = told.get("run"), _count(told.get("sequence"))
+        self._run, self._after = told.get("run"), whole_number(told.get("sequence"))
         found = _found(told)
         if found != self._found:
             self._found = found
             send(found)
-        there_unix_s = _number(told.get("now_unix_s"))
+        there_unix_s = number(told.get("now_unix_s"))
         shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
         followed = {target.worker for target in found.targets}
         for raw in _list(told.get("samples"), 100_000):
@@ -221,108 +222,23 @@ def _found(told: Mapping[str, Any]) -> Workers:
     targets: dict[str, Target] = {}
     addresses = set()
     for raw in _list(told.get("targets"), 10_000):
-        worker, address = (_text(raw.get(name)) if isinstance(raw, dict) else None for name in ("worker", "address"))
+        worker, address = (text(raw.get(name)) if isinstance(raw, dict) else None for name in ("worker", "address"))
         if worker and address and worker not in targets and address not in addresses:
-            targets[worker] = Target(worker=worker, address=address, slice=_text(raw.get("slice")))
+            targets[worker] = Target(worker=worker, address=address, slice=text(raw.get("slice")))
             addresses.add(address)
-    return Workers(targets=tuple(targets.values()), waiting=None if targets else _text(told.get("waiting")))
+    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(told.get("waiting")))
 
 
 def _sample(raw: object) -> Sample | None:
-    """None where it is not one. What is wrong in it is taken for absent."""
+    """None if it is not one. What is wrong in it counts as absent."""
     if not isinstance(raw, dict):
         return None
-    clean = {name: check(raw.get(name)) for name, check in _CHECKS.items()}
-    if not clean["worker"] or not clean["address"] or clean["time_unix_s"] is None:
+    try:
+        sample = Sample.from_json(raw)
+    except ValueError:
         return None
-    return Sample.from_json(clean)
-
-
-_LARGEST = 1e15
-
-
-def _number(value: object) -> float | None:
-    """No figure of ours is negative, or that large."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return value if 0 <= value < _LARGEST else None
-
-
-def _count(value: object) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)
-
-
-def _text(value: object) -> str | None:
-    return one_line(value) if isinstance(value, str) else None
+    return sample if sample.worker and sample.address else None
 
 
 def _list(value: object, limit: int) -> list[Any]:
     return value[:limit] if isinstance(value, list) else []
-
-
-def _items(value: object, limit: int = 100) -> list[tuple[str, Any]]:
-    return [(one_line(name), item) for name, item in list(value.items())[:limit]] if isinstance(value, dict) else []
-
-
-def _numbers(value: object) -> dict[str, float]:
-    return {name: number for name, item in _items(value) if (number := _number(item)) is not None}
-
-
-def _row(value: object) -> dict[str, float | str | None]:
-    return {name: _number(item) for name, item in _items(value)}
-
-
-def _device(value: object) -> dict[str, float | str | None]:
-    name = _text(value.get("device")) if isinstance(value, dict) else None
-    return _row(value) | {"device": name}
-
-
-def _one_of(known: tuple[str, ...]) -> Callable[[object], str | None]:
-    return lambda value: value if isinstance(value, str) and value in known else None
-
-
-def _spread(value: object) -> dict[str, float] | None:
-    numbers = _numbers(value)
-    return {key: numbers[key] for key in ("avg", "min", "max")} if numbers.keys() >= {"avg", "min", "max"} else None
-
-
-def _step_times(value: object) -> dict[str, float | None] | None:
-    spread, numbers = _spread(value), _numbers(value)
-    if spread is None:
-        return None
-    return {**spread, "stddev": numbers.get("stddev"), "count": _count(numbers.get("count"))}
-
-
-def _failure(value: object) -> dict[str, str]:
-    told = dict(_items(value))
-    reason = _one_of(REASONS)(told.get("reason")) or "internal"
-    return {
-        "source": _text(told.get("source")) or "exporter",
-        "reason": reason,
-        "message": _text(told.get("message")) or reason,
-    }
-
-
-_CHECKS: Mapping[str, Callable[[object], Any]] = {
-    **dict.fromkeys(("worker", "address", "device_type", "slice"), _text),
-    **dict.fromkeys(("time_unix_s", "window_s", "interval_s"), _number),
-    **dict.fromkeys(("took_s", "traced_s"), lambda value: _number(value) or 0.0),
-    **dict.fromkeys(("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio"), _number),
-    **dict.fromkeys(("flops_utilization_ratio", "hbm_bandwidth_utilization_ratio"), _number),
-    **dict.fromkeys(("cores", "hbm_used_bytes", "hbm_total_bytes"), _count),
-    "source": _one_of(get_args(SourceName)),
-    "mxu_method": _one_of(get_args(MxuMethod)),
-    "step_source": _one_of(get_args(StepSource)),
-    "simulated": lambda value: value is True,
-    "step_time_s": _step_times,
-    "infeed_ratio": _spread,
-    "step_parts_s": lambda value: _numbers(value) or None,
-    "per_core": lambda value: [_row(row) for row in _list(value, 1024)],
-    "devices": lambda value: [_device(row) for row in _list(value, 1024)],
-    "runtime": _numbers,
-    "errors": lambda value: [_failure(item) for item in _list(value, 20)],
-    "warnings": lambda value: [text for item in _list(value, 20) if (text := _text(item))],
-    "absent": lambda value: {name: text for name, item in _items(value) if (text := _text(item))},
-}
-"""For each field of the Sample object: what of it is taken over."""

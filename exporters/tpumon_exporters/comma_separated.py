@@ -10,50 +10,38 @@ import csv
 import io
 from collections.abc import Callable, Mapping
 from math import isfinite
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from tpumon.figures import csv_columns
 from tpumon.text import one_line
 from tpumon_exporters.appending import Appended
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Workers
+    from tpumon.model import Figures, Sample, Workers
     from tpumon.outputs import OutputOptions
-
-_PLAIN = (
-    *("time_unix_s", "worker", "address", "slice", "window_s", "took_s", "interval_s", "traced_s", "source"),
-    *("simulated", "device_type", "cores", "mxu_utilization_ratio", "mxu_method", "idle_ratio", "duty_cycle_ratio"),
-    *("flops_utilization_ratio", "hbm_bandwidth_utilization_ratio"),
-)
-_PARTS = ("high_flops_compute", "low_flops_compute", "infeed", "outfeed", "collective", "host_transfer", "idle")
 
 _Cell = Callable[["Sample"], Any]
 
 
-def _field(name: str, key: str | None = None) -> _Cell:
-    if key is None:
-        return lambda sample: getattr(sample, name)
-    return lambda sample: getattr(getattr(sample, name), key, None)
-
-
-def _part(key: str) -> _Cell:
-    return lambda sample: (sample.step_parts_s or {}).get(key)
+def _figure(get: Callable[[Figures], Any]) -> _Cell:
+    return lambda sample: get(sample.figures)
 
 
 def _error(name: str) -> _Cell:
     return lambda sample: getattr(sample.errors[-1], name) if sample.errors else None
 
 
+_OF_SAMPLE = (
+    *("time_unix_s", "worker", "address", "slice", "window_s", "took_s", "interval_s", "traced_s", "source"),
+    *("simulated", "device_type", "cores"),
+)
 COLUMNS: Mapping[str, _Cell] = {
-    **{name: _field(name) for name in _PLAIN},
-    **{f"step_time_{key}_s": _field("step_time_s", key) for key in ("avg", "min", "max", "stddev")},
-    "step_count": _field("step_time_s", "count"),
-    "step_source": _field("step_source"),
-    **{f"infeed_{key}_ratio": _field("infeed_ratio", key) for key in ("avg", "min", "max")},
-    **{f"step_part_{key}_s": _part(key) for key in _PARTS},
-    **{name: _field(name) for name in ("hbm_used_bytes", "hbm_total_bytes")},
+    **{name: attrgetter(name) for name in _OF_SAMPLE},
+    **{name: _figure(get) for name, get in csv_columns().items()},
     **{f"error_{name}": _error(name) for name in ("source", "reason", "message")},
 }
-"""Every column, and what stands in it."""
+"""Every column, and what its cells hold."""
 
 
 class CommaSeparated:

@@ -102,7 +102,7 @@ class FleetSummary:
                     "worker": worker,
                     "state": verdict.state,
                     "severity": verdict.severity,
-                    "causes": list(verdict.causes),
+                    "causes": [cause.words for cause in verdict.causes],
                     "since_unix_s": verdict.since_unix_s,
                     "sample": None if sample is None else sample.to_json(),
                 }

@@ -74,7 +74,7 @@ class Pages:
             while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
                 self._recent.popleft()
             # What is no part of the JSON would only take memory.
-            kept = replace(sample, step_durations_s=(), server_text=None)
+            kept = replace(sample, figures=replace(sample.figures, step_durations_s=()), server_text=None)
             self._recent.append((self._sequence, now_unix_s, kept))
 
     def answer(self, request: Request) -> Response:

@@ -23,6 +23,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
+from support.samples import bare_sample  # noqa: E402
 from tpumon.model import Sample, Spread, StepTimes, Target, Workers  # noqa: E402
 
 WORKERS = (1, 8, 256, 1000)
@@ -68,7 +69,7 @@ class Feed:
 
     def _sample(self, target: Target) -> Sample:
         step_s = random.gauss(0.18, 0.01)
-        return Sample(
+        return bare_sample(
             worker=target.worker, address=target.address, time_unix_s=time.time(), window_s=1.0, took_s=0.1,
             interval_s=1.0, source="monitor", device_type="TPU v5p", cores=8, mxu_method="server",
             mxu_utilization_ratio=random.gauss(0.5, 0.05), idle_ratio=random.gauss(0.1, 0.02), step_source="server",
@@ -103,11 +104,15 @@ def be_naive(feed: Feed) -> None:
             last |= {event.worker: event for event in feed.fetch()[0] if isinstance(event, Sample)}
             table = Table("WORKER", "MXU", "IDLE", "STEP ms", "INFEED")
             for worker, sample in last.items():
-                assert sample.step_time_s is not None
-                assert sample.infeed_ratio is not None
-                figures = (sample.mxu_utilization_ratio, sample.idle_ratio, sample.infeed_ratio.avg)
+                assert sample.figures.step_time_s is not None
+                assert sample.figures.infeed_ratio is not None
+                figures = (
+                    sample.figures.mxu_utilization_ratio,
+                    sample.figures.idle_ratio,
+                    sample.figures.infeed_ratio.avg,
+                )
                 mxu, idle, infeed = (f"{value or 0:.1%}" for value in figures)
-                table.add_row(worker, mxu, idle, f"{sample.step_time_s.avg * 1e3:.1f}", infeed)
+                table.add_row(worker, mxu, idle, f"{sample.figures.step_time_s.avg * 1e3:.1f}", infeed)
             screen.update(table)
             time.sleep(1)
 

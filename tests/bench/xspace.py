@@ -19,7 +19,7 @@ PROGRAMS = {
     "tpumon": """
 from pathlib import Path
 from tpumon.xspace import figures, read_trace
-print(figures([read_trace(Path(FILE).read_bytes())]).step_time_s)
+print(figures([read_trace(Path(FILE).read_bytes())]).figures.step_time_s)
 """,
     "XProf": """
 from xprof.convert import raw_to_tool_data

@@ -25,7 +25,8 @@ from support.dashboards import (
     targets,
 )
 from support.prometheus import running_prometheus
-from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
+from support.samples import bare_sample
+from tpumon.model import Failure, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -66,7 +67,7 @@ def healthy(number, now):
         }
         for device in range(4)
     ]
-    return Sample(
+    return bare_sample(
         worker=f"w{number}",
         address=f"10.0.0.{number}:9999",
         time_unix_s=now,
@@ -97,7 +98,9 @@ def healthy(number, now):
 
 def failed(worker, reason, now):
     failure = Failure(source="trace", reason=reason, message=f"{worker}: {reason}")
-    return Sample(worker=worker, address=f"{worker}:9999", time_unix_s=now, window_s=1, took_s=0.1, errors=(failure,))
+    return bare_sample(
+        worker=worker, address=f"{worker}:9999", time_unix_s=now, window_s=1, took_s=0.1, errors=(failure,)
+    )
 
 
 def trouble(now):

@@ -11,7 +11,8 @@ import pytest
 
 from support.deploy import relabel_configs
 from support.prometheus import running_prometheus
-from tpumon.model import Sample, Target, Workers
+from support.samples import bare_sample
+from tpumon.model import Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -44,7 +45,7 @@ def test_pod_job_and_slice_stand_beside_worker(tmp_path):
     try:
         output.follow(Workers(targets=(Target(worker="host-1", address="127.0.0.1:9999"),)))
         output.write(
-            Sample(
+            bare_sample(
                 worker="host-1",
                 address="127.0.0.1:9999",
                 time_unix_s=time.time(),

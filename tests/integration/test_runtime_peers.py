@@ -69,11 +69,11 @@ async def read(address):
 
 def usage(reading):
     keys = ("hbm_used_bytes", "hbm_total_bytes", "runtime_duty_cycle_ratio")
-    return {device["device"]: tuple(device[key] for key in keys) for device in reading.devices}
+    return {device.device: tuple(getattr(device, key) for key in keys) for device in reading.devices}
 
 
 def column(reading, key):
-    return {device["device"]: device[key] for device in reading.devices}
+    return {device.device: getattr(device, key) for device in reading.devices}
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)

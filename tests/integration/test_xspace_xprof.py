@@ -68,22 +68,22 @@ def check(files, *, mxu=True, flops=True):
     ours, page = found_in(files), overview(files)
     assert ours.device_type == page["device_type"]
     assert ours.cores == int(page["device_core_count"])
-    assert ours.idle_ratio == pytest.approx(ratio(page, "device_idle_time_percent"), abs=5.1e-4)
-    assert ours.duty_cycle_ratio == pytest.approx(ratio(page, "device_duty_cycle_percent"), abs=5.1e-4)
+    assert ours.figures.idle_ratio == pytest.approx(ratio(page, "device_idle_time_percent"), abs=5.1e-4)
+    assert ours.figures.duty_cycle_ratio == pytest.approx(ratio(page, "device_duty_cycle_percent"), abs=5.1e-4)
     if mxu:
-        assert ours.mxu_method == "counter"
-        assert ours.mxu_utilization_ratio == pytest.approx(ratio(page, "mxu_utilization_percent"), abs=5.1e-4)
+        assert ours.figures.mxu_method == "counter"
+        assert ours.figures.mxu_utilization_ratio == pytest.approx(ratio(page, "mxu_utilization_percent"), abs=5.1e-4)
     root = open_with_xprof(files, "op_profile")["byProgram"]["metrics"]
     if flops:
-        assert ours.flops_utilization_ratio == pytest.approx(root["flops"], rel=FULL)
-    assert ours.hbm_bandwidth_utilization_ratio == pytest.approx(root["bandwidthUtils"][0], rel=FULL)
+        assert ours.figures.flops_utilization_ratio == pytest.approx(root["flops"], rel=FULL)
+    assert ours.figures.hbm_bandwidth_utilization_ratio == pytest.approx(root["bandwidthUtils"][0], rel=FULL)
     rows = step_rows(files)
     if not rows:
-        assert ours.step_source != "steps"
+        assert ours.figures.step_source != "steps"
         return ours
-    times, infeed = ours.step_time_s, ours.infeed_ratio
-    assert ours.step_source == "steps"
-    assert times.count == len(rows) == len(ours.step_durations_s)
+    times, infeed = ours.figures.step_time_s, ours.figures.infeed_ratio
+    assert ours.figures.step_source == "steps"
+    assert times.count == len(rows) == len(ours.figures.step_durations_s)
     for name, time_s in (
         ("average", times.avg),
         ("minimum", times.min),
@@ -101,8 +101,8 @@ def check(files, *, mxu=True, flops=True):
         ):
             assert value == pytest.approx(expected / 100, rel=FULL, abs=1e-9)
     for part, column in PARTS.items():
-        assert 1e3 * ours.step_parts_s[part] == pytest.approx(mean(rows, column), rel=FULL, abs=1e-6)
-    assert 1e3 * ours.step_parts_s["host_transfer"] == pytest.approx(mean(rows, "hostTransferTimeMs"), rel=FULL)
+        assert 1e3 * ours.figures.step_parts_s[part] == pytest.approx(mean(rows, column), rel=FULL, abs=1e-6)
+    assert 1e3 * ours.figures.step_parts_s["host_transfer"] == pytest.approx(mean(rows, "hostTransferTimeMs"), rel=FULL)
     return ours
 
 
@@ -157,12 +157,12 @@ def real_trace():
 def test_a_real_trace(real_trace):
     ours = check([real_trace], mxu=False)
     # Four digits more than the page shows, from the op profile's times of the same trace.
-    assert ours.idle_ratio == pytest.approx(1 - 315117903706250 / 363729698768750, rel=1e-9)
+    assert ours.figures.idle_ratio == pytest.approx(1 - 315117903706250 / 363729698768750, rel=1e-9)
     # XProf knows no step time without a Steps line, and takes a counter that did not count at its word.
-    assert ours.step_source == "modules"
-    assert ours.mxu_method == "flops"
-    assert ours.infeed_ratio is None
-    assert ours.absent == {"infeed_ratio": "no infeed ops"}
+    assert ours.figures.step_source == "modules"
+    assert ours.figures.mxu_method == "flops"
+    assert ours.figures.infeed_ratio is None
+    assert ours.figures.absent == {"infeed_ratio": "no infeed ops"}
 
 
 @pytest.mark.parametrize("host_level", [0, 2])
@@ -209,9 +209,9 @@ def test_without_a_counter_the_flops_tell(counter, tmp_path):
     files = saved(tmp_path, training(mxu=counter))
     ours = check(files, mxu=False)
     assert ratio(overview(files), "mxu_utilization_percent") == 0
-    assert ours.mxu_method == "flops"
+    assert ours.figures.mxu_method == "flops"
     done = 3 * 5 * (8e9 + 5e6 + 1e6)
-    assert ours.mxu_utilization_ratio == pytest.approx(done / (ours.window_s * 100e12 * 3), rel=FULL)
+    assert ours.figures.mxu_utilization_ratio == pytest.approx(done / (ours.window_s * 100e12 * 3), rel=FULL)
 
 
 def test_without_markers_the_module_tells(tmp_path):
@@ -223,10 +223,10 @@ def test_without_markers_the_module_tells(tmp_path):
     files = saved(tmp_path, traced)
     ours = check(files)
     assert float(overview(files)["steptime_ms_average"]) == 0
-    assert ours.step_source == "modules"
+    assert ours.figures.step_source == "modules"
     # From start to start: 300 + 2500 + 30 + the longest mean of all-reduces + 200 + 41 + 20 + 10 + 25
-    assert ours.step_time_s.avg == pytest.approx(1e-6 * (3126 + (100 + 150 + 200 + 100) / 4 + 0), abs=2e-5)
-    assert ours.infeed_ratio.avg == pytest.approx(300e-6 / ours.step_time_s.avg, rel=0.02)
+    assert ours.figures.step_time_s.avg == pytest.approx(1e-6 * (3126 + (100 + 150 + 200 + 100) / 4 + 0), abs=2e-5)
+    assert ours.figures.infeed_ratio.avg == pytest.approx(300e-6 / ours.figures.step_time_s.avg, rel=0.02)
 
 
 def test_two_cores_a_chip(tmp_path):
@@ -247,8 +247,8 @@ def test_two_cores_a_chip(tmp_path):
             at_us = run_step(plane, at_us, parts, length_us=900) + 300
     traced.host()
     ours = check(saved(tmp_path, traced))
-    assert [(core["chip"], core["core"]) for core in ours.per_core] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert ours.duty_cycle_ratio > 1 - ours.idle_ratio
+    assert [(core.chip, core.core) for core in ours.figures.per_core] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert ours.figures.duty_cycle_ratio > 1 - ours.figures.idle_ratio
 
 
 def test_sparse_cores_count_towards_the_duty_cycle_only(tmp_path):
@@ -262,8 +262,11 @@ def test_sparse_cores_count_towards_the_duty_cycle_only(tmp_path):
             plane.event("Sparse Core Steps", "train", 100 + 3600 * step, 3400)
     ours = check(saved(tmp_path, traced))
     assert ours.cores == 2
-    assert ours.duty_cycle_ratio != without.duty_cycle_ratio
-    assert (ours.idle_ratio, ours.step_time_s) == (without.idle_ratio, without.step_time_s)
+    assert ours.figures.duty_cycle_ratio != without.figures.duty_cycle_ratio
+    assert (ours.figures.idle_ratio, ours.figures.step_time_s) == (
+        without.figures.idle_ratio,
+        without.figures.step_time_s,
+    )
 
 
 @pytest.mark.parametrize(
@@ -308,11 +311,11 @@ def test_flops_of_custom_calls_come_with_their_events(tmp_path):
     files = saved(tmp_path, traced)
     ours = check(files, flops=False)
     time_s = 4 * 1000e-6
-    assert ours.flops_utilization_ratio == pytest.approx(4 * (8e9 + 1000 + 6e9) / time_s / 100e12, rel=FULL)
+    assert ours.figures.flops_utilization_ratio == pytest.approx(4 * (8e9 + 1000 + 6e9) / time_s / 100e12, rel=FULL)
     shown = open_with_xprof(files, "op_profile")["byProgram"]["metrics"]["flops"]
     assert shown == pytest.approx(4 * (8e9 + 1000) / time_s / 100e12, rel=FULL)
     older = open_with_xprof(files, "op_profile", older=True)["byProgram"]["metrics"]["flops"]
-    assert older == pytest.approx(ours.flops_utilization_ratio, rel=FULL)
+    assert older == pytest.approx(ours.figures.flops_utilization_ratio, rel=FULL)
 
 
 def test_waiting_within_a_loop_is_off_duty(tmp_path):
@@ -331,7 +334,7 @@ def test_waiting_within_a_loop_is_off_duty(tmp_path):
     traced.host()
     files = saved(tmp_path, traced)
     ours = check(files)
-    assert ours.duty_cycle_ratio == pytest.approx(3 * (900 - 100 - 77 - 50) / 2900, rel=FULL)
+    assert ours.figures.duty_cycle_ratio == pytest.approx(3 * (900 - 100 - 77 - 50) / 2900, rel=FULL)
     assert ratio(overview(files, older=True), "device_duty_cycle_percent") == pytest.approx(3 * 900 / 2900, abs=5.1e-4)
 
 
@@ -423,7 +426,7 @@ def linked(*, launch=False, hosts_first=0, programs=1):
 @pytest.mark.parametrize("programs", [1, 2])
 def test_steps_as_the_host_annotated_them(launch, hosts_first, programs, tmp_path):
     ours = check(saved(tmp_path, linked(launch=launch, hosts_first=hosts_first, programs=programs)))
-    assert ours.step_time_s.count == 6 - hosts_first
+    assert ours.figures.step_time_s.count == 6 - hosts_first
 
 
 def test_hardware_counters(tmp_path):
@@ -447,7 +450,10 @@ def test_hardware_counters(tmp_path):
     busy = [row["achieved"] / row["peak"] for row in rows if row["name"] == "Avg MXU Busy"]
     ours = found_in([file])
     assert len(busy) == 2
-    assert (ours.mxu_utilization_ratio, ours.mxu_method) == (pytest.approx(sum(busy) / 2, rel=FULL), "perf-counters")
+    assert (ours.figures.mxu_utilization_ratio, ours.figures.mxu_method) == (
+        pytest.approx(sum(busy) / 2, rel=FULL),
+        "perf-counters",
+    )
 
 
 def test_a_job_of_the_cpu(tmp_path):
@@ -461,5 +467,5 @@ def test_a_job_of_the_cpu(tmp_path):
     ours, page = found_in(files), overview(files)
     assert page["hardware_type"] == "CPU_ONLY"
     assert float(page["steptime_ms_average"]) == pytest.approx(0.4, abs=5.1e-3)
-    assert (ours.step_source, ours.step_time_s.avg) == ("host", pytest.approx(1e-3))
-    assert ours.mxu_utilization_ratio is ours.idle_ratio is ours.infeed_ratio is None
+    assert (ours.figures.step_source, ours.figures.step_time_s.avg) == ("host", pytest.approx(1e-3))
+    assert ours.figures.mxu_utilization_ratio is ours.figures.idle_ratio is ours.figures.infeed_ratio is None

@@ -15,6 +15,7 @@ from email.message import Message
 from pathlib import Path
 
 from support import require
+from support.samples import bare_sample
 from tpumon.model import Failure, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import PrometheusOutput, open_prometheus
@@ -31,7 +32,7 @@ def sample(worker: str = "w", *, reason: str | None = None, time_unix_s: float |
         figures = {"source": "trace", "mxu_utilization_ratio": 0.425} | figures
     else:
         figures["errors"] = (Failure(source="trace", reason=reason, message=f"{worker}:9999: {reason}"),)
-    return Sample(
+    return bare_sample(
         worker=worker,
         address=f"{worker}:9999",
         time_unix_s=time.time() if time_unix_s is None else time_unix_s,

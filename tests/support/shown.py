@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rich.cells import cell_len
 
-from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
+from support.samples import bare_sample, changed
+from tpumon.model import Failure, Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 
 NOW = 1_767_268_800.0
@@ -19,7 +18,7 @@ def name_of(i):
 
 def answered(worker, time_unix_s=NOW, **figures):
     """A present sample with every figure; `figures` replaces some."""
-    sample = Sample(
+    sample = bare_sample(
         worker=worker,
         address=f"{worker}:8466",
         time_unix_s=time_unix_s,
@@ -41,11 +40,11 @@ def answered(worker, time_unix_s=NOW, **figures):
         devices=tuple({"device": str(i), "hbm_used_bytes": 9 << 30, "hbm_total_bytes": 16 << 30} for i in range(4)),
         runtime={"uptime_s": 3600.0},
     )
-    return replace(sample, **figures)
+    return changed(sample, **figures)
 
 
 def failed(worker, reason="unavailable", message="connection refused", time_unix_s=NOW, **more):
-    return Sample(
+    return bare_sample(
         worker=worker,
         address=f"{worker}:8466",
         time_unix_s=time_unix_s,

@@ -7,15 +7,16 @@ import threading
 import pytest
 
 from support import wait_until
+from support.samples import bare_sample
 from tpumon import outputs
-from tpumon.model import Sample, Target, Workers
+from tpumon.model import Target, Workers
 from tpumon.outputs import QueuedOutput
 
 FOUND = Workers(targets=(Target(worker="w", address="w:1"),))
 
 
 def sample(number):
-    return Sample(worker="w", address="w:1", time_unix_s=number, window_s=None, took_s=0)
+    return bare_sample(worker="w", address="w:1", time_unix_s=number, window_s=None, took_s=0)
 
 
 class Slow:

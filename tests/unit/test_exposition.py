@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -17,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from support.exporter import found, sample
 from support.library import Library
 from support.prometheus import promtool
+from support.samples import changed
 from tpumon import __version__, metrics
 from tpumon.errors import REASONS
 from tpumon.history import Histories
@@ -190,7 +190,7 @@ def test_a_worker_without_a_present_sample_keeps_only_what_is_about_watching_it(
 def test_what_is_no_number_is_left_out():
     """NaN and infinity from a source's bug are not shown as figures."""
     rows = ({"chip": 0, "core": 0, "idle_ratio": math.nan},)
-    odd = replace(FULL, mxu_utilization_ratio=math.nan, idle_ratio=math.inf, duty_cycle_ratio=0.5, per_core=rows)
+    odd = changed(FULL, mxu_utilization_ratio=math.nan, idle_ratio=math.inf, duty_cycle_ratio=0.5, per_core=rows)
     text = page(remembered(odd))
     assert "NaN" not in text
     assert not re.search(r"Inf$", text, re.MULTILINE)
@@ -221,7 +221,7 @@ def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
 def test_two_rows_of_the_same_core_are_one_series():
     """A scraper would refuse the page for a series that is there twice."""
     rows = ({"chip": 0, "core": 0, "idle_ratio": 0.1}, {"chip": 0, "core": 0, "idle_ratio": 0.2})
-    text = page(remembered(replace(FULL, per_core=rows)))
+    text = page(remembered(changed(FULL, per_core=rows)))
     assert text.count('tpu_core_idle_ratio{worker="w",core="0.0"} ') == 1
 
 

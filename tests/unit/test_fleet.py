@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
+from support.samples import bare_sample, changed
 from tpumon.fleet import Fleet, Thresholds
-from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
+from tpumon.model import Failure, Spread, StepTimes, Target, Workers
 
 NOW = 1_000_000.0
+
+
+def words(verdict):
+    return tuple(cause.words for cause in verdict.causes)
 
 
 def fleet_of(workers, **limits):
@@ -22,7 +25,7 @@ def fleet_of(workers, **limits):
 def add(fleet, worker, at=NOW, *, step=None, idle=None, infeed=None, hbm=None, reason=None):
     """One sample: a step of so many seconds, or a failure."""
     fleet.add(
-        Sample(
+        bare_sample(
             worker=worker, address=f"{worker}:1", time_unix_s=at, window_s=1.0, took_s=1.0, interval_s=10.0,
             source=None if reason else "trace",
             errors=(Failure(source="trace", reason=reason, message=f"{worker}: {reason}"),) if reason else (),
@@ -52,7 +55,7 @@ def test_a_slow_worker_is_named_only_when_it_stays_slow():
     assert rounds(fleet, 2, a=1, b=1, c=1, d=1.2).verdicts["d"].severity == "ok"
     add(fleet, "d", NOW + 20, step=1.2)
     verdict = fleet.assess(NOW + 21).verdicts["d"]
-    assert (verdict.severity, verdict.causes, verdict.since_unix_s) == ("warn", ("step 1.20x the median",), NOW + 20)
+    assert (verdict.severity, words(verdict), verdict.since_unix_s) == ("warn", ("step 1.20x the median",), NOW + 20)
 
 
 def test_looking_again_at_the_same_sample_is_no_further_sample():
@@ -84,7 +87,7 @@ def test_on_a_slice_the_one_that_waits_least_is_named():
         for worker in "abcd":
             add(fleet, worker, NOW + 10 * i, step=1, idle=0.02 if worker == "d" else 0.4)
         assessment = fleet.assess(NOW + 10 * i)
-    assert assessment.verdicts["d"].causes == ("idle 2%, median 40%: others wait for it",)
+    assert words(assessment.verdicts["d"]) == ("idle 2%, median 40%: others wait for it",)
     assert [w for w, v in assessment.verdicts.items() if v.severity != "ok"] == ["d"]
 
 
@@ -114,7 +117,7 @@ def test_the_worst_cause_stands_first():
     """Who reads only the first cause reads the one that decides."""
     fleet = fleet_of({"a": None})
     add(fleet, "a", infeed=0.1, hbm=99)
-    assert fleet.assess(NOW).verdicts["a"].causes == ("HBM 99% full", "infeed 10%")
+    assert words(fleet.assess(NOW).verdicts["a"]) == ("HBM 99% full", "infeed 10%")
 
 
 def test_what_does_not_answer_has_no_severity_but_a_reason():
@@ -124,7 +127,7 @@ def test_what_does_not_answer_has_no_severity_but_a_reason():
     add(fleet, "b", step=1)
     assessment = fleet.assess(NOW)
     verdict = assessment.verdicts["a"]
-    assert (verdict.state, verdict.severity, verdict.causes) == ("down", "unknown", ("a: unavailable",))
+    assert (verdict.state, verdict.severity, words(verdict)) == ("down", "unknown", ("a: unavailable",))
     assert assessment.counts == {"down": 1, "ok": 1}
     assert verdict.rank < assessment.verdicts["b"].rank
 
@@ -143,7 +146,7 @@ def test_figures_across_the_fleet_are_of_those_that_have_them_now():
 def test_workers_that_nobody_named_together_are_compared_with_none():
     """Several jobs of one host: a slow one is no straggler of the others."""
     fleet = Fleet()
-    fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", apart=True) for w in "abc")))
+    fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", independent=True) for w in "abc")))
     assessment = rounds(fleet, 3, a=1, b=1, c=20)
     assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
 
@@ -152,17 +155,17 @@ def test_runtime_metrics_alone_are_not_ok():
     """A worker whose profiler is gone is not known to be well; its HBM is judged all the same."""
     fleet = fleet_of({"a": None})
     failure = Failure(source="trace", reason="unavailable", message="a: connection refused")
-    alone = Sample(
+    alone = bare_sample(
         worker="a", address="a:1", time_unix_s=NOW, window_s=None, took_s=0.1, interval_s=10.0, source="runtime",
         errors=(failure,), hbm_used_bytes=50, hbm_total_bytes=100,
     )  # fmt: skip
     fleet.add(alone)
     assessment = fleet.assess(NOW)
     verdict = assessment.verdicts["a"]
-    assert (verdict.state, verdict.severity, verdict.causes) == ("live", "unknown", ("a: connection refused",))
+    assert (verdict.state, verdict.severity, words(verdict)) == ("live", "unknown", ("a: connection refused",))
     assert assessment.counts == {"unknown": 1}
     assert assessment.figures["hbm"].max == 0.5
-    fleet.add(replace(alone, hbm_used_bytes=99))
+    fleet.add(changed(alone, hbm_used_bytes=99))
     assert fleet.assess(NOW).verdicts["a"].severity == "critical"
 
 

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from support.samples import bare_sample
 from tpumon.fleet import Thresholds
-from tpumon.model import Failure, Sample, Spread, Target, Workers
+from tpumon.model import Failure, Spread, Target, Workers
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.fleet_summary import FleetSummary
 
@@ -29,7 +30,7 @@ class Log:
         self.now = START + at
         failure = Failure(source="trace", reason=reason or "internal", message=f"{worker}: {reason}")
         self.output.write(
-            Sample(
+            bare_sample(
                 worker=worker, address=f"{worker}:1", time_unix_s=self.now, window_s=1.0, took_s=1.0, interval_s=10.0,
                 source=None if reason else "monitor", errors=(failure,) if reason else (),
                 infeed_ratio=None if reason else Spread(avg=infeed, min=infeed, max=infeed),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from support.samples import bare_sample
 from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Failure, Sample, Target, Workers
+from tpumon.model import Failure, Target, Workers
 
 NOW = 1_000_000.0
 
@@ -14,7 +15,7 @@ NOW = 1_000_000.0
 def answered(**fields):
     """A sample of a worker asked every 10 s with windows of 1 s."""
     usual = {"worker": "w", "address": "w:1", "time_unix_s": NOW, "window_s": 1.0, "took_s": 1.2, "interval_s": 10.0}
-    return Sample(**(usual | {"source": "trace"} | fields))
+    return bare_sample(**(usual | {"source": "trace"} | fields))
 
 
 def failed(reason, **fields):
@@ -73,7 +74,7 @@ def test_an_old_sample_is_stale_and_no_longer_the_present_one():
 def test_runtime_metrics_alone_are_shown_but_are_no_answer_of_the_profiler():
     """HBM is present while the profiler does not answer; the failure counts."""
     history = history_of(answered(), failed("unavailable", source="runtime", time_unix_s=NOW + 10, hbm_used_bytes=5))
-    assert history.current(NOW + 10).hbm_used_bytes == 5
+    assert history.current(NOW + 10).figures.hbm_used_bytes == 5
     assert (history.samples, dict(history.errors)) == (1, {"unavailable": 1})
     assert exposed("tpumon_target_last_success_timestamp_seconds", history) == {(): NOW + 1.2}
 

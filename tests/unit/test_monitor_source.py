@@ -68,13 +68,13 @@ def test_all_figures_come_from_the_result():
             ),
         )
     )  # fmt: skip
-    assert (sample.source, sample.mxu_method, sample.step_source) == ("monitor", "server", "server")
+    assert (sample.source, sample.figures.mxu_method, sample.figures.step_source) == ("monitor", "server", "server")
     assert (sample.device_type, sample.cores) == ("TPU v2", 8)
-    assert sample.mxu_utilization_ratio == 0.425
-    assert sample.idle_ratio == 0
-    assert sample.step_time_s == StepTimes(avg=0.01, min=0.009, max=0.011)
-    assert sample.infeed_ratio == Spread(avg=0.15, min=0.14, max=0.16)
-    assert sample.absent == {}
+    assert sample.figures.mxu_utilization_ratio == 0.425
+    assert sample.figures.idle_ratio == 0
+    assert sample.figures.step_time_s == StepTimes(avg=0.01, min=0.009, max=0.011)
+    assert sample.figures.infeed_ratio == Spread(avg=0.15, min=0.14, max=0.16)
+    assert sample.figures.absent == {}
     assert (sample.window_s, sample.interval_s) == (0.5, 2.0)
     assert (client.request.duration_ms, client.request.monitoring_level, client.request.timestamp) == (500, 2, True)
     assert client.timeout_s >= 30.5
@@ -88,47 +88,54 @@ def test_a_figure_is_there_only_if_the_response_type_says_so(response_type, ther
     """Fields beyond the response type are zeros on the wire and absent for us, with a reason."""
     sample, _ = ask(result(response_type=response_type, matrix_unit_utilization_percent=5, device_idle_time_percent=7))
     asked = {"mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio"}
-    assert {name for name in asked if getattr(sample, name) is not None} == there
-    assert set(sample.absent) == asked - there
-    assert sample.step_source is None
+    assert {name for name in asked if getattr(sample.figures, name) is not None} == there
+    assert set(sample.figures.absent) == asked - there
+    assert sample.figures.step_source is None
 
 
 def test_level_1_is_about_matrix_units_only():
     """At level 1 nothing else is shown, or missed."""
     sample, client = ask(result(response_type=3, matrix_unit_utilization_percent=5, step_time_ms_avg=3), level=1)
-    assert sample.mxu_utilization_ratio == 0.05
-    assert (sample.idle_ratio, sample.step_time_s, sample.infeed_ratio, sample.absent) == (None, None, None, {})
+    assert sample.figures.mxu_utilization_ratio == 0.05
+    assert (
+        sample.figures.idle_ratio,
+        sample.figures.step_time_s,
+        sample.figures.infeed_ratio,
+        sample.figures.absent,
+    ) == (None, None, None, {})
     assert client.request.monitoring_level == 1
 
 
 def test_a_text_without_a_result_is_read():
     """Servers that send only text are read from it."""
     sample, _ = ask(MonitorResponse(data=OLD_TEXT))
-    assert sample.mxu_utilization_ratio == pytest.approx(0.101)
-    assert sample.idle_ratio == pytest.approx(0.369)
-    assert sample.step_time_s == StepTimes(
+    assert sample.figures.mxu_utilization_ratio == pytest.approx(0.101)
+    assert sample.figures.idle_ratio == pytest.approx(0.369)
+    assert sample.figures.step_time_s == StepTimes(
         avg=pytest.approx(0.0908), min=pytest.approx(0.0898), max=pytest.approx(0.0922)
     )
-    assert sample.infeed_ratio == Spread(avg=0.875, min=pytest.approx(0.872), max=pytest.approx(0.878))
+    assert sample.figures.infeed_ratio == Spread(avg=0.875, min=pytest.approx(0.872), max=pytest.approx(0.878))
 
 
 def test_the_spellings_of_older_documentation_are_read():
     """`Units is`, `TPU Cores` and `1.95 kms` mean the same."""
     sample, _ = ask(MonitorResponse(data=OLDER_TEXT))
     assert (sample.device_type, sample.cores) == ("TPU v3", 4)
-    assert sample.mxu_utilization_ratio == pytest.approx(0.107)
-    assert sample.step_time_s == StepTimes(avg=pytest.approx(1.95), min=pytest.approx(1.9), max=pytest.approx(2.0))
-    assert set(sample.absent) == {"idle_ratio", "infeed_ratio"}
+    assert sample.figures.mxu_utilization_ratio == pytest.approx(0.107)
+    assert sample.figures.step_time_s == StepTimes(
+        avg=pytest.approx(1.95), min=pytest.approx(1.9), max=pytest.approx(2.0)
+    )
+    assert set(sample.figures.absent) == {"idle_ratio", "infeed_ratio"}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 101.0, 1e300])
 def test_impossible_values_are_absent(value):
     """What no measurement can give is not passed on as one."""
     sample, _ = ask(result(response_type=2, matrix_unit_utilization_percent=value, device_idle_time_percent=12))
-    assert sample.mxu_utilization_ratio is None
-    assert sample.mxu_method is None
-    assert "impossible" in sample.absent["mxu_utilization_ratio"]
-    assert sample.idle_ratio == 0.12
+    assert sample.figures.mxu_utilization_ratio is None
+    assert sample.figures.mxu_method is None
+    assert "impossible" in sample.figures.absent["mxu_utilization_ratio"]
+    assert sample.figures.idle_ratio == 0.12
 
 
 @pytest.mark.parametrize("reply", [MonitorResponse(), MonitorResponse(data="  \n"), result(response_type=0)])
@@ -159,7 +166,7 @@ def test_any_text_is_read_or_refused(text):
         sample, _ = ask(MonitorResponse(data=text.encode("utf-8", "ignore").decode()))
     except SourceError:
         return
-    for ratio in (sample.mxu_utilization_ratio, sample.idle_ratio):
+    for ratio in (sample.figures.mxu_utilization_ratio, sample.figures.idle_ratio):
         assert ratio is None or 0 <= ratio <= 1
 
 
@@ -167,7 +174,7 @@ def test_any_text_is_read_or_refused(text):
 def test_a_result_of_no_known_type_tells_nothing_and_the_text_is_read(response_type):
     """An empty or unknown result is not taken for measured zeros."""
     reply = MonitorResponse(data=OLD_TEXT, monitor_result=MonitorResult(response_type=response_type))
-    assert ask(reply)[0].mxu_utilization_ratio == pytest.approx(0.101)
+    assert ask(reply)[0].figures.mxu_utilization_ratio == pytest.approx(0.101)
     if response_type:
         with pytest.raises(SourceError):
             ask(MonitorResponse(monitor_result=MonitorResult(response_type=response_type)))

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from support.samples import bare_sample
 from tpumon.errors import UsageError
-from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
+from tpumon.model import Failure, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions, open_output
 from tpumon.system import background as background_module
 from tpumon.system.background import Background
@@ -22,7 +23,7 @@ from tpumon_exporters.jsonl import open_jsonl
 def sample(worker="w", reason=None, **figures):
     failure = Failure(source="monitor", reason=reason, message=f"{worker}:1: {reason}") if reason else None
     answer = {"errors": (failure,)} if failure else {"source": "monitor"}
-    return Sample(worker=worker, address=f"{worker}:1", time_unix_s=5.5, window_s=1, took_s=2, **answer, **figures)
+    return bare_sample(worker=worker, address=f"{worker}:1", time_unix_s=5.5, window_s=1, took_s=2, **answer, **figures)
 
 
 def test_a_json_line_is_the_whole_sample(tmp_path):
@@ -60,7 +61,7 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
 
 def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():
     """2.5 intervals and a window after its start it is no longer the present state."""
-    fresh = Sample(
+    fresh = bare_sample(
         worker="w", address="w:1", time_unix_s=100.0, window_s=1.0, took_s=1.0, interval_s=10.0, source="trace"
     )  # fmt: skip
     assert not fresh.is_stale(125.9)
@@ -111,7 +112,7 @@ def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
 def test_that_a_job_is_traced_is_said_once():
     """The first sample from a trace says what it costs; the figures of a Monitor RPC cost nothing to speak of."""
     notices = Notices()
-    traced = Sample(
+    traced = bare_sample(
         worker="w", address="w:1", time_unix_s=0, window_s=1, took_s=1, source="trace", traced_s=0.62, interval_s=31.0
     )  # fmt: skip
     assert notices.update(sample()) == []

@@ -187,7 +187,7 @@ def test_samples_as_json():
         for each in (sample("a", idle_ratio=0.1), sample("a", idle_ratio=0.2), sample("b", reason="busy")):
             output.write(each)
         first = json.loads(get(output, "/samples").body)
-        assert [Sample.from_json(each).idle_ratio for each in first["samples"]] == [0.2, None]
+        assert [Sample.from_json(each).figures.idle_ratio for each in first["samples"]] == [0.2, None]
         assert (first["schema"], first["level"], first["sequence"], first["waiting"]) == (1, 2, 3, None)
         assert first["targets"][1] == {"worker": "b", "address": "b:9999", "slice": None}
         assert abs(first["now_unix_s"] - time.time()) < 60
@@ -221,7 +221,7 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
         now[0] = 1000.0 + 10 * number
         kept.add(sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000))
     assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
-    assert not any(each[2].step_durations_s for each in kept._recent)
+    assert not any(each[2].figures.step_durations_s for each in kept._recent)
     told = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
     assert [each["idle_ratio"] for each in told["samples"]] == [0.8, 0.9]
 

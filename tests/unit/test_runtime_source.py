@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import astuple
 
 import grpc
 import pytest
@@ -31,12 +32,17 @@ from fakes.runtime_node import (
     supported,
 )
 from fakes.tpu_node import TpuNode, WrongServer, closed_port
+from support.samples import bare_sample
 from support.simulated import fleet_of
 from tpumon import metrics
 from tpumon.errors import SourceError
-from tpumon.model import Sample, Target
+from tpumon.model import RuntimeFigures, Target
 from tpumon.sources import Client, runtime
 from tpumon.sources.runtime import RuntimeMetrics
+
+
+def lines(reading):
+    return tuple(caution.message for caution in reading.warnings)
 
 
 def source(*addresses):
@@ -65,7 +71,7 @@ def reading_of(metrics_told):
 
 
 def column(reading, key):
-    return {device["device"]: device[key] for device in reading.devices}
+    return {device.device: getattr(device, key) for device in reading.devices}
 
 
 def refused(*addresses):
@@ -86,8 +92,8 @@ def test_a_worker_is_read_as_its_runtime_tells():
     assert column(reading, "runtime_tensorcore_idle_s") == {"8": 0.0, "9": 0.5, "12": 1.0, "13": 1.5}
     assert reading.hbm_total_bytes == 4 * 33_550_229_504
     assert reading.hbm_used_bytes == 12 * GIB + (6 << 20)
-    assert reading.runtime == {"uptime_s": 3600.0}
-    assert (reading.warnings, reading.failures, reading.simulated) == ((), (), False)
+    assert reading.runtime == RuntimeFigures(uptime_s=3600.0)
+    assert (lines(reading), reading.failures, reading.simulated) == ((), (), False)
 
 
 @pytest.mark.parametrize("generation", ["v2", "v3"])
@@ -138,7 +144,7 @@ def test_duty_cycles_of_nobody_knows_whom_are_left_out(chips, devices):
     reading = reading_of(told)
 
     assert set(column(reading, "runtime_duty_cycle_ratio").values()) == {None}
-    assert reading.warnings == (f"{chips} duty cycles for {devices} devices, unclear whose: left out",)
+    assert lines(reading) == (f"{chips} duty cycles for {devices} devices, unclear which is whose: ignored",)
 
 
 @pytest.mark.parametrize("failing", [{USED}, {TOTAL}, {USED, TOTAL}])
@@ -190,8 +196,9 @@ def test_one_failing_metric_never_blanks_another(name):
     assert [(failure.source, failure.reason) for failure in reading.failures] == [("runtime-metrics", "internal")]
     assert name in reading.failures[0].message
     for before, after in zip(whole.devices, reading.devices, strict=True):
-        assert len({key for key in before if before[key] != after[key]}) == (0 if name == UPTIME else 1)
-    assert reading.runtime == ({} if name == UPTIME else {"uptime_s": 3600.0})
+        different = [pair for pair in zip(astuple(before), astuple(after), strict=True) if pair[0] != pair[1]]
+        assert len(different) == (0 if name == UPTIME else 1)
+    assert reading.runtime == RuntimeFigures(uptime_s=None if name == UPTIME else 3600.0)
 
 
 @pytest.mark.parametrize("name", [USED, DUTY])
@@ -232,9 +239,9 @@ def test_a_value_that_cannot_be_is_left_out_with_a_warning(value):
 
     assert column(reading, "runtime_duty_cycle_ratio")["0"] is None
     assert column(reading, "runtime_duty_cycle_ratio")["1"] == 0.5275
-    assert len(reading.warnings) == 1
-    assert DUTY in reading.warnings[0]
-    assert "device 0" in reading.warnings[0]
+    assert len(lines(reading)) == 1
+    assert DUTY in lines(reading)[0]
+    assert "device 0" in lines(reading)[0]
 
 
 @pytest.mark.parametrize("name", [USED, TOTAL, IDLE, QUEUE])
@@ -245,8 +252,8 @@ def test_neither_memory_nor_time_is_negative_or_endless(name, value):
     told[name] = [row(0, value), *told[name][1:]]
     reading = reading_of(told)
 
-    assert [list(device.values()).count(None) for device in reading.devices] == [1, 0, 0, 0]
-    assert name in reading.warnings[0]
+    assert [list(astuple(device)).count(None) for device in reading.devices] == [1, 0, 0, 0]
+    assert name in lines(reading)[0]
 
 
 def test_counters_and_whole_numbers_are_read_too():
@@ -259,7 +266,7 @@ def test_counters_and_whole_numbers_are_read_too():
     reading = reading_of(told)
 
     assert column(reading, "runtime_duty_cycle_ratio") == {"0": 0.5}
-    assert reading.runtime == {"uptime_s": 77.0}
+    assert reading.runtime == RuntimeFigures(uptime_s=77.0)
 
 
 def test_a_row_of_no_device_is_left_out():
@@ -271,7 +278,7 @@ def test_a_row_of_no_device_is_left_out():
     reading = reading_of(told)
 
     assert column(reading, "runtime_tensorcore_idle_s") == {"0": None}
-    assert IDLE in reading.warnings[0]
+    assert IDLE in lines(reading)[0]
 
 
 def test_hangs_and_failed_slices_are_told_with_their_text():
@@ -282,9 +289,9 @@ def test_hangs_and_failed_slices_are_told_with_their_text():
     }
     reading = reading_of(told)
 
-    assert reading.runtime == {"uptime_s": 3600.0, "megascale_error": 1.0, "slice_error": 0.0}
-    assert len(reading.warnings) == 1
-    assert "HANG_DETECTED: slice 1 stopped" in reading.warnings[0]
+    assert reading.runtime == RuntimeFigures(uptime_s=3600.0, megascale_error=1.0, slice_error=0.0)
+    assert len(lines(reading)) == 1
+    assert "HANG_DETECTED: slice 1 stopped" in lines(reading)[0]
 
 
 def test_a_worker_with_an_address_of_its_own_has_its_own_devices():
@@ -293,8 +300,8 @@ def test_a_worker_with_an_address_of_its_own_has_its_own_devices():
     with RuntimeNode(metrics_of("v5e", chips=(0, 1)), neighbours=neighbours) as node:
         own, whole = read(node.address), read(node.address, f"127.0.0.1:{closed_port()}")
 
-    assert [device["device"] for device in own.devices] == ["0", "1"]
-    assert [device["device"] for device in whole.devices] == ["0", "1", "4", "5"]
+    assert [device.device for device in own.devices] == ["0", "1"]
+    assert [device.device for device in whole.devices] == ["0", "1", "4", "5"]
 
 
 def test_nobody_there_is_no_error(tmp_path):
@@ -326,10 +333,10 @@ def test_the_first_address_that_answers_is_remembered(tmp_path):
             return one, asked, other, remembered
 
         one, asked, other, remembered = asyncio.run(main())
-    assert [device["device"] for device in one.devices] == ["0"]
+    assert [device.device for device in one.devices] == ["0"]
     assert asked[0] > 0
     assert asked[1:] == (0, 0)
-    assert [device["device"] for device in other.devices] == ["1"]
+    assert [device.device for device in other.devices] == ["1"]
     assert remembered == second.address
 
 
@@ -391,7 +398,7 @@ def test_a_runtime_that_only_starts_is_asked_again_for_everything():
 
         before, after = asyncio.run(main())
     assert (before.devices, before.hbm_used_bytes, before.failures) == ((), None, ())
-    assert after.devices[0]["runtime_duty_cycle_ratio"] == 0.505
+    assert after.devices[0].runtime_duty_cycle_ratio == 0.505
 
 
 @pytest.mark.parametrize(
@@ -443,7 +450,7 @@ def test_a_sample_takes_over_what_was_read():
     """Every key of a reading is one that the table of metrics knows."""
     told = metrics_of("v6e") | {MEGASCALE: [found(0)], SLICE: [found(0)]}
     reading = reading_of(told)
-    sample = Sample(worker="w", address="a", time_unix_s=0.0, window_s=None, took_s=0.0,
+    sample = bare_sample(worker="w", address="a", time_unix_s=0.0, window_s=None, took_s=0.0,
                     devices=reading.devices, runtime=reading.runtime)  # fmt: skip
 
     shown = {metric.name: list(metric.values(sample)) for metric in metrics.SAMPLE_METRICS}

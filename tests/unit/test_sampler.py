@@ -10,8 +10,9 @@ from collections import defaultdict
 import pytest
 
 from support import virtual_time
+from support.samples import bare_sample
 from tpumon.errors import NoTargetError, SourceError
-from tpumon.model import Query, Sample, Target, Workers
+from tpumon.model import Caution, DeviceFigures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import SourceOptions
 from tpumon.sources.runtime import RuntimeReading
@@ -72,7 +73,7 @@ class Fake:
             raise step
         if step != GOOD:
             raise SourceError(step, f"{target.address}: {step}", traced_s=self.traced_s)
-        return Sample(
+        return bare_sample(
             worker=target.worker, address=target.address, time_unix_s=0, window_s=query.window_s, took_s=0,
             interval_s=query.interval_s, traced_s=self.traced_s, source="monitor", simulated=True,
         )  # fmt: skip
@@ -111,7 +112,7 @@ def test_a_failed_query_is_a_sample_without_figures():
     """A query that failed on every try counts, with its reason and nothing that looks like a figure."""
     (failed,) = sample(Fake(a=["deadline"]), num_queries=1)["a"]
     assert not failed.answered
-    assert failed.mxu_utilization_ratio is None
+    assert failed.figures.mxu_utilization_ratio is None
     assert [(error.source, error.reason) for error in failed.errors] == [("fake", "deadline")]
 
 
@@ -409,8 +410,8 @@ def test_the_first_queries_of_many_workers_are_staggered_and_stay_apart():
 
 
 READING = RuntimeReading(
-    devices=({"device": "0", "hbm_used_bytes": 5},), runtime={"uptime_s": 7.0}, hbm_used_bytes=5, hbm_total_bytes=9,
-    warnings=("hangs",), failures=(),
+    devices=(DeviceFigures(device="0", hbm_used_bytes=5),), runtime=RuntimeFigures(uptime_s=7.0),
+    hbm_used_bytes=5, hbm_total_bytes=9, warnings=(Caution("runtime-error", "hangs"),), failures=(),
 )  # fmt: skip
 
 
@@ -448,15 +449,15 @@ def merged(profiler, *runtime, **pace):
 def test_runtime_metrics_join_the_profilers_sample():
     """One sample holds both, with what the runtime warns of."""
     (sample,), service = merged([GOOD], READING)
-    assert (sample.source, sample.hbm_used_bytes, sample.devices) == ("monitor", 5, READING.devices)
-    assert (sample.runtime, sample.warnings, sample.failure) == ({"uptime_s": 7.0}, ("hangs",), None)
+    assert (sample.source, sample.figures.hbm_used_bytes, sample.figures.devices) == ("monitor", 5, READING.devices)
+    assert (sample.figures.runtime, sample.warnings, sample.failure) == (READING.runtime, READING.warnings, None)
     assert service.closed == 1
 
 
 def test_runtime_metrics_alone_are_a_sample_of_their_own():
     """A job without a profiler server is up, and it is said why there are no other figures."""
     (sample,), _ = merged(["unavailable"], READING, window_s=None)
-    assert (sample.source, sample.hbm_used_bytes, sample.mxu_utilization_ratio) == ("runtime", 5, None)
+    assert (sample.source, sample.figures.hbm_used_bytes, sample.figures.mxu_utilization_ratio) == ("runtime", 5, None)
     assert sample.failure.reason == "unavailable"
     assert not sample.is_stale(sample.time_unix_s + 20), "until it is looked at again"
     assert sample.is_stale(sample.time_unix_s + 30)
@@ -465,7 +466,7 @@ def test_runtime_metrics_alone_are_a_sample_of_their_own():
 def test_figures_of_a_job_that_ended_are_not_shown_as_what_its_runtime_says_now():
     """A look may be some seconds old; when the profiler is gone another one decides."""
     samples, _ = merged([GOOD, "unavailable"], READING, None, num_queries=2, interval_s=1.0)
-    assert [(sample.source, sample.hbm_used_bytes) for sample in samples] == [("monitor", 5), (None, None)]
+    assert [(sample.source, sample.figures.hbm_used_bytes) for sample in samples] == [("monitor", 5), (None, None)]
 
 
 def test_a_worker_whose_runtime_answers_is_not_gone():
@@ -478,7 +479,7 @@ def test_a_worker_whose_runtime_answers_is_not_gone():
 def test_no_runtime_is_no_error():
     """While no job runs nobody listens there; the profiler's sample is as ever."""
     (sample,), _ = merged([GOOD], None)
-    assert (sample.errors, sample.hbm_used_bytes, sample.devices) == ((), None, ())
+    assert (sample.errors, sample.figures.hbm_used_bytes, sample.figures.devices) == ((), None, ())
 
 
 def test_a_runtime_that_fails_costs_no_other_figure():
@@ -486,7 +487,7 @@ def test_a_runtime_that_fails_costs_no_other_figure():
     pace = {"num_queries": 2, "interval_s": 10.0}
     (_, sample), _ = merged([GOOD], READING, SourceError("deadline", "localhost:8431: no answer"), **pace)
     assert [(error.source, error.reason) for error in sample.errors] == [("runtime-metrics", "deadline")]
-    assert (sample.source, sample.failure, sample.hbm_used_bytes) == ("monitor", None, None)
+    assert (sample.source, sample.failure, sample.figures.hbm_used_bytes) == ("monitor", None, None)
     (sample,), _ = merged(["busy"], ValueError("odd"))
     assert [error.reason for error in sample.errors] == ["internal", "busy"]
     assert sample.failure.reason == "busy"
@@ -503,7 +504,7 @@ def test_the_runtime_is_not_asked_more_often_than_every_5_s():
     """Queries that follow each other closely share a look; a look that failed leaves nothing behind."""
     samples, service = merged([GOOD], READING, None, num_queries=10, interval_s=1.0)
     assert min(gaps(service.reads)) >= 5
-    used = [sample.hbm_used_bytes for sample in samples]
+    used = [sample.figures.hbm_used_bytes for sample in samples]
     assert used == sorted(used, key=lambda value: value is None), "figures, then none"
     assert (used[0], used[-1]) == (5, None)
 

@@ -68,22 +68,27 @@ def test_a_trace_becomes_the_figures_of_its_window():
     """All figures of level 2, labelled with how they were got, and marked simulated."""
     (sample,), client = ask(Query(level=2, window_s=0.5))
     assert (sample.source, sample.simulated, sample.device_type, sample.cores) == ("trace", True, "TPU v5 Lite", 8)
-    assert (sample.mxu_method, sample.step_source) == ("counter", "steps")
-    assert 0 < sample.mxu_utilization_ratio < 1
-    assert 0 < sample.idle_ratio < 1
-    assert 0.05 < sample.step_time_s.avg < 0.08
-    assert 0 < sample.infeed_ratio.avg < 0.1
+    assert (sample.figures.mxu_method, sample.figures.step_source) == ("counter", "steps")
+    assert 0 < sample.figures.mxu_utilization_ratio < 1
+    assert 0 < sample.figures.idle_ratio < 1
+    assert 0.05 < sample.figures.step_time_s.avg < 0.08
+    assert 0 < sample.figures.infeed_ratio.avg < 0.1
     assert sample.traced_s >= 0.5
-    assert len(sample.per_core) == 8
+    assert len(sample.figures.per_core) == 8
     assert [request.opts.duration_ms for request in client.traces] == [500]
 
 
 def test_level_1_takes_the_same_trace_and_shows_less():
     """Type and matrix units, nothing else."""
     (sample,), client = ask(Query(level=1, window_s=0.2))
-    assert sample.mxu_utilization_ratio is not None
-    assert (sample.idle_ratio, sample.step_time_s, sample.infeed_ratio, sample.per_core) == (None, None, None, ())
-    assert set(sample.absent) <= {"mxu_utilization_ratio"}
+    assert sample.figures.mxu_utilization_ratio is not None
+    assert (
+        sample.figures.idle_ratio,
+        sample.figures.step_time_s,
+        sample.figures.infeed_ratio,
+        sample.figures.per_core,
+    ) == (None, None, None, ())
+    assert set(sample.figures.absent) <= {"mxu_utilization_ratio"}
     assert len(client.traces) == 1
 
 
@@ -151,7 +156,7 @@ def test_an_old_server_on_this_host_writes_into_a_private_directory_that_goes_ag
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (sample,), client = ask(QUERY, server="old")
     assert sample.source == "trace"
-    assert sample.mxu_utilization_ratio is not None
+    assert sample.figures.mxu_utilization_ratio is not None
     assert client.traces[0].repository_root.startswith(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
 
@@ -185,7 +190,7 @@ def test_someone_elses_session_is_left_alone():
                 await until(lambda: fleet._workers[0]._service._session and owner.traces)
                 with pytest.raises(SourceError) as caught:
                     await TraceSource(client, target, SourceOptions()).fetch(Query(level=2, window_s=0.001))
-                assert (await owners).step_time_s is not None
+                assert (await owners).figures.step_time_s is not None
                 return caught.value
 
     error = asyncio.run(main())

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.shown import NOW, answered, failed
-from tpumon.fleet import FIGURES
+from tpumon.figures import COMPARED
 from tpumon.model import Target, Workers
 from tpumon.view.drawing.graphs import RATIO, bar, chart, pooled, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.style import ASCII, UNICODE
@@ -96,7 +96,7 @@ def test_a_ring_gives_its_last_values_in_their_order(count, most):
     """However often it went round."""
     trend = Trend()
     for i in range(count):
-        trend.add(float(i), [float(i)] * len(FIGURES))
+        trend.add(float(i), [float(i)] * len(COMPARED))
     wanted = [float(i) for i in range(count)][-POINTS:]
     assert trend.last("mxu", most) == (wanted[-most:] if most else [])
     assert trend.span_s() == max(len(wanted) - 1, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fakes.run import environment
 from support.traces import CONV, INFEED, LOOP, Op, Plane, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XPlane, XSpace
-from tpumon.xspace import Figures, figures, read_trace
+from tpumon.xspace import TraceFigures, figures, read_trace
 from tpumon.xspace.peaks import peak_of
 from tpumon.xspace.steps import HostSteps, align_hosts
 
@@ -39,15 +40,19 @@ def training(*, cores=2, steps=4, mxu=40.0, **core):
 def test_a_training_job():
     found = of(training())
     assert (found.device_type, found.cores, found.simulated) == ("TPU v5", 2, False)
-    assert (found.mxu_utilization_ratio, found.mxu_method) == (0.4, "counter")
+    assert (found.figures.mxu_utilization_ratio, found.figures.mxu_method) == (0.4, "counter")
     assert found.window_s == pytest.approx(3950e-6)
-    assert found.step_time_s.avg == pytest.approx(950e-6)
-    assert (found.step_time_s.count, found.step_time_s.stddev, found.step_source) == (4, 0.0, "steps")
-    assert found.step_durations_s == pytest.approx([950e-6] * 4)
-    assert found.infeed_ratio.avg == found.infeed_ratio.max == pytest.approx(100 / 950)
-    assert found.idle_ratio == pytest.approx(1 - 3600 / 3950)
-    assert found.duty_cycle_ratio == pytest.approx(3200 / 3950)
-    parts = {name: round(1e6 * time_s, 6) for name, time_s in found.step_parts_s.items()}
+    assert found.figures.step_time_s.avg == pytest.approx(950e-6)
+    assert (found.figures.step_time_s.count, found.figures.step_time_s.stddev, found.figures.step_source) == (
+        4,
+        0.0,
+        "steps",
+    )
+    assert found.figures.step_durations_s == pytest.approx([950e-6] * 4)
+    assert found.figures.infeed_ratio.avg == found.figures.infeed_ratio.max == pytest.approx(100 / 950)
+    assert found.figures.idle_ratio == pytest.approx(1 - 3600 / 3950)
+    assert found.figures.duty_cycle_ratio == pytest.approx(3200 / 3950)
+    parts = {name: round(1e6 * time_s, 6) for name, time_s in found.figures.step_parts_s.items()}
     assert parts == {
         "high_flops_compute": 700,
         "low_flops_compute": 100,
@@ -57,8 +62,8 @@ def test_a_training_job():
         "host_transfer": 0,
         "idle": 50,
     }
-    assert [core["infeed_ratio"] for core in found.per_core] == pytest.approx([100 / 950] * 2)
-    assert dict(found.absent) == {}
+    assert [core.infeed_ratio for core in found.figures.per_core] == pytest.approx([100 / 950] * 2)
+    assert dict(found.figures.absent) == {}
 
 
 def test_every_figure_that_is_absent_says_why():
@@ -67,10 +72,10 @@ def test_every_figure_that_is_absent_says_why():
         missing = {
             name
             for name in (*NUMBERS, "hbm_bandwidth_utilization_ratio", "step_time_s", "infeed_ratio", "step_parts_s")
-            if getattr(found, name) is None
+            if getattr(found.figures, name) is None
         }
-        assert missing == set(found.absent)
-        assert all(found.absent.values())
+        assert missing == set(found.figures.absent)
+        assert all(found.figures.absent.values())
 
 
 def lazy():
@@ -82,19 +87,25 @@ def lazy():
 
 def test_an_idle_device_has_no_figures_but_the_counter():
     found = of(lazy())
-    assert (found.mxu_utilization_ratio, found.mxu_method) == (0.0, "counter")
-    assert found.idle_ratio is found.duty_cycle_ratio is found.flops_utilization_ratio is found.step_time_s is None
+    assert (found.figures.mxu_utilization_ratio, found.figures.mxu_method) == (0.0, "counter")
+    assert (
+        found.figures.idle_ratio
+        is found.figures.duty_cycle_ratio
+        is found.figures.flops_utilization_ratio
+        is found.figures.step_time_s
+        is None
+    )
 
 
 def test_peaks_that_the_trace_does_not_tell_are_from_the_table():
     found = of(training(peak_tflops=None, peak_gbps=None, device_type="TPU v6 Lite"))
     told = of(training(peak_tflops=918.0, peak_gbps=1640.0))
-    assert found.flops_utilization_ratio == pytest.approx(told.flops_utilization_ratio)
-    assert found.hbm_bandwidth_utilization_ratio == pytest.approx(told.hbm_bandwidth_utilization_ratio)
+    assert found.figures.flops_utilization_ratio == pytest.approx(told.figures.flops_utilization_ratio)
+    assert found.figures.hbm_bandwidth_utilization_ratio == pytest.approx(told.figures.hbm_bandwidth_utilization_ratio)
     assert any("table" in warning for warning in found.warnings)
     unknown = of(training(peak_tflops=None, peak_gbps=None, device_type="TPU v99"))
-    assert unknown.flops_utilization_ratio is None
-    assert unknown.absent["flops_utilization_ratio"] == "no peak known for this chip"
+    assert unknown.figures.flops_utilization_ratio is None
+    assert unknown.figures.absent["flops_utilization_ratio"] == "no peak known for this chip"
 
 
 @pytest.mark.parametrize(
@@ -144,13 +155,13 @@ def test_cores_of_several_hosts_are_numbered_within_the_slice():
     second = Traced()
     for number in range(2):
         run_step(second.core(number, chip=2 + number), 100, [(CONV, 700)])
-    assert [core["chip"] for core in of(training(), second).per_core] == [0, 1, 2, 3]
+    assert [core.chip for core in of(training(), second).figures.per_core] == [0, 1, 2, 3]
 
 
 def test_hosts_by_different_methods_are_combined_by_one_that_all_have():
     found = of(training(mxu=40.0), training(mxu=None))
-    assert found.mxu_method == "flops"
-    assert found.mxu_utilization_ratio == pytest.approx(of(training(mxu=None)).mxu_utilization_ratio)
+    assert found.figures.mxu_method == "flops"
+    assert found.figures.mxu_utilization_ratio == pytest.approx(of(training(mxu=None)).figures.mxu_utilization_ratio)
 
 
 def host_only(*, name="train", steps=6, inner="", **stats):
@@ -175,9 +186,9 @@ def host_only(*, name="train", steps=6, inner="", **stats):
 )
 def test_steps_of_a_job_without_a_device(name, stats):
     found = of(host_only(name=name, inner="PjitFunction(train_step)" if not stats else "matmul", **stats))
-    assert (found.device_type, found.step_source, found.step_time_s.count) == ("CPU", "host", 5)
-    assert found.step_time_s.avg == pytest.approx(1e-3, rel=1e-3)
-    assert set(found.absent.values()) == {"no device in the trace", "no steps of a TPU"}
+    assert (found.device_type, found.figures.step_source, found.figures.step_time_s.count) == ("CPU", "host", 5)
+    assert found.figures.step_time_s.avg == pytest.approx(1e-3, rel=1e-3)
+    assert set(found.figures.absent.values()) == {"no device in the trace", "no steps of a TPU"}
 
 
 def test_annotations_come_before_functions_and_the_one_that_takes_longest_counts():
@@ -188,7 +199,7 @@ def test_annotations_come_before_functions_and_the_one_that_takes_longest_counts
         event = host.event("logger", "log", 100 * i, 5)
         event.stats.add(metadata_id=1, int64_value=i)
     assert host.plane.stat_metadata[1].name == "step_num"
-    assert of(traced).step_time_s.count == 5
+    assert of(traced).figures.step_time_s.count == 5
 
 
 def test_input_wait_of_a_tensorflow_job():
@@ -199,8 +210,8 @@ def test_input_wait_of_a_tensorflow_job():
         host.event("python", "IteratorGetNextOp::DoCompute", 1000 * step + 100, 300)
         host.event("tf_data", "Iterator::Root", 1000 * step, 900)
     found = of(traced)
-    assert found.step_parts_s == {"input_wait": pytest.approx(300e-6)}
-    assert found.infeed_ratio is None
+    assert found.figures.step_parts_s == {"input_wait": pytest.approx(300e-6)}
+    assert found.figures.infeed_ratio is None
 
 
 def gpu():
@@ -219,9 +230,9 @@ def gpu():
 def test_a_gpu_has_step_time_and_idle_and_is_called_one():
     found = of(gpu())
     assert (found.device_type, found.cores) == ("NVIDIA H200", 1)
-    assert found.idle_ratio == pytest.approx(1 - 2000 / 3500)
-    assert found.step_time_s.avg == pytest.approx(1e-3)
-    assert found.absent["mxu_utilization_ratio"] == "a GPU, not a TPU"
+    assert found.figures.idle_ratio == pytest.approx(1 - 2000 / 3500)
+    assert found.figures.step_time_s.avg == pytest.approx(1e-3)
+    assert found.figures.absent["mxu_utilization_ratio"] == "a GPU, not a TPU"
     assert any(warning.startswith("a GPU") for warning in found.warnings)
 
 
@@ -256,14 +267,14 @@ def test_a_damaged_trace_has_figures_or_is_refused(data):
 
 def check_sane(found):
     """Ratios are ratios, times are not negative, and all of it can be written as JSON."""
-    assert isinstance(found, Figures)
+    assert isinstance(found, TraceFigures)
     for name in (*NUMBERS, "hbm_bandwidth_utilization_ratio"):
-        value = getattr(found, name)
+        value = getattr(found.figures, name)
         assert value is None or 0 <= value <= 1, name
-    if found.step_time_s is not None:
-        assert 0 <= found.step_time_s.min <= found.step_time_s.avg * (1 + 1e-9)
-        assert found.step_time_s.avg <= found.step_time_s.max * (1 + 1e-9)
-    json.dumps([dict(core) for core in found.per_core], allow_nan=False)
+    if found.figures.step_time_s is not None:
+        assert 0 <= found.figures.step_time_s.min <= found.figures.step_time_s.avg * (1 + 1e-9)
+        assert found.figures.step_time_s.avg <= found.figures.step_time_s.max * (1 + 1e-9)
+    json.dumps([asdict(core) for core in found.figures.per_core], allow_nan=False)
 
 
 INT64 = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.sampled_from([0, 1, -1, 1 << 62, -(1 << 63)]))
@@ -302,8 +313,8 @@ def test_thousands_of_planes_and_unknown_stats_are_ignored():
     core.event_metadata[5].stats.add(metadata_id=998, ref_value=(1 << 64) - 1)
     core.lines.add(name="Overlay").events.add(metadata_id=77)
     found = of(traced)
-    assert found.step_time_s == expected.step_time_s
-    assert found.idle_ratio == expected.idle_ratio
+    assert found.figures.step_time_s == expected.figures.step_time_s
+    assert found.figures.idle_ratio == expected.figures.idle_ratio
 
 
 def test_core_details_and_breakdowns_that_do_not_parse_are_ignored():
@@ -314,8 +325,8 @@ def test_core_details_and_breakdowns_that_do_not_parse_are_ignored():
     number = plane.event_id(Op("a", "loop fusion"))
     plane.put(plane.plane.event_metadata[number].stats, {"memory_access_breakdown": b"\xff"})
     found = of(traced)
-    assert found.hbm_bandwidth_utilization_ratio == 0
-    assert found.per_core[0]["chip"] == 0
+    assert found.figures.hbm_bandwidth_utilization_ratio == 0
+    assert found.figures.per_core[0].chip == 0
 
 
 def test_broken_metadata_is_refused():

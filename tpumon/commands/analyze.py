@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpumon.commands.console import say
 from tpumon.errors import SourceError, UsageError
 from tpumon.logdir import SESSIONS, TRACE_SUFFIX
-from tpumon.model import Failure, Sample, taken_over
+from tpumon.model import Caution, Failure, Sample
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
 
 if TYPE_CHECKING:
-    from tpumon.xspace import Figures, Trace
+    from tpumon.xspace import Trace, TraceFigures
 
 _LARGEST_BYTES = 1 << 31  # as much as protobuf reads
 
@@ -66,7 +66,7 @@ def run(settings: AnalyzeSettings) -> int:
         _print_text(hosts, combined)
     for name, warnings in _warnings(hosts, combined):
         for warning in warnings:
-            say(f"{name}: {warning}")
+            say(f"{name}: {warning.message}")
     return 0 if len(traces) == len(hosts) else 1
 
 
@@ -148,17 +148,29 @@ def _content(file: Path) -> bytes:
     return file.read_bytes()
 
 
-def _sample(name: str, address: str, time_unix_s: float, found: Figures) -> Sample:
-    return Sample(worker=name, address=address, time_unix_s=time_unix_s, took_s=0.0, source="file", **taken_over(found))
+def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
+    return Sample(
+        worker=name,
+        address=address,
+        time_unix_s=time_unix_s,
+        window_s=trace.window_s,
+        took_s=0.0,
+        source="file",
+        simulated=trace.simulated,
+        device_type=trace.device_type,
+        cores=trace.cores,
+        figures=trace.figures,
+        warnings=trace.warnings,
+    )
 
 
-def _combined_sample(hosts: Sequence[_Host], combined: Figures) -> Sample:
+def _combined_sample(hosts: Sequence[_Host], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
     return _sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[_Host], combined: Figures | None) -> Iterable[tuple[str, Sequence[str]]]:
-    seen: set[str] = set()
+def _warnings(hosts: Sequence[_Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+    seen: set[Caution] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
         yield host.name, host.sample.warnings
@@ -166,7 +178,7 @@ def _warnings(hosts: Sequence[_Host], combined: Figures | None) -> Iterable[tupl
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 
 
-def _print_text(hosts: Sequence[_Host], combined: Figures | None) -> None:
+def _print_text(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
     blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
     if combined is not None:
         sample = _combined_sample(hosts, combined)
@@ -177,7 +189,7 @@ def _print_text(hosts: Sequence[_Host], combined: Figures | None) -> None:
     sys.stdout.flush()
 
 
-def _print_json(hosts: Sequence[_Host], combined: Figures | None) -> None:
+def _print_json(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
     """One object: "hosts", each a Sample; "combined", the same fields of all hosts that could be read, or null."""
     together: Mapping[str, Any] | None = None
     if combined is not None:

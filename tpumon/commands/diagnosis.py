@@ -354,7 +354,7 @@ def _absent(address: str) -> Runtime:
 
 
 def _told(address: str, reading: RuntimeReading, offered: tuple[Offered, ...] | None) -> Runtime:
-    duty = [share for row in reading.devices if isinstance(share := row["runtime_duty_cycle_ratio"], float)]
+    duty = [share for row in reading.devices if (share := row.runtime_duty_cycle_ratio) is not None]
     count = len(reading.devices)
     return Runtime(
         address=address,
@@ -366,7 +366,10 @@ def _told(address: str, reading: RuntimeReading, offered: tuple[Offered, ...] | 
         duty_cycle_ratio=sum(duty) / len(duty) if duty else None,
         simulated=reading.simulated,
         offered=offered,
-        warnings=(*reading.warnings, *(failure.message for failure in reading.failures)),
+        warnings=(
+            *(caution.message for caution in reading.warnings),
+            *(failure.message for failure in reading.failures),
+        ),
     )
 
 

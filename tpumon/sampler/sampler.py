@@ -461,10 +461,13 @@ def _with_runtime(sample: Sample, reading: RuntimeReading | Failure | None) -> S
         # A profiler that never answered has no interval yet; it is tried, and the runtime looked at, this often.
         interval_s=sample.interval_s if sample.interval_s is not None else _LONGEST_PAUSE_S,
         simulated=sample.simulated or reading.simulated,
-        hbm_used_bytes=reading.hbm_used_bytes,
-        hbm_total_bytes=reading.hbm_total_bytes,
-        devices=reading.devices,
-        runtime=reading.runtime,
+        figures=replace(
+            sample.figures,
+            hbm_used_bytes=reading.hbm_used_bytes,
+            hbm_total_bytes=reading.hbm_total_bytes,
+            devices=reading.devices,
+            runtime=reading.runtime,
+        ),
         warnings=(*sample.warnings, *reading.warnings),
         errors=(*reading.failures, *sample.errors),
     )

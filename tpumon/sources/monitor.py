@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tpumon import wire
 from tpumon.errors import SourceError
-from tpumon.model import SIMULATED_MARK, Query, Sample, Spread, StepTimes, Target
+from tpumon.figures import of_level
+from tpumon.model import SIMULATED_MARK, Figures, Query, Sample, Spread, StepTimes, Target
 from tpumon.sources.base import SourceOptions
 from tpumon.sources.rpc import ANSWER_GRACE_S, Client
 from tpumon.text import safe
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 _USUAL_WINDOW_S = 1.0
 _MAX_TEXT_CHARS = 64 * 1024
@@ -70,9 +72,7 @@ class MonitorSource:
                 "empty-trace", f"{self._client.address}: Monitor answered without a figure; is the job running?"
             )
         lines = [line.strip() for line in text.splitlines() if len(line) <= _LONGEST_LINE_CHARS]
-        figures, absent = _from_result(reply.monitor_result) if told else _from_text(lines)
-        asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if query.level > 1 else 1]
-        figures = {name: figures.get(name) for name in asked}
+        figures = _from_result(reply.monitor_result) if told else _from_text(lines)
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
@@ -84,11 +84,8 @@ class MonitorSource:
             simulated=SIMULATED_MARK in text,
             device_type=_first(_DEVICE_TYPE, lines),
             cores=int(cores) if (cores := _first(_CORES, lines)) else None,
-            mxu_method="server" if figures["mxu_utilization_ratio"] is not None else None,
-            step_source="server" if figures.get("step_time_s") is not None else None,
-            absent={name: absent.get(name, "not sent by the server") for name in asked if figures[name] is None},
+            figures=_complete(figures, query.level),
             server_text=text if text.strip() else None,
-            **figures,
         )
 
 
@@ -105,34 +102,74 @@ async def why_no_profiler(client: Client, *, timeout_s: float) -> SourceError | 
     return None
 
 
-def _from_result(result: MonitorResult) -> tuple[dict[str, Any], Mapping[str, str]]:
-    figures: dict[str, Any] = {}
+def _from_result(result: MonitorResult) -> Figures:
+    sent: list[str] = []
+    mxu = idle = None
+    step = infeed = None
     if result.response_type >= MonitorResult.UTIL_ONLY:
-        figures["mxu_utilization_ratio"] = ratio_of_percent(result.matrix_unit_utilization_percent)
+        mxu = ratio_of_percent(result.matrix_unit_utilization_percent)
+        sent.append("mxu_utilization_ratio")
     if result.response_type >= MonitorResult.UTIL_IDLE:
-        figures["idle_ratio"] = ratio_of_percent(result.device_idle_time_percent)
+        idle = ratio_of_percent(result.device_idle_time_percent)
+        sent.append("idle_ratio")
     if result.response_type >= MonitorResult.UTIL_IDLE_STEP:
         times_ms = (result.step_time_ms_avg, result.step_time_ms_min, result.step_time_ms_max)
-        percents = (result.infeed_percent_avg, result.infeed_percent_min, result.infeed_percent_max)
-        figures["step_time_s"] = _step_times(*(time_ms / 1000 for time_ms in times_ms))
-        figures["infeed_ratio"] = _spread(*percents)
-    return figures, {name: "the server sent an impossible value" for name, value in figures.items() if value is None}
+        step = _step_times(*(time_ms / 1000 for time_ms in times_ms))
+        infeed = _spread(result.infeed_percent_avg, result.infeed_percent_min, result.infeed_percent_max)
+        sent += ["step_time_s", "infeed_ratio"]
+    return Figures(
+        mxu_utilization_ratio=mxu,
+        idle_ratio=idle,
+        step_time_s=step,
+        infeed_ratio=infeed,
+        absent=dict.fromkeys(sent, "the server sent an impossible value"),
+    )
 
 
-def _from_text(lines: Sequence[str]) -> tuple[dict[str, Any], Mapping[str, str]]:
-    figures: dict[str, Any] = {}
+def _from_text(lines: Sequence[str]) -> Figures:
+    sent: list[str] = []
+    mxu = idle = None
+    step = infeed = None
     for line in lines:
-        if found := _IDLE.match(line):
-            figures["idle_ratio"] = ratio_of_percent(_float(found[1]))
-        elif found := _MXU.match(line):
-            figures["mxu_utilization_ratio"] = ratio_of_percent(_float(found[1]))
-        elif found := _STEP.match(line):
-            pairs = zip(found.groups()[::2], found.groups()[1::2], strict=True)
-            times_s = (_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs)
-            figures["step_time_s"] = _step_times(*times_s)
-        elif found := _INFEED.match(line):
-            figures["infeed_ratio"] = _spread(*(_float(number) for number in found.groups()))
-    return figures, {name: "the server's text is not understood" for name, value in figures.items() if value is None}
+        if match := _IDLE.match(line):
+            idle = ratio_of_percent(_float(match[1]))
+            sent.append("idle_ratio")
+        elif match := _MXU.match(line):
+            mxu = ratio_of_percent(_float(match[1]))
+            sent.append("mxu_utilization_ratio")
+        elif match := _STEP.match(line):
+            pairs = zip(match.groups()[::2], match.groups()[1::2], strict=True)
+            step = _step_times(*(_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs))
+            sent.append("step_time_s")
+        elif match := _INFEED.match(line):
+            infeed = _spread(*(_float(number) for number in match.groups()))
+            sent.append("infeed_ratio")
+    return Figures(
+        mxu_utilization_ratio=mxu,
+        idle_ratio=idle,
+        step_time_s=step,
+        infeed_ratio=infeed,
+        absent=dict.fromkeys(sent, "the server's text cannot be parsed"),
+    )
+
+
+def _complete(figures: Figures, level: int) -> Figures:
+    """The figures of a level with their methods, and a reason for each that is absent.
+
+    Args:
+        figures: as sent; their `absent` has the reason that applies if a value that was sent is None.
+        level: 1 or 2.
+    """
+    shown = of_level(figures, level)
+    asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if level > 1 else 1]
+    return replace(
+        shown,
+        mxu_method=None if shown.mxu_utilization_ratio is None else "server",
+        step_source=None if shown.step_time_s is None else "server",
+        absent={
+            name: figures.absent.get(name, "not sent by the server") for name in asked if getattr(shown, name) is None
+        },
+    )
 
 
 def ratio_of_percent(percent: float) -> float | None:

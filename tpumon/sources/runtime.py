@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tpumon import wire
 from tpumon.errors import SourceError
-from tpumon.model import Failure, Target
+from tpumon.model import Caution, DeviceFigures, Failure, RuntimeFigures, Target
 from tpumon.sources.rpc import Client, is_missing_method, is_not_found, server_words
-from tpumon.sources.runtime_rows import METRICS, Number, Told, told_by
+from tpumon.sources.runtime_rows import METRICS, told_by
 from tpumon.text import one_line
 from tpumon.wire.runtime_metrics_pb2 import (
     ListSupportedMetricsRequest,
@@ -49,20 +49,19 @@ class RuntimeReading:
     """What one look at the service gave.
 
     Attributes:
-        devices: a row for each device: `device`, its id in the whole slice as told, and the keys that
-            `tpumon.metrics` knows; None where nothing was told.
-        runtime: of the worker as a whole: `uptime_s`, `megascale_error`, `slice_error` (0 or 1), as far as told.
+        devices: a row for each device.
+        runtime: of the worker as a whole.
         hbm_used_bytes, hbm_total_bytes: of all devices; None unless every device tells.
         warnings: errors that the runtime detects, and values that cannot be; one line each.
         failures: metrics that failed though the service is there.
         simulated: whether tpumon's simulator said it.
     """
 
-    devices: tuple[Mapping[str, Number | str | None], ...]
-    runtime: Mapping[str, float]
+    devices: tuple[DeviceFigures, ...]
+    runtime: RuntimeFigures
     hbm_used_bytes: int | None
     hbm_total_bytes: int | None
-    warnings: tuple[str, ...]
+    warnings: tuple[Caution, ...]
     failures: tuple[Failure, ...]
     simulated: bool = False
 
@@ -202,8 +201,8 @@ class RuntimeMetrics:
         return RuntimeReading(
             devices=told.devices,
             runtime=told.runtime,
-            hbm_used_bytes=_sum(told, "hbm_used_bytes"),
-            hbm_total_bytes=_sum(told, "hbm_total_bytes"),
+            hbm_used_bytes=_sum([device.hbm_used_bytes for device in told.devices]),
+            hbm_total_bytes=_sum([device.hbm_total_bytes for device in told.devices]),
             warnings=told.warnings,
             failures=tuple(
                 Failure(source=NAME, reason=error.reason, message=one_line(f"{name}: {error}"))
@@ -232,9 +231,10 @@ def _offered(metric: SupportedMetric) -> Offered:
     )
 
 
-def _sum(told: Told, key: str) -> int | None:
-    values = [value for row in told.devices if isinstance(value := row[key], int)]
-    return sum(values) if values and len(values) == len(told.devices) else None
+def _sum(values: Sequence[int | None]) -> int | None:
+    """The sum over all devices; None unless every device reports a value."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 def _is_nobody(error: SourceError) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tpumon.model import SIMULATED_MARK
+from tpumon.model import SIMULATED_MARK, Caution, DeviceFigures, RuntimeFigures
 from tpumon.sources.monitor import ratio_of_percent
 from tpumon.text import one_line
 from tpumon.wire.runtime_metrics_pb2 import AttrValue, Metric, TpuMetric
@@ -53,15 +53,15 @@ class Told:
     """What one worker's rows come to.
 
     Attributes:
-        devices: a row for each device, keys as in `tpumon.metrics`; None where nothing was told.
-        runtime: of the worker as a whole, keys as in `tpumon.metrics`.
-        warnings: one line each.
+        devices: a row for each device, in the order of their ids.
+        runtime: of the worker as a whole.
+        warnings: what a reader of the figures should know.
         simulated: whether tpumon's simulator said it.
     """
 
-    devices: tuple[Mapping[str, Number | str | None], ...]
-    runtime: Mapping[str, float]
-    warnings: tuple[str, ...]
+    devices: tuple[DeviceFigures, ...]
+    runtime: RuntimeFigures
+    warnings: tuple[Caution, ...]
     simulated: bool
 
 
@@ -70,7 +70,7 @@ class _Tables:
     """Values by device of each metric, and what was left out of them."""
 
     by_key: dict[str, dict[str, Number]] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
+    warnings: list[Caution] = field(default_factory=list)
 
     def of(self, key: str) -> dict[str, Number]:
         """Empty where nothing was told."""
@@ -119,15 +119,19 @@ def told_by(answers: Mapping[str, TpuMetric]) -> Told:
             if values := [float(row.value) for row in rows if row.value is not None and row.value >= 0]:
                 runtime[key] = max(values) if name == UPTIME else float(any(values))
             if name != UPTIME:
-                tables.warnings.extend(_error_text(name, row.about) for row in rows if row.value)
+                tables.warnings.extend(_error(name, row.about) for row in rows if row.value)
     devices = sorted({device for table in tables.by_key.values() for device in table}, key=_in_order)
-    keys = [key for key, _ in _PER_DEVICE.values()]
     return Told(
-        devices=tuple({"device": device, **{key: tables.of(key).get(device) for key in keys}} for device in devices),
-        runtime=runtime,
+        devices=tuple(_device(device, tables) for device in devices),
+        runtime=RuntimeFigures(**runtime),
         warnings=tuple(tables.warnings),
         simulated=any(SIMULATED_MARK in answer.description for answer in answers.values()),
     )
+
+
+def _device(device: str, tables: _Tables) -> DeviceFigures:
+    values: dict[str, Any] = {key: tables.of(key).get(device) for key, _ in _PER_DEVICE.values()}
+    return DeviceFigures(device=device, **values)
 
 
 def _rows(metric: TpuMetric) -> list[_Row]:
@@ -164,7 +168,7 @@ def _number(row: Metric) -> Number | None:
 
 
 def _by_device(
-    name: str, rows: Iterable[_Row], convert: Callable[[Number], Number | None], warnings: list[str]
+    name: str, rows: Iterable[_Row], convert: Callable[[Number], Number | None], warnings: list[Caution]
 ) -> dict[str, Number]:
     """A metric's values by the device that the rows name. What cannot be is left out, with a warning."""
     table: dict[str, Number] = {}
@@ -181,7 +185,8 @@ def _by_device(
         else:
             table[row.device] = value
     if strange:
-        warnings.append(f"the runtime metric service says {strange[0]} ({name}): left out")
+        words = f"the runtime metric service reports {strange[0]} ({name}): ignored"
+        warnings.append(Caution("impossible-values", words))
     return table
 
 
@@ -199,7 +204,8 @@ def _place_duty_cycles(tables: _Tables) -> None:
     if 2 * len(chips) != len(devices) or not _all_numbers([*chips, *devices]):
         # Rows are missing, of chips or of devices: v5e has as much HBM a device as v3.
         tables.by_key[key] = {}
-        tables.warnings.append(f"{len(chips)} duty cycles for {len(devices)} devices, unclear whose: left out")
+        words = f"{len(chips)} duty cycles for {len(devices)} devices, unclear which is whose: ignored"
+        tables.warnings.append(Caution("unclear-device", words))
         return
     pairs = [(str(2 * int(chip)), str(2 * int(chip) + 1)) for chip in chips]
     if not {device for pair in pairs for device in pair} <= set(devices):
@@ -218,10 +224,11 @@ def _place_queues(tables: _Tables) -> None:
         tables.by_key[key] = {places[place]: size for place, size in queues.items()}
 
 
-def _error_text(name: str, about: Mapping[str, str]) -> str:
+def _error(name: str, about: Mapping[str, str]) -> Caution:
     what = "a failed slice" if name == SLICE_ERROR else "a hang or error between slices"
     details = ": ".join(about[key] for key in ("error_type", "error_message") if about.get(key))
-    return one_line(f"the runtime detects {what}{': ' + details if details else ''} ({name})", limit=300)
+    words = f"the runtime detects {what}{': ' + details if details else ''} ({name})"
+    return Caution("runtime-error", one_line(words, limit=300))
 
 
 def _all_numbers(ids: Iterable[str]) -> bool:

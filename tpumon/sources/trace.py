@@ -12,24 +12,21 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError, TpumonError
+from tpumon.figures import of_level
 from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
-from tpumon.model import LONGEST_WINDOW_S, Query, Sample, Target, taken_over
+from tpumon.model import LONGEST_WINDOW_S, Query, Sample, Target
 from tpumon.sources.base import SourceOptions
 from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.sources.rpc import Client
-    from tpumon.xspace import Figures
+    from tpumon.xspace import TraceFigures
 
 _FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
 _USUAL_LONGEST_WINDOW_S = 2.0
 _STEPS_WANTED = 3
-
-_LEVEL_1_FIELDS = frozenset(
-    {"device_type", "window_s", "simulated", "mxu_utilization_ratio", "mxu_method", "warnings"},
-)
 
 _NOT_TRACED = frozenset({"busy", "unimplemented", "not-a-profiler"})
 _COLLECTING_S = 5.0
@@ -110,11 +107,11 @@ class TraceSource:
             reason = error.reason if isinstance(error, SourceError) else "refused"
             traced_s = 0.0 if reason in _NOT_TRACED else _paid_s(time.monotonic() - asked_s, window_s)
             raise SourceError(reason, str(error), traced_s=traced_s) from error
-        found = await self._analyse(xspace, traced_s)
-        self._learn(found)
-        return self._sample(query, found, time_unix_s=time_unix_s, traced_s=traced_s, start_s=start_s)
+        trace = await self._analyse(xspace, traced_s)
+        self._learn(trace)
+        return self._sample(query, trace, time_unix_s=time_unix_s, traced_s=traced_s, start_s=start_s)
 
-    async def _analyse(self, xspace: bytes, traced_s: float) -> Figures:
+    async def _analyse(self, xspace: bytes, traced_s: float) -> TraceFigures:
         try:
             return await asyncio.get_running_loop().run_in_executor(_readers, _figures, xspace)
         except SourceError as error:
@@ -128,12 +125,14 @@ class TraceSource:
             message = f"{self._target.address}: a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise SourceError("internal", message, traced_s=traced_s) from error
 
-    def _learn(self, found: Figures | None) -> None:
+    def _learn(self, trace: TraceFigures | None) -> None:
         """A window without a step is evidence of long steps where the device was busy, or on a job without one."""
-        if found is not None and found.step_time_s is not None:
-            self._window.learn(found.step_time_s.avg)
+        figures = None if trace is None else trace.figures
+        if figures is not None and figures.step_time_s is not None:
+            self._window.learn(figures.step_time_s.avg)
         elif self._profiler.has_devices:
-            busy = found is not None and found.idle_ratio is not None and found.idle_ratio < _BUSY_IDLE_RATIO
+            idle_ratio = None if figures is None else figures.idle_ratio
+            busy = idle_ratio is not None and idle_ratio < _BUSY_IDLE_RATIO
             self._window.grow(LONGEST_WINDOW_S if busy else _USUAL_LONGEST_WINDOW_S)
         elif not self._profiler.leaves_out_host_events:
             self._window.grow(LONGEST_WINDOW_S)
@@ -161,20 +160,22 @@ class TraceSource:
         finally:
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
-    def _sample(self, query: Query, found: Figures, *, time_unix_s: float, traced_s: float, start_s: float) -> Sample:
-        figures = taken_over(found)
-        if query.level == 1:
-            figures = {name: value for name, value in figures.items() if name in _LEVEL_1_FIELDS}
-            why = found.absent.get("mxu_utilization_ratio")
-            figures["absent"] = {} if why is None else {"mxu_utilization_ratio": why}
+    def _sample(
+        self, query: Query, trace: TraceFigures, *, time_unix_s: float, traced_s: float, start_s: float
+    ) -> Sample:
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
             time_unix_s=time_unix_s,
+            window_s=trace.window_s,
             took_s=time.monotonic() - start_s,
             traced_s=traced_s,
             source="trace",
-            **figures,
+            simulated=trace.simulated,
+            device_type=trace.device_type,
+            cores=trace.cores if query.level > 1 else None,
+            figures=of_level(trace.figures, query.level),
+            warnings=trace.warnings,
         )
 
 
@@ -183,7 +184,7 @@ def _paid_s(elapsed_s: float, window_s: float) -> float:
     return min(elapsed_s, 2 * window_s + _COLLECTING_S)
 
 
-def _figures(xspace: bytes) -> Figures:
+def _figures(xspace: bytes) -> TraceFigures:
     from tpumon.xspace import figures, read_trace  # NumPy comes with it
 
     try:

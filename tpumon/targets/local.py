@@ -348,7 +348,7 @@ class LocalDiscovery:
             worker.name = worker.name or (self._host if alone else f"{self._host}:{worker.listener.port}")
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
-            targets.append(Target(worker=worker.name, address=address, apart=True, runtime_addresses=runtime))
+            targets.append(Target(worker=worker.name, address=address, independent=True, runtime_addresses=runtime))
         return Workers(targets=tuple(targets))
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
@@ -373,7 +373,7 @@ class LocalDiscovery:
         if not ports or port is None:
             return None
         runtime = tuple(f"localhost:{number}" for number in ports)
-        return Target(worker=self._host, address=f"127.0.0.1:{port}", apart=True, runtime_addresses=runtime)
+        return Target(worker=self._host, address=f"127.0.0.1:{port}", independent=True, runtime_addresses=runtime)
 
     def _waiting(self) -> str:
         """Where was looked, and what to do."""

@@ -92,10 +92,10 @@ class Notices:
         """What a trace warns of, each warning once a worker: its next sample will most likely say the same."""
         lines = []
         for warning in sample.warnings:
-            kind = (sample.worker, _NUMBER.sub("", warning))
+            kind = (sample.worker, _NUMBER.sub("", warning.message))
             if kind not in self._warnings_told:
                 self._warnings_told.add(kind)
-                lines.append(f"{sample.worker}: {warning}")
+                lines.append(f"{sample.worker}: {warning.message}")
         return lines
 
     def _about_exporter(self, failure: Failure) -> list[str]:

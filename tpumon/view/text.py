@@ -7,12 +7,13 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
+from tpumon.figures import IDLE, INFEED, MXU, STEP, Figure
 from tpumon.model import SIMULATED_MARK
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Spread, StepTimes, Workers
+    from tpumon.model import Figures, Sample, Spread, StepTimes, Workers
 
-_NOT_TOLD = "not told"
+_NOT_REPORTED = "not reported"
 _MOST_DECIMALS = 9
 
 
@@ -56,22 +57,23 @@ def render_block(sample: Sample, *, level: int) -> str:
     """The sample as lines: what the server laid out itself, else the same lines laid out here."""
     if sample.server_text is not None:
         return sample.server_text
+    figures = sample.figures
     lines = [
         f"Timestamp: {time.strftime('%H:%M:%S', time.localtime(sample.time_unix_s))}",
-        f"TPU type: {sample.device_type or _absent(_NOT_TOLD)}",
+        f"TPU type: {sample.device_type or _absent(_NOT_REPORTED)}",
     ]
     if level > 1:
         lines += [
-            f"Number of TPU cores: {sample.cores if sample.cores is not None else _absent(_NOT_TOLD)}",
-            f"TPU idle time (lower is better): {_percent(sample.idle_ratio) or _why(sample, 'idle_ratio')}",
+            f"Number of TPU cores: {sample.cores if sample.cores is not None else _absent(_NOT_REPORTED)}",
+            f"TPU idle time (lower is better): {_percent(IDLE.value(figures)) or _why(IDLE, figures)}",
         ]
-    mxu = _percent(sample.mxu_utilization_ratio) or _why(sample, "mxu_utilization_ratio")
-    lines.append(f"Utilization of TPU Matrix Units (higher is better): {mxu}{_method(sample.mxu_method)}")
+    mxu = _percent(MXU.value(figures)) or _why(MXU, figures)
+    lines.append(f"Utilization of TPU Matrix Units (higher is better): {mxu}{_method(MXU.method(figures))}")
     if level > 1:
-        step = _step_time(sample.step_time_s) or _why(sample, "step_time_s")
+        step = _step_time(figures.step_time_s) or _why(STEP, figures)
         lines += [
-            f"Step time: {step}{_method(sample.step_source)}",
-            f"Infeed percentage: {_spread(sample.infeed_ratio) or _why(sample, 'infeed_ratio')}",
+            f"Step time: {step}{_method(STEP.method(figures))}",
+            f"Infeed percentage: {_spread(figures.infeed_ratio) or _why(INFEED, figures)}",
         ]
     if sample.simulated:
         lines.append(SIMULATED_MARK)
@@ -114,8 +116,8 @@ def _method(name: str | None) -> str:
     return "" if name in {None, "server", "counter", "steps"} else f" ({name})"
 
 
-def _why(sample: Sample, figure: str) -> str:
-    return _absent(sample.absent.get(figure, _NOT_TOLD))
+def _why(figure: Figure, figures: Figures) -> str:
+    return _absent(figure.why_absent(figures) or _NOT_REPORTED)
 
 
 def _absent(reason: str) -> str:

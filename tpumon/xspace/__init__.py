@@ -10,12 +10,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tpumon.xspace.summary import Figures, figures
+    from tpumon.xspace.summary import TraceFigures, figures
     from tpumon.xspace.trace import Trace, read_trace
 
-__all__ = ["Figures", "Trace", "figures", "read_trace"]
+__all__ = ["Trace", "TraceFigures", "figures", "read_trace"]
 
-_HOMES = {"Figures": "summary", "figures": "summary", "Trace": "trace", "read_trace": "trace"}
+_HOMES = {"TraceFigures": "summary", "figures": "summary", "Trace": "trace", "read_trace": "trace"}
 
 
 def __getattr__(name: str) -> Any:

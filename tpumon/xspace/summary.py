@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpumon.model import MxuMethod, Spread, StepSource, StepTimes
+from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
 from tpumon.xspace.ops import Category, merge_tables, root_totals
 from tpumon.xspace.planes import PS_PER_S
 from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
 
-_NO_TPU = "no TPU in the trace"
 _NO_DEVICE = "no device in the trace"
 _DEVICE_FIGURES = (
     "mxu_utilization_ratio",
@@ -28,38 +26,44 @@ _DEVICE_FIGURES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """What a trace says; names, units and meaning as in model.Sample.
+class TraceFigures:
+    """What the traces of one or several hosts show.
 
     Attributes:
+        device_type: as the trace names it.
+        cores: TensorCores of all hosts.
         window_s: from the first to the last event of steps, modules and ops; of all events on a host-only trace.
-        absent: for every figure that is None: why, by field name.
-        step_durations_s: each step seen.
-        warnings: what a reader should know, one line each.
+        simulated: whether tpumon's simulator made any of them.
+        hostnames: as the traces report them.
+        warnings: what a reader of the figures should know.
+        figures: the figures; for each one that is None, `absent` says why.
     """
 
-    device_type: str | None = None
-    cores: int | None = None
-    window_s: float = 0.0
-    simulated: bool = False
-    mxu_utilization_ratio: float | None = None
-    mxu_method: MxuMethod | None = None
-    idle_ratio: float | None = None
-    duty_cycle_ratio: float | None = None
-    flops_utilization_ratio: float | None = None
-    hbm_bandwidth_utilization_ratio: float | None = None
-    step_time_s: StepTimes | None = None
-    step_source: StepSource | None = None
-    infeed_ratio: Spread | None = None
-    step_parts_s: Mapping[str, float] | None = None
-    per_core: tuple[Mapping[str, float | int | None], ...] = ()
-    absent: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    step_durations_s: tuple[float, ...] = ()
-    hostnames: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
+    device_type: str | None
+    cores: int
+    window_s: float
+    simulated: bool
+    hostnames: tuple[str, ...]
+    warnings: tuple[Caution, ...]
+    figures: Figures
 
 
-def figures(traces: Sequence[Trace]) -> Figures:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some of the figures.
+
+    Attributes:
+        figures: those that were computed; all others are None.
+        absent: why one of them could not be computed, by field name.
+        warnings: what a reader of these figures should know.
+    """
+
+    figures: Figures = field(default_factory=Figures)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[Caution, ...] = ()
+
+
+def figures(traces: Sequence[Trace]) -> TraceFigures:
     """The figures of one host, or of several of one session combined as XProf combines them.
 
     Hosts without a device take no part where others have one; XProf: IsCoordinator.
@@ -72,75 +76,94 @@ def figures(traces: Sequence[Trace]) -> Figures:
     traces = [trace for trace in traces if trace.hardware != "CPU"] or traces
     if any(trace.hardware == "TPU" for trace in traces):
         traces = [trace for trace in traces if trace.hardware == "TPU"]
-    values: dict[str, object] = {}
-    absent: dict[str, str] = {}
-    warnings = list(dict.fromkeys(remark for trace in traces for remark in trace.remarks))
-    hardware = traces[-1].hardware
-    if hardware == "TPU":
-        _device_figures(traces, values, absent, warnings)
-    else:
-        reason = "a GPU, not a TPU" if hardware == "GPU" else _NO_DEVICE
-        absent.update(dict.fromkeys(_DEVICE_FIGURES, reason))
-        if hardware == "GPU":
-            _gpu_figures(traces, values, absent, warnings)
-    if all(trace.steps is not None for trace in traces):
-        _marked_steps(traces, values, absent, warnings)
-    elif all(trace.module_steps for trace in traces):
-        _module_steps(traces, values, absent)
-    else:
-        _host_steps(traces, values, absent)
+    device, steps = _device_part(traces), _steps_part(traces)
+    warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
+    warnings += [*device.warnings, *steps.warnings]
     if any(trace.truncated for trace in traces):
-        warnings.append("the profiler dropped events: what looks idle may have been busy")
+        warnings.append(Caution("truncated", "the profiler dropped events: what looks idle may have been busy"))
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
-    return Figures(
+    return TraceFigures(
         device_type=traces[-1].device_type,
         cores=sum(trace.core_count for trace in traces),
         window_s=max(windows_s, default=0.0),
         simulated=any(trace.simulated for trace in traces),
-        absent=MappingProxyType(absent),
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
         warnings=tuple(warnings),
-        **values,  # type: ignore[arg-type]  # each helper puts in what its field holds
+        figures=_together(device, steps),
     )
 
 
-def _put(values: dict[str, object], absent: dict[str, str], name: str, value: object, reason: str) -> None:
-    """A figure, or why there is none."""
-    if value is None:
-        absent[name] = reason
-    else:
-        values[name] = value
+def _together(device: _Part, steps: _Part) -> Figures:
+    """The device's figures and those of the steps: no field is computed by both."""
+    return replace(
+        device.figures,
+        step_time_s=steps.figures.step_time_s,
+        step_source=steps.figures.step_source,
+        step_durations_s=steps.figures.step_durations_s,
+        step_parts_s=steps.figures.step_parts_s,
+        infeed_ratio=steps.figures.infeed_ratio,
+        per_core=steps.figures.per_core,
+        absent={**device.absent, **steps.absent},
+    )
 
 
-def _device_figures(
-    traces: Sequence[Trace], values: dict[str, object], absent: dict[str, str], warnings: list[str]
-) -> None:
-    """Everything but steps. XProf: op_metrics_db_utils.cc, op_profile_builder.cc, duty_cycle_combiner.h."""
+def _device_part(traces: Sequence[Trace]) -> _Part:
+    """Everything but steps."""
+    match traces[-1].hardware:
+        case "TPU":
+            return _tpu_part(traces)
+        case "GPU":
+            return _gpu_part(traces)
+    return _Part(absent=dict.fromkeys(_DEVICE_FIGURES, _NO_DEVICE))
+
+
+def _tpu_part(traces: Sequence[Trace]) -> _Part:
+    """XProf: op_metrics_db_utils.cc, op_profile_builder.cc, duty_cycle_combiner.h."""
     cores = [core for trace in traces for core in trace.cores]
     op_time_ps, total_ps = (sum(getattr(core, name) for core in cores) for name in ("op_time_ps", "total_ps"))
-    _put(values, absent, "idle_ratio", _part(total_ps - op_time_ps, total_ps), "no ops and no steps in the window")
     busy_ps, chips_ps = (sum(trace.duty_ps[i] for trace in traces) for i in (0, 1))
-    _put(values, absent, "duty_cycle_ratio", _part(busy_ps, chips_ps), "no ops and no modules in the window")
     # XProf takes the last host's peaks.
     peak = traces[-1].peak
     root = root_totals(merge_tables(core.table for core in cores))
-    for name, amount, time_ps, rate in (
-        ("flops_utilization_ratio", root.flops, root.normalized_ps or root.time_ps, peak.flops_per_s),
-        ("hbm_bandwidth_utilization_ratio", root.hbm_bytes, total_ps, peak.hbm_bytes_per_s),
-    ):
-        value = None if rate is None else _part(amount * PS_PER_S, time_ps * rate)
-        _put(values, absent, name, value, "no peak known for this chip" if rate is None else "no ops in the window")
-    if peak.from_table:
-        warnings.append("the trace does not say what the chip can do at most; the peaks are from a table of chips")
-    _mxu(traces, values, absent)
+    mxu, mxu_method = _mxu(traces)
+    computed = Figures(
+        mxu_utilization_ratio=mxu,
+        mxu_method=mxu_method,
+        idle_ratio=_ratio(total_ps - op_time_ps, total_ps),
+        duty_cycle_ratio=_ratio(busy_ps, chips_ps),
+        flops_utilization_ratio=_of_peak(root.flops, root.normalized_ps or root.time_ps, peak.flops_per_s),
+        hbm_bandwidth_utilization_ratio=_of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s),
+    )
+    reasons = {
+        "mxu_utilization_ratio": "no counter, and no op says how many FLOPs it does",
+        "idle_ratio": "no ops and no steps in the window",
+        "duty_cycle_ratio": "no ops and no modules in the window",
+        "flops_utilization_ratio": _why_no_rate(peak.flops_per_s),
+        "hbm_bandwidth_utilization_ratio": _why_no_rate(peak.hbm_bytes_per_s),
+    }
+    words = "the trace does not report the chip's peak rates; they come from a table of chips"
+    return _Part(
+        figures=computed,
+        absent={name: reason for name, reason in reasons.items() if getattr(computed, name) is None},
+        warnings=(Caution("peaks-from-table", words),) if peak.from_table else (),
+    )
 
 
-def _part(amount: float, whole: float) -> float | None:
+def _why_no_rate(peak_per_s: float | None) -> str:
+    return "no peak known for this chip" if peak_per_s is None else "no ops in the window"
+
+
+def _of_peak(amount: float, time_ps: float, peak_per_s: float | None) -> float | None:
+    """An amount over what the peak rate would have done in that time."""
+    return None if peak_per_s is None else _ratio(amount * PS_PER_S, time_ps * peak_per_s)
+
+
+def _ratio(amount: float, whole: float) -> float | None:
     """A ratio, at most 1; None of nothing."""
     return min(float(amount) / float(whole), 1.0) if whole > 0 else None
 
 
-def _mxu(traces: Sequence[Trace], values: dict[str, object], absent: dict[str, str]) -> None:
+def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]:
     """The mean over hosts, all by the same method; XProf: CombineAllOpStats, which knows the counter only."""
     flops = [_mxu_by_flops(trace) for trace in traces]
     # A counter of exactly 0 while ops carry FLOPs is one that did not count.
@@ -156,9 +179,8 @@ def _mxu(traces: Sequence[Trace], values: dict[str, object], absent: dict[str, s
     for method, per_host in methods:
         known = [value for value in per_host if value is not None]
         if len(known) == len(traces):
-            values["mxu_utilization_ratio"], values["mxu_method"] = sum(known) / len(known), method
-            return
-    absent["mxu_utilization_ratio"] = "no counter, and no op says how many FLOPs it does"
+            return sum(known) / len(known), method
+    return None, None
 
 
 def _mxu_by_flops(trace: Trace) -> float | None:
@@ -167,16 +189,17 @@ def _mxu_by_flops(trace: Trace) -> float | None:
     if not done or trace.window_ps is None or trace.peak.flops_per_s is None:
         return None
     window_s = (trace.window_ps[1] - trace.window_ps[0]) / PS_PER_S
-    return _part(done, window_s * trace.peak.flops_per_s * len(trace.cores))
+    return _ratio(done, window_s * trace.peak.flops_per_s * len(trace.cores))
 
 
-def _gpu_figures(
-    traces: Sequence[Trace], values: dict[str, object], absent: dict[str, str], warnings: list[str]
-) -> None:
+def _gpu_part(traces: Sequence[Trace]) -> _Part:
     busy_ps, total_ps = (sum(trace.gpu_ps[i] for trace in traces) for i in (0, 1))
-    absent.pop("idle_ratio")
-    _put(values, absent, "idle_ratio", _part(total_ps - busy_ps, total_ps), "no events on the GPU in the window")
-    warnings.append("a GPU: idle is the time without any event on it, step time is the host's")
+    idle_ratio = _ratio(total_ps - busy_ps, total_ps)
+    absent = dict.fromkeys(_DEVICE_FIGURES, "a GPU, not a TPU") | {"idle_ratio": "no events on the GPU in the window"}
+    if idle_ratio is not None:
+        del absent["idle_ratio"]
+    words = "a GPU: idle is the time without any event on it, step time is the host's"
+    return _Part(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
 
 
 def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
@@ -190,78 +213,109 @@ def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
     )
 
 
-def _marked_steps(
-    traces: Sequence[Trace], values: dict[str, object], absent: dict[str, str], warnings: list[str]
-) -> None:
+def _steps_part(traces: Sequence[Trace]) -> _Part:
+    """Step time, parts, infeed and cores, from the best marks of steps that all hosts have."""
+    if all(trace.steps is not None for trace in traces):
+        return _marked_steps(traces)
+    if all(trace.module_steps for trace in traces):
+        return _module_steps(traces)
+    return _host_steps(traces)
+
+
+def _marked_steps(traces: Sequence[Trace]) -> _Part:
     hosts = [trace.steps for trace in traces if trace.steps is not None]
     shared = align_hosts(hosts) if len(hosts) > 1 else hosts
-    _put_per_core(traces, hosts, values)
+    per_core = _per_core(traces, hosts)
     if not len(shared[0]):
-        absent.update(dict.fromkeys(("step_time_s", "step_parts_s", "infeed_ratio"), "no step that all hosts saw"))
-        return
+        absent = dict.fromkeys(("step_time_s", "step_parts_s", "infeed_ratio"), "no step that all hosts saw")
+        return _Part(figures=Figures(per_core=per_core), absent=absent)
     # A step is as long as on its slowest host; XProf: ComputeStepTimeSummaryInMs.
     durations_s = np.max([steps.duration_ps for steps in shared], axis=0) / PS_PER_S
-    values["step_time_s"] = _step_times(durations_s)
-    values["step_source"] = "steps"
-    values["step_durations_s"] = tuple(durations_s.tolist())
-    values["step_parts_s"] = step_parts_s(shared)
+    infeed, absent = None, {"infeed_ratio": "no infeed ops"}
     if any(trace.has_infeed for trace in traces):
         most = np.max([infeed_ratios(steps).max(axis=0) for steps in shared], axis=0)
-        values["infeed_ratio"] = Spread(avg=float(most.mean()), min=float(most.min()), max=float(most.max()))
-    else:
-        absent["infeed_ratio"] = "no infeed ops"
+        infeed, absent = _spread(most), {}
     missing = sum(len(trace.cores) - len(steps.cores) for trace, steps in zip(traces, hosts, strict=True))
-    if missing:
-        warnings.append(f"{missing} of {sum(len(trace.cores) for trace in traces)} cores took part in no common step")
+    words = f"{missing} of {sum(len(trace.cores) for trace in traces)} cores took part in no common step"
+    return _Part(
+        figures=Figures(
+            step_time_s=_step_times(durations_s),
+            step_source="steps",
+            step_durations_s=tuple(durations_s.tolist()),
+            step_parts_s=step_parts_s(shared),
+            infeed_ratio=infeed,
+            per_core=per_core,
+        ),
+        absent=absent,
+        warnings=(Caution("missing-cores", words),) if missing else (),
+    )
 
 
-def _module_steps(traces: Sequence[Trace], values: dict[str, object], absent: dict[str, str]) -> None:
+def _module_steps(traces: Sequence[Trace]) -> _Part:
     """Steps between runs of the heaviest module: those of the core that is slowest on average.
 
     Cores are not matched step by step, as nothing says which run on one belongs to which on another.
     """
     means = [mean_step(trace.module_steps) for trace in traces]
-    _put_per_core(traces, means, values)
     cores = [core for trace in traces for core in trace.module_steps.values()]
     durations_s = max(cores, key=lambda core: core.duration_ps.mean()).duration_ps / PS_PER_S
-    values["step_time_s"], values["step_source"] = _step_times(durations_s), "modules"
-    values["step_durations_s"] = tuple(durations_s.tolist())
-    values["step_parts_s"] = step_parts_s(means)
+    infeed, absent = None, {"infeed_ratio": "no infeed ops"}
     if any(trace.has_infeed for trace in traces):
         ratios = [core.by_category_ps[:, Category.INFEED] / np.maximum(core.duration_ps, 1) for core in cores]
-        most = max(ratios, key=lambda ratio: ratio.mean())
-        values["infeed_ratio"] = Spread(avg=float(most.mean()), min=float(most.min()), max=float(most.max()))
-    else:
-        absent["infeed_ratio"] = "no infeed ops"
+        infeed, absent = _spread(max(ratios, key=lambda ratio: ratio.mean())), {}
+    return _Part(
+        figures=Figures(
+            step_time_s=_step_times(durations_s),
+            step_source="modules",
+            step_durations_s=tuple(durations_s.tolist()),
+            step_parts_s=step_parts_s(means),
+            infeed_ratio=infeed,
+            per_core=_per_core(traces, means),
+        ),
+        absent=absent,
+    )
 
 
-def _host_steps(traces: Sequence[Trace], values: dict[str, object], absent: dict[str, str]) -> None:
+def _host_steps(traces: Sequence[Trace]) -> _Part:
     """Steps as the hosts' threads show them; a step is as long as on the slowest host."""
-    periods = [np.array(trace.host.periods_s if trace.host else ()) for trace in traces]
+    absent: dict[str, str] = {}
+    per_core: tuple[CoreFigures, ...] = ()
+    parts_s: Mapping[str, float] | None = None
     if traces[-1].hardware == "TPU":
-        _put_per_core(traces, [None] * len(traces), values)
-        absent["infeed_ratio"] = absent.get("infeed_ratio", "no steps in the window")
+        per_core = _per_core(traces, [None] * len(traces))
+        has_infeed = any(trace.has_infeed for trace in traces)
+        absent["infeed_ratio"] = "no steps in the window" if has_infeed else "no infeed ops"
         absent["step_parts_s"] = "no steps in the window"
-        if not any(trace.has_infeed for trace in traces):
-            absent["infeed_ratio"] = "no infeed ops"
     else:
-        absent["step_parts_s"] = "no steps of a TPU"
         waits_s = [trace.host.input_wait_s for trace in traces if trace.host and trace.host.input_wait_s is not None]
         if waits_s:
-            values["step_parts_s"] = {"input_wait": max(waits_s)}
-            del absent["step_parts_s"]
+            parts_s = {"input_wait": max(waits_s)}
+        else:
+            absent["step_parts_s"] = "no steps of a TPU"
+    periods = [np.array(trace.host.periods_s if trace.host else ()) for trace in traces]
     count = min(len(each) for each in periods)
+    computed = Figures(per_core=per_core, step_parts_s=parts_s)
     if not count:
-        absent["step_time_s"] = "no two steps in the window"
-        return
+        return _Part(figures=computed, absent={"step_time_s": "no two steps in the window", **absent})
     durations_s = np.max([each[:count] for each in periods], axis=0)
-    values["step_time_s"], values["step_source"] = _step_times(durations_s), "host"
-    values["step_durations_s"] = tuple(durations_s.tolist())
+    return _Part(
+        figures=replace(
+            computed,
+            step_time_s=_step_times(durations_s),
+            step_source="host",
+            step_durations_s=tuple(durations_s.tolist()),
+        ),
+        absent=absent,
+    )
 
 
-def _put_per_core(traces: Sequence[Trace], hosts: Sequence[HostSteps | None], values: dict[str, object]) -> None:
+def _spread(ratios: NDArray[np.float64]) -> Spread:
+    return Spread(avg=float(ratios.mean()), min=float(ratios.min()), max=float(ratios.max()))
+
+
+def _per_core(traces: Sequence[Trace], hosts: Sequence[HostSteps | None]) -> tuple[CoreFigures, ...]:
     several = len(traces) > 1
-    values["per_core"] = tuple(
+    return tuple(
         _core_figures(core, trace, steps, i, several=several)
         for trace, steps in zip(traces, hosts, strict=True)
         for i, core in enumerate(trace.cores)
@@ -270,25 +324,20 @@ def _put_per_core(traces: Sequence[Trace], hosts: Sequence[HostSteps | None], va
 
 def _core_figures(
     core: CoreTotals, trace: Trace, steps: HostSteps | None, position: int, *, several: bool
-) -> Mapping[str, float | int | None]:
+) -> CoreFigures:
     """One core's figures; its chip is numbered within the slice where several hosts are shown."""
     root = root_totals(core.table)
-    rate = trace.peak.flops_per_s
     infeed = step_s = None
     if steps is not None and position in steps.cores and len(steps):
         row = steps.cores.index(position)
         step_s = float(steps.own_ps[row].mean()) / PS_PER_S
         infeed = float(infeed_ratios(steps)[row].mean()) if trace.has_infeed else None
     chip = core.place.global_chip if several else core.place.chip
-    return MappingProxyType(
-        {
-            "chip": position if chip is None else chip,
-            "core": core.place.core,
-            "idle_ratio": _part(core.total_ps - core.op_time_ps, core.total_ps),
-            "flops_utilization_ratio": (
-                _part(root.flops * PS_PER_S, (root.normalized_ps or root.time_ps) * rate) if rate else None
-            ),
-            "infeed_ratio": infeed,
-            "step_time_s": step_s,
-        }
+    return CoreFigures(
+        chip=position if chip is None else chip,
+        core=core.place.core,
+        idle_ratio=_ratio(core.total_ps - core.op_time_ps, core.total_ps),
+        flops_utilization_ratio=_of_peak(root.flops, root.normalized_ps or root.time_ps, trace.peak.flops_per_s),
+        infeed_ratio=infeed,
+        step_time_s=step_s,
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from tpumon.model import SIMULATED_MARK
+from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
 from tpumon.xspace.counters import mxu_busy_ratio
 from tpumon.xspace.device import CorePlace, Duty, TensorCore, read_sparse_core, read_tensor_core
@@ -64,7 +64,7 @@ class Trace:
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
-        remarks: what a reader should know, one line each.
+        remarks: what a reader of the figures should know.
         truncated: whether events of the window were dropped.
     """
 
@@ -85,7 +85,7 @@ class Trace:
     start_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
-    remarks: tuple[str, ...]
+    remarks: tuple[Caution, ...]
     truncated: bool
 
 
@@ -208,18 +208,19 @@ def _duty(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
 _EARLY_RATIO = 0.2
 
 
-def _remarks(space: Space, cores: Sequence[TensorCore]) -> tuple[str, ...]:
-    remarks = [remark for remark in space.remarks if SIMULATED_MARK not in remark]
+def _remarks(space: Space, cores: Sequence[TensorCore]) -> tuple[Caution, ...]:
+    remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
     if dropped := sum(core.dropped for core in cores):
-        remarks.append(f"{dropped} device events with impossible times are left out")
+        remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
     ends = {core.number: core.window_ps[1] for core in cores if core.window_ps}
     starts = [core.window_ps[0] for core in cores if core.window_ps]
     if len(ends) > 1:
         last, length = max(ends.values()), max(ends.values()) - min(starts)
         for number, end in ends.items():
             if last - end > _EARLY_RATIO * length:
-                remarks.append(
+                words = (
                     f"core {number} has no event in the last {(last - end) / PS_PER_S:.3g} s of the window: "
                     "it was idle, or its trace buffer was full; the trace does not say which"
                 )
+                remarks.append(Caution("core-silent", words))
     return tuple(remarks)

@@ -17,6 +17,7 @@ from tpumon.view.drawing.lines import Line, Lines, cut, tame
 from tpumon.view.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
+from tpumon.view.parts.scene import methods as methods_of
 
 _STATES: tuple[State, ...] = ("down", "stale", "busy", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = ("down", "critical", "stale", "warn", "busy", "paused", "unknown", "waiting")
@@ -152,11 +153,7 @@ def _methods(scene: Scene, row: Row | None) -> str:
     words = []
     for kind, counts in scene.methods.items():
         if row is not None and row.sample is not None:
-            own: str | None = {
-                "source": row.sample.source,
-                "mxu": row.sample.mxu_method,
-                "step": row.sample.step_source,
-            }[kind]
+            own = methods_of(row.sample)[kind]
             methods = [own] if own is not None else []
         else:
             methods = [method for method, _ in counts.most_common()]

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 from rich.segment import Segment
 
-from tpumon.fleet import hbm_ratio
+from tpumon.figures import HBM, IDLE, MXU, STEP
 from tpumon.model import Sample
 from tpumon.view.drawing.cells import NOT_KNOWN, gib, percent, percent_short, short_time, step_cell, step_word
 from tpumon.view.drawing.graphs import RATIO, Axis, bar, chart, pooled, soft_axis
 from tpumon.view.drawing.lines import Line, cut, tame
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
-from tpumon.view.parts.rows import hbm_bytes
 from tpumon.view.parts.scene import Row
 from tpumon.view.parts.trends import Trend
 
@@ -57,24 +56,25 @@ def figures(sample: Sample, level: int, glyphs: Glyphs) -> list[Figure]:
     found = [
         Figure(
             "mxu",
-            "mxu_utilization_ratio",
+            MXU.fields[0],
             "MXU",
-            percent(sample.mxu_utilization_ratio),
-            sample.mxu_utilization_ratio,
-            _method(sample.mxu_method),
+            percent(MXU.value(sample.figures)),
+            MXU.value(sample.figures),
+            _method(MXU.method(sample.figures)),
         )
     ]
     if level < 2:
         return found
-    step, infeed, memory = sample.step_time_s, sample.infeed_ratio, hbm_bytes(sample)
+    step, infeed = sample.figures.step_time_s, sample.figures.infeed_ratio
+    memory, idle_ratio = HBM.size_bytes(sample.figures), IDLE.value(sample.figures)
     steps = ""
     if step is not None:
         count = "" if step.count is None else f" over {step.count} step{'s' if step.count != 1 else ''}"
-        method = _method(sample.step_source)
+        method = _method(STEP.method(sample.figures))
         steps = f"{step_cell(step.min)} {glyphs.dash} {step_word(step.max)}{count}{method and ', '}{method}"
     infeeds = "" if infeed is None else f"{percent(infeed.min)} {glyphs.dash} {percent(infeed.max)}"
     found += [
-        Figure("idle", "idle_ratio", "TPU idle", percent(sample.idle_ratio), sample.idle_ratio, ""),
+        Figure("idle", "idle_ratio", "TPU idle", percent(idle_ratio), idle_ratio, ""),
         Figure("step", "step_time_s", "Step", NOT_KNOWN if step is None else step_word(step.avg), None, steps),
         Figure(
             "infeed",
@@ -86,10 +86,10 @@ def figures(sample: Sample, level: int, glyphs: Glyphs) -> list[Figure]:
         ),
     ]
     if memory is not None:
-        several = len(sample.devices) > 1
+        several = len(sample.figures.devices) > 1
         size = f"{gib(memory[0])} of {gib(memory[1])} GiB"
-        more = f"the fullest of {len(sample.devices)}; {size} in all" if several else size
-        ratio = hbm_ratio(sample)
+        more = f"the fullest of {len(sample.figures.devices)}; {size} in all" if several else size
+        ratio = HBM.value(sample.figures)
         found.append(Figure("hbm", "hbm_used_bytes", "HBM", percent(ratio), ratio, more))
     return found
 
@@ -100,12 +100,11 @@ def short_lines(row: Row, width: int, level: int) -> list[list[Segment]]:
     if sample is None:
         return []
     shown = percent if width >= _WITH_DECIMALS else percent_short
-    figures = [("mxu", "MXU", shown(sample.mxu_utilization_ratio))]
+    figures = [("mxu", "MXU", shown(MXU.value(sample.figures)))]
     if level > 1:
-        step = sample.step_time_s
         figures += [
-            ("idle", "idle", shown(sample.idle_ratio)),
-            ("step", "step", step_word(None if step is None else step.avg)),
+            ("idle", "idle", shown(IDLE.value(sample.figures))),
+            ("step", "step", step_word(STEP.value(sample.figures))),
         ]
     style = LOOKS[kind_of(row.verdict)].style
     lines = [Line(width)]
@@ -143,7 +142,7 @@ def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs) -> list[list[
     for figure in shown:
         line = Line(width).fill(2 if width >= 30 else 0).add(figure.title.ljust(_NAME if width >= 30 else 6), BOLD)
         if figure.value == NOT_KNOWN:
-            reason = tame(row.sample.absent.get(figure.field, ""), ascii_only=glyphs.ascii)
+            reason = tame(row.sample.figures.absent.get(figure.field, ""), ascii_only=glyphs.ascii)
             line.add(figure.value.rjust(_VALUE), DIM)
             lines.append(line.fill(2).add(cut(reason, line.room, glyphs.ellipsis), DIM).segments())
             continue

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tpumon.fleet import FIGURES
+from tpumon.figures import COMPARED
 from tpumon.view.drawing.names import natural
 from tpumon.view.parts.scene import Row
 
 _HOLD_S = 5.0
 
-_HIGH_FIRST = {"idle", "step", "infeed", "hbm"}
-
 _WORST, _NAME = "worst", "name"
 _Place = tuple[bool, float, float, tuple[tuple[int, int, str], ...]]
 
-SORTS: tuple[str, ...] = (_WORST, _NAME, *FIGURES)
-"""What rows can be sorted by. `mxu`: the least first; other figures: the greatest; workers without it come last."""
+SORTS: tuple[str, ...] = (_WORST, _NAME, *COMPARED)
+"""What rows can be sorted by. A figure: its worse end first, workers without it last."""
 
 
 class Order:
@@ -72,10 +70,10 @@ class Order:
             return False, 0.0, 0.0, name
         if self.by == _WORST:
             return False, sign * row.verdict.rank, -sign * row.verdict.excess, name
-        value = None if row.sample is None else FIGURES[self.by](row.sample)
+        value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:
             return True, 0.0, 0.0, name
-        return False, -sign * value if self.by in _HIGH_FIRST else sign * value, 0.0, name
+        return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, name
 
 
 def matches(text: str) -> Callable[[Row], bool]:

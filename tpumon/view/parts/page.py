@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import NamedTuple
 
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.model import Sample
+from tpumon.figures import FIGURES, STEP, STEP_PARTS
+from tpumon.model import CoreFigures, DeviceFigures, RuntimeFigures, Sample
 from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
@@ -18,16 +20,6 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
 
-_PARTS = {
-    "high_flops_compute": "Compute, high FLOPS",
-    "low_flops_compute": "Compute, other",
-    "infeed": "Infeed",
-    "outfeed": "Outfeed",
-    "collective": "Collectives",
-    "host_transfer": "Host transfer",
-    "input_wait": "Waiting for input",
-    "idle": "Idle",
-}
 _PART_NAME = 20
 _TWO_BESIDE = 100
 
@@ -62,16 +54,7 @@ _DEVICES = (
 )
 _TABLE_CELL = 9
 _SOURCES = {"trace": "short traces", "monitor": "the Monitor RPC", "runtime": "runtime metrics"}
-_ABSENT = {
-    "mxu_utilization_ratio": "MXU",
-    "idle_ratio": "idle time",
-    "step_time_s": "step time",
-    "infeed_ratio": "infeed",
-    "step_parts_s": "step parts",
-    "duty_cycle_ratio": "duty cycle",
-    "flops_utilization_ratio": "FLOPS utilisation",
-    "hbm_bandwidth_utilization_ratio": "HBM bandwidth",
-}
+_LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"step_parts_s": "Step parts"}
 
 
 class Page:
@@ -136,9 +119,9 @@ class Page:
             two = self._width >= _TWO_BESIDE
             half = (self._width - 2) // 2 if two else self._width
             parts = self._parts(sample, half)
-            cores = self._table("CORE", _core_names(sample), sample.per_core, _CORES, half)
-            names = [str(row.get("device", "?")) for row in sample.devices]
-            devices = self._table("DEVICE", names, sample.devices, _DEVICES, half)
+            cores = self._table("CORE", _core_names(sample), sample.figures.per_core, _CORES, half)
+            names = [device.device for device in sample.figures.devices]
+            devices = self._table("DEVICE", names, sample.figures.devices, _DEVICES, half)
             lines += self._columns([block for block in (parts, cores, devices) if block], half)
             lines += self._runtime(sample)
         if sample is not None:
@@ -185,9 +168,7 @@ class Page:
         if answer is not None and answer.cores is not None:
             words.append(f"{answer.cores} core{'s' if answer.cores != 1 else ''}")
         if answer is not None and answer.source is not None:
-            runtime = (
-                " and runtime metrics" if answer.source != "runtime" and (answer.devices or answer.runtime) else ""
-            )
+            runtime = " and runtime metrics" if answer.source != "runtime" and _has_runtime(answer) else ""
             words.append(f"from {_SOURCES.get(answer.source, answer.source)}{runtime}")
         line = Line(self._width).add(" ").add(self._scene.labels.whole(self._row.name), BOLD)
         for word in words:
@@ -212,30 +193,26 @@ class Page:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{since}"
-        causes = ", ".join(map(shown, verdict.causes))
+        causes = ", ".join(shown(cause.words) for cause in verdict.causes)
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _more(self, sample: Sample) -> Lines:
         """Figures that are not compared."""
         pairs = [
-            (title, percent(value))
-            for title, value in (
-                ("Duty cycle", sample.duty_cycle_ratio),
-                ("FLOPS utilisation", sample.flops_utilization_ratio),
-                ("HBM bandwidth", sample.hbm_bandwidth_utilization_ratio),
-            )
-            if value is not None
+            (figure.label, percent(value))
+            for figure in FIGURES
+            if not figure.compared and (value := figure.value(sample.figures)) is not None
         ]
         return self._text(", ".join(f"{title} {value}" for title, value in pairs)) if pairs else []
 
     def _parts(self, sample: Sample, width: int) -> Lines:
-        parts = sample.step_parts_s
+        parts = sample.figures.step_parts_s
         if not parts:
             return []
-        whole = sample.step_time_s.avg if sample.step_time_s is not None else max(parts.values())
+        whole = STEP.value(sample.figures) or max(parts.values())
         lines = [plain("  PARTS OF A STEP", width, BOLD)]
         for key, value in parts.items():
-            name = tame(_PARTS.get(key, key), ascii_only=self._glyphs.ascii)[:_PART_NAME]
+            name = tame(STEP_PARTS.get(key, key), ascii_only=self._glyphs.ascii)[:_PART_NAME]
             line = Line(width).fill(2).add(name.ljust(_PART_NAME)).add(step_word(value).rjust(8))
             share = value / whole if whole > 0 else 0.0
             line.add(percent(share).rjust(7))
@@ -246,15 +223,15 @@ class Page:
     def _parts_line(self) -> Lines:
         """What a step is spent on, in one line."""
         sample = self._row.sample
-        if sample is None or not sample.step_parts_s or self._level < 2:
+        if sample is None or not sample.figures.step_parts_s or self._level < 2:
             return []
-        whole_s = 0.0 if sample.step_time_s is None else sample.step_time_s.avg
+        whole_s = STEP.value(sample.figures) or 0.0
         if whole_s <= 0:
             return []
         line = Line(self._width).fill(2).add("A step:".ljust(10), BOLD)
-        shares = {name: value / whole_s for name, value in sample.step_parts_s.items()}
+        shares = {name: value / whole_s for name, value in sample.figures.step_parts_s.items()}
         for name, share in sorted(shares.items(), key=lambda item: -item[1]):
-            text = f"{_PARTS.get(name, name).lower().replace('flops', 'FLOPS')} {percent(share)}"
+            text = f"{STEP_PARTS.get(name, name).lower().replace('flops', 'FLOPS')} {percent(share)}"
             text = tame(text, ascii_only=self._glyphs.ascii)
             if share >= 0.0005 and line.room >= len(text) + 3:
                 line.add(text if line.room == self._width - 12 else f"{self._glyphs.dot}{text}")
@@ -264,7 +241,7 @@ class Page:
         self,
         title: str,
         names: Sequence[str],
-        rows: Sequence[Mapping[str, object]],
+        rows: Sequence[CoreFigures | DeviceFigures],
         columns: Sequence[_Column],
         width: int,
     ) -> Lines:
@@ -272,7 +249,7 @@ class Page:
         if not rows:
             return []
         room = width - 2 - _TABLE_CELL
-        shown = [column for column in columns if any(row.get(column.key) is not None for row in rows)]
+        shown = [column for column in columns if any(getattr(row, column.key) is not None for row in rows)]
         shown = shown[: max(room // _TABLE_CELL, 1)]
         line = Line(width).fill(2).add(title.ljust(_TABLE_CELL), BOLD)
         for column in shown:
@@ -282,7 +259,7 @@ class Page:
             name = tame(own, ascii_only=self._glyphs.ascii)
             line = Line(width).fill(2).add(name[: _TABLE_CELL - 1].ljust(_TABLE_CELL))
             for column in shown:
-                value = row.get(column.key)
+                value = getattr(row, column.key)
                 text = column.shown(value if isinstance(value, (int, float)) else None)
                 line.add(text.rjust(_TABLE_CELL), DIM if text == NOT_KNOWN else None)
             lines.append(line.segments())
@@ -290,24 +267,29 @@ class Page:
 
     def _runtime(self, sample: Sample) -> Lines:
         words = []
-        for key, value in sample.runtime.items():
+        for item in fields(RuntimeFigures):
+            key, value = item.name, getattr(sample.figures.runtime, item.name)
+            if value is None:
+                continue
             name = key.removesuffix("_s").replace("_", " ")
             words.append(f"{name} {age(value) if key.endswith('_s') else f'{value:g}'}")
         return self._blank(self._text(f"Runtime: {', '.join(words)}")) if words else []
 
     def _absent(self, sample: Sample) -> Lines:
-        wanted = [(name, why) for name, why in sample.absent.items() if getattr(sample, name, None) is None]
+        wanted = [
+            (name, why) for name, why in sample.figures.absent.items() if getattr(sample.figures, name, None) is None
+        ]
         if not wanted or self._level < 2:
             return []
         lines = self._title("Not to be had")
         for name, why in wanted:
-            lines += self._text(f"{_ABSENT.get(name, name)}: {why}")
+            lines += self._text(f"{_LABELS.get(name, name)}: {why}")
         return lines
 
     def _warnings(self, sample: Sample) -> Lines:
         lines = self._title("To know when reading the figures") if sample.warnings else []
         for warning in sample.warnings:
-            lines += self._text(warning)
+            lines += self._text(warning.message)
         return lines
 
     def _queries(self) -> Lines:
@@ -348,4 +330,9 @@ class Page:
 
 
 def _core_names(sample: Sample) -> list[str]:
-    return [f"{row.get('chip')}.{row.get('core')}" for row in sample.per_core]
+    return [f"{row.chip}.{row.core}" for row in sample.figures.per_core]
+
+
+def _has_runtime(sample: Sample) -> bool:
+    """Whether the runtime metric service reported anything."""
+    return bool(sample.figures.devices) or sample.figures.runtime != RuntimeFigures()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from tpumon.fleet import hbm_ratio, idle_ratio, infeed_ratio, step_s
+from tpumon.figures import HBM, IDLE, INFEED, MXU, STEP
 from tpumon.model import Sample
 from tpumon.view.drawing.cells import NOT_KNOWN, age, gib, percent, percent_short, step_cell, step_short
 from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
@@ -61,43 +61,33 @@ def _range(low: str, high: str) -> str:
 
 
 def _steps(sample: Sample) -> str:
-    times = sample.step_time_s
+    times = sample.figures.step_time_s
     return NOT_KNOWN if times is None else _range(step_cell(times.min), step_cell(times.max))
 
 
 def _infeeds(sample: Sample) -> str:
-    spread = sample.infeed_ratio
+    spread = sample.figures.infeed_ratio
     return NOT_KNOWN if spread is None else _range(f"{100 * spread.min:.1f}", percent(spread.max))
 
 
-def hbm_bytes(sample: Sample) -> tuple[float, float] | None:
-    """Used and total of the worker: as it says, else the sum of its devices that say both."""
-    if sample.hbm_used_bytes is not None and sample.hbm_total_bytes:
-        return float(sample.hbm_used_bytes), float(sample.hbm_total_bytes)
-    pairs = [
-        (float(used), float(total))
-        for row in sample.devices
-        if (used := row.get("hbm_used_bytes")) is not None and (total := row.get("hbm_total_bytes"))
-    ]
-    return (sum(used for used, _ in pairs), sum(total for _, total in pairs)) if pairs else None
-
-
 def _hbm(sample: Sample) -> str:
-    used_total = hbm_bytes(sample)
+    used_total = HBM.size_bytes(sample.figures)
     return NOT_KNOWN if used_total is None else f"{gib(used_total[0])}/{gib(used_total[1])}"
 
 
 def _source(sample: Sample) -> str:
-    methods = [sample.source, sample.mxu_method, sample.step_source]
+    methods = [sample.source, MXU.method(sample.figures), STEP.method(sample.figures)]
     return "/".join(dict.fromkeys(method for method in methods if method is not None and method != "server"))
 
 
 _COLUMNS = (
-    Column(key="mxu", title="MXU", width=6, text=lambda sample: percent(sample.mxu_utilization_ratio), level=1),
-    Column(key="idle", title="IDLE", width=6, text=lambda sample: percent(idle_ratio(sample))),
-    Column(key="step", title="STEP ms", width=7, text=lambda sample: step_cell(step_s(sample))),
-    Column(key="infeed", title="INFEED", width=6, text=lambda sample: percent(infeed_ratio(sample)), needs="infeed"),
-    Column(key="hbm", title="HBM", width=6, text=lambda sample: percent(hbm_ratio(sample)), needs="hbm"),
+    Column(key="mxu", title="MXU", width=6, text=lambda sample: percent(MXU.value(sample.figures)), level=1),
+    Column(key="idle", title="IDLE", width=6, text=lambda sample: percent(IDLE.value(sample.figures))),
+    Column(key="step", title="STEP ms", width=7, text=lambda sample: step_cell(STEP.value(sample.figures))),
+    Column(
+        key="infeed", title="INFEED", width=6, text=lambda sample: percent(INFEED.value(sample.figures)), needs="infeed"
+    ),
+    Column(key="hbm", title="HBM", width=6, text=lambda sample: percent(HBM.value(sample.figures)), needs="hbm"),
 )
 _WIDE_COLUMNS = (
     Column(key="", title="STEP min-max", width=12, text=_steps, needs="step"),
@@ -108,9 +98,9 @@ _WIDE_COLUMNS = (
 """Only where sparklines have room enough beside them; the first ones first."""
 
 _COMPACT_COLUMNS = (
-    Column(key="mxu", title="MXU", width=4, text=lambda sample: percent_short(sample.mxu_utilization_ratio), level=1),
-    Column(key="idle", title="IDLE", width=4, text=lambda sample: percent_short(idle_ratio(sample))),
-    Column(key="step", title="STEP", width=4, text=lambda sample: step_short(step_s(sample))),
+    Column(key="mxu", title="MXU", width=4, text=lambda sample: percent_short(MXU.value(sample.figures)), level=1),
+    Column(key="idle", title="IDLE", width=4, text=lambda sample: percent_short(IDLE.value(sample.figures))),
+    Column(key="step", title="STEP", width=4, text=lambda sample: step_short(STEP.value(sample.figures))),
 )
 
 
@@ -193,7 +183,7 @@ class Rows:
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
         """Sparklines; where something stands out it is said at their end, in their place."""
-        causes = tame(", ".join(map(row.short, row.verdict.causes)), ascii_only=self._glyphs.ascii)
+        causes = tame(", ".join(row.short(cause.words) for cause in row.verdict.causes), ascii_only=self._glyphs.ascii)
         note = 0
         least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
         if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:

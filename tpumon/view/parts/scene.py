@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from tpumon.figures import MXU, STEP
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
 from tpumon.history import State, WorkerHistory
 from tpumon.model import Sample, Workers
@@ -59,8 +60,8 @@ class Row(NamedTuple):
         return message.removeprefix(f"{target.address}: ").removeprefix(f"{target.worker}: ")
 
     def causes(self, figure: str) -> bool:
-        """Whether this figure stands out; a cause begins with its figure's name."""
-        return self.sample is not None and any(cause.lower().startswith(figure) for cause in self.verdict.causes)
+        """Whether the figure with this key stands out."""
+        return self.sample is not None and any(cause.figure == figure for cause in self.verdict.causes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,11 @@ class Scene:
             for row in self.rows
         ]
         return replace(self, rows=rows, trends=self.trends.snapshot(), failed=dict(self.failed))
+
+
+def methods(sample: Sample) -> Mapping[str, str | None]:
+    """How the figures of a sample were obtained: of `source`, `mxu`, `step`."""
+    return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in (MXU, STEP)}}
 
 
 class Watch:
@@ -211,7 +217,7 @@ class _Tally:
             until_unix_s = sample.fresh_until_unix_s
             if self.fresh_until_unix_s is None or until_unix_s < self.fresh_until_unix_s:
                 self.fresh_until_unix_s = until_unix_s
-            for kind, method in (("source", sample.source), ("mxu", sample.mxu_method), ("step", sample.step_source)):
+            for kind, method in methods(sample).items():
                 if method is not None:
                     self.methods[kind][method] += 1
         if history.traced_s:

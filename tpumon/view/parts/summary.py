@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
+from tpumon.figures import MXU
 from tpumon.fleet import Across, Severity
 from tpumon.history import State
 from tpumon.view.drawing.cells import clock, percent, short_time, step_cell
@@ -120,7 +121,7 @@ def _cell(rows: Sequence[Row], axis: Axis, glyphs: Glyphs) -> tuple[str, Style |
     look = LOOKS[kind_of(worst.verdict)]
     if look.style is not None:
         return look.mark, look.style
-    values = [row.sample.mxu_utilization_ratio for row in rows if row.sample is not None]
+    values = [MXU.value(row.sample.figures) for row in rows if row.sample is not None]
     known = [value for value in values if value is not None]
     return (level(min(known), axis, glyphs.levels), GRAPH) if known else (glyphs.levels[1], DIM)
 

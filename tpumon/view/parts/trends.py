@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 
-from tpumon.fleet import FIGURES
+from tpumon.figures import COMPARED
 from tpumon.model import Sample, Workers
 
 POINTS = 600
@@ -15,7 +15,7 @@ POINTS = 600
 
 
 class Trend:
-    """The figures of `tpumon.fleet.FIGURES` over the last queries.
+    """The figures of `tpumon.figures.COMPARED` over the last queries.
 
     Attributes:
         count: queries noted, those forgotten since included.
@@ -25,11 +25,11 @@ class Trend:
 
     def __init__(self) -> None:
         self._times = array("d")
-        self._rings = {name: array("f") for name in FIGURES}
+        self._rings = {name: array("f") for name in COMPARED}
         self.count = 0
 
     def add(self, time_unix_s: float, figures: Iterable[float | None]) -> None:
-        """Notes one query; its figures in the order of FIGURES."""
+        """Notes one query; its figures in the order of COMPARED."""
         pairs = zip(self._rings.values(), figures, strict=True)
         if self.count < POINTS:
             for ring, value in pairs:
@@ -74,13 +74,13 @@ class Trends:
         """Notes a sample; one of a worker that is not followed is dropped."""
         trend = self._workers.get(sample.worker)
         if trend is not None:
-            trend.add(sample.time_unix_s, [get(sample) for get in FIGURES.values()])
+            trend.add(sample.time_unix_s, [figure.value(sample.figures) for figure in COMPARED.values()])
 
     def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
         """Notes averages over the workers, once an interval; while nobody has figures, one gap in all."""
         if now_unix_s - self._fleet_time_unix_s >= 0.9 * interval_s and (averages or self._fleet_known):
             self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
-            self.fleet.add(now_unix_s, map(averages.get, FIGURES))
+            self.fleet.add(now_unix_s, map(averages.get, COMPARED))
 
     def of(self, worker: str) -> Trend:
         """The worker's; an empty one where it has none."""

@@ -1,0 +1,64 @@
+"""The one builder of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from tpumon.model import Caution, CoreFigures, DeviceFigures, Figures, RuntimeFigures, Sample
+
+_FIGURES = {item.name for item in fields(Figures)}
+_ROWS = {"per_core": CoreFigures, "devices": DeviceFigures}
+
+
+def sample(worker: str = "w0", **given: Any) -> Sample:
+    """A sample of a worker that answered with a trace; every field by its name in JSON, a figure's too.
+
+    Rows of cores and devices, and the runtime, may be mappings; warnings may be lines.
+    """
+    usual: dict[str, Any] = {
+        "address": f"{worker}:8466",
+        "time_unix_s": 1000.0,
+        "window_s": 1.0,
+        "took_s": 1.2,
+        "interval_s": 10.0,
+        "source": "trace",
+    }
+    return bare_sample(worker=worker, **(usual | given))
+
+
+def bare_sample(**given: Any) -> Sample:
+    """A sample of just these fields."""
+    if "warnings" in given:
+        given["warnings"] = tuple(_caution(warning) for warning in given["warnings"])
+    figures = given.pop("figures", None) or figures_of(**{name: given.pop(name) for name in _FIGURES & given.keys()})
+    return Sample(figures=figures, **given)
+
+
+def figures_of(**given: Any) -> Figures:
+    """Figures by their names in JSON."""
+    return Figures(**_fields(given))
+
+
+def _fields(given: dict[str, Any]) -> dict[str, Any]:
+    for name, kind in _ROWS.items():
+        if name in given:
+            given[name] = _rows(kind, given[name])
+    if isinstance(given.get("runtime"), Mapping):
+        given["runtime"] = RuntimeFigures(**given["runtime"])
+    return given
+
+
+def _rows(kind: type[Any], rows: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(kind(**row) if isinstance(row, Mapping) else row for row in rows)
+
+
+def _caution(warning: Caution | str) -> Caution:
+    return Caution("profiler", warning) if isinstance(warning, str) else warning
+
+
+def changed(sample: Sample, **given: Any) -> Sample:
+    """The sample with some fields changed, by their names in JSON."""
+    own = {name: given.pop(name) for name in given.keys() - _FIGURES}
+    return replace(sample, figures=replace(sample.figures, **_fields(given)), **own)

@@ -1,0 +1,259 @@
+"""The table of figures: how each one is named, compared, shown and exported.
+
+The fleet, the views, `--sort`, CSV, the metrics page and the help take their figures from here.
+`docs/architecture.md` says how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Literal, get_args, get_type_hints
+
+from tpumon.model import Figures, Spread, StepTimes
+
+Unit = Literal["ratio", "seconds"]
+Scalar = float | int | str | None
+
+
+def _nothing(_figures: Figures) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One figure of a worker.
+
+    Attributes:
+        key: short name: what `--sort` takes, and the key of graphs and medians.
+        fields: the fields of `Figures` that it is made of; the first one is looked up in `Figures.absent`.
+        label: its name in a list, for example "MXU".
+        title: its column title; names the unit where the cells do not.
+        about: what it is, in one sentence; the HELP of its metric.
+        value: the one number to compare and draw.
+        range: min and max over the steps of the window; None for a figure without steps.
+        method: how it was obtained, where there are several ways.
+        size_bytes: used and total, for a share of a size.
+        unit: ratio (0-1) or seconds.
+        worse: which end is the bad one.
+        compared: whether workers are compared by it: rows, graphs, summary, `--sort`.
+        level: the monitoring level that it needs.
+        always_shown: whether it has its place on screen even before any worker has reported it.
+        metric: name of its Prometheus metric; None for figures whose metrics are per device.
+    """
+
+    key: str
+    fields: tuple[str, ...]
+    label: str
+    title: str
+    about: str
+    value: Callable[[Figures], float | None]
+    range: Callable[[Figures], tuple[float, float] | None] | None = None
+    method: Callable[[Figures], str | None] = _nothing
+    size_bytes: Callable[[Figures], tuple[float, float] | None] = _nothing
+    unit: Unit = "ratio"
+    worse: Literal["low", "high"] = "high"
+    compared: bool = False
+    level: int = 2
+    always_shown: bool = False
+    metric: str | None = None
+
+    def why_absent(self, figures: Figures) -> str | None:
+        """The reason why it is absent; None if it is there or no reason is known."""
+        return figures.absent.get(self.fields[0])
+
+
+def _average(name: str) -> Callable[[Figures], float | None]:
+    def value(figures: Figures) -> float | None:
+        spread: Spread | StepTimes | None = getattr(figures, name)
+        return None if spread is None else spread.avg
+
+    return value
+
+
+def _ends(name: str) -> Callable[[Figures], tuple[float, float] | None]:
+    def ends(figures: Figures) -> tuple[float, float] | None:
+        spread: Spread | StepTimes | None = getattr(figures, name)
+        return None if spread is None else (spread.min, spread.max)
+
+    return ends
+
+
+def _hbm_ratio(figures: Figures) -> float | None:
+    """HBM used of total on the fullest device; of the whole worker where devices are not reported."""
+    ratios = [
+        device.hbm_used_bytes / device.hbm_total_bytes
+        for device in figures.devices
+        if device.hbm_used_bytes is not None and device.hbm_total_bytes
+    ]
+    if ratios:
+        return max(ratios)
+    if figures.hbm_used_bytes is None or not figures.hbm_total_bytes:
+        return None
+    return figures.hbm_used_bytes / figures.hbm_total_bytes
+
+
+def _hbm_bytes(figures: Figures) -> tuple[float, float] | None:
+    """Used and total of the worker: as reported, otherwise the sum over the devices that report both."""
+    if figures.hbm_used_bytes is not None and figures.hbm_total_bytes:
+        return float(figures.hbm_used_bytes), float(figures.hbm_total_bytes)
+    pairs = [
+        (float(device.hbm_used_bytes), float(device.hbm_total_bytes))
+        for device in figures.devices
+        if device.hbm_used_bytes is not None and device.hbm_total_bytes
+    ]
+    return (sum(used for used, _ in pairs), sum(total for _, total in pairs)) if pairs else None
+
+
+MXU = Figure(
+    key="mxu",
+    fields=("mxu_utilization_ratio", "mxu_method"),
+    label="MXU",
+    title="MXU",
+    about="Utilisation of the matrix units; tpu_worker_info's mxu_method says how it was measured.",
+    value=lambda figures: figures.mxu_utilization_ratio,
+    method=lambda figures: figures.mxu_method,
+    worse="low",
+    compared=True,
+    level=1,
+    always_shown=True,
+    metric="tpu_mxu_utilization_ratio",
+)
+IDLE = Figure(
+    key="idle",
+    fields=("idle_ratio",),
+    label="TPU idle",
+    title="IDLE",
+    about="Share of the window in which no op ran, as on XProf's overview page.",
+    value=lambda figures: figures.idle_ratio,
+    compared=True,
+    always_shown=True,
+    metric="tpu_idle_ratio",
+)
+DUTY = Figure(
+    key="duty",
+    fields=("duty_cycle_ratio",),
+    label="Duty cycle",
+    title="DUTY",
+    about="Share of time in which ops ran, as in XProf's op profile. Only from traces.",
+    value=lambda figures: figures.duty_cycle_ratio,
+    worse="low",
+    metric="tpu_duty_cycle_ratio",
+)
+FLOPS = Figure(
+    key="flops",
+    fields=("flops_utilization_ratio",),
+    label="FLOPS utilisation",
+    title="FLOPS",
+    about="FLOP/s of the ops against the peak, idle time excluded, as in XProf's op profile. Only from traces.",
+    value=lambda figures: figures.flops_utilization_ratio,
+    worse="low",
+    metric="tpu_flops_utilization_ratio",
+)
+HBM_BANDWIDTH = Figure(
+    key="hbm-bandwidth",
+    fields=("hbm_bandwidth_utilization_ratio",),
+    label="HBM bandwidth",
+    title="HBM BW",
+    about="Bytes that ops moved to and from HBM against the peak, as in XProf's op profile. Only from traces.",
+    value=lambda figures: figures.hbm_bandwidth_utilization_ratio,
+    metric="tpu_hbm_bandwidth_utilization_ratio",
+)
+STEP = Figure(
+    key="step",
+    fields=("step_time_s", "step_source", "step_parts_s"),
+    label="Step time",
+    title="STEP ms",
+    about="Mean duration of the steps in the window; tpu_worker_info's step_source says what a step is.",
+    value=_average("step_time_s"),
+    range=_ends("step_time_s"),
+    method=lambda figures: figures.step_source,
+    unit="seconds",
+    compared=True,
+    always_shown=True,
+    metric="tpu_step_time_seconds",
+)
+INFEED = Figure(
+    key="infeed",
+    fields=("infeed_ratio",),
+    label="Infeed",
+    title="INFEED",
+    about="Share of a step spent waiting for infeed, mean over the window; absent for programs without infeed.",
+    value=_average("infeed_ratio"),
+    range=_ends("infeed_ratio"),
+    compared=True,
+    metric="tpu_infeed_ratio",
+)
+HBM = Figure(
+    key="hbm",
+    fields=("hbm_used_bytes", "hbm_total_bytes"),
+    label="HBM",
+    title="HBM",
+    about="HBM used of total on the fullest device.",
+    value=_hbm_ratio,
+    size_bytes=_hbm_bytes,
+    compared=True,
+)
+
+FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, HBM)
+"""Every figure, in the order of CSV columns."""
+
+COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
+"""The figures that workers are compared by, by key."""
+
+STEP_PARTS: Mapping[str, str] = {
+    "high_flops_compute": "Compute, high FLOPS",
+    "low_flops_compute": "Compute, other",
+    "infeed": "Infeed",
+    "outfeed": "Outfeed",
+    "collective": "Collectives",
+    "host_transfer": "Host transfer",
+    "input_wait": "Waiting for input",
+    "idle": "Idle",
+}
+"""The parts of a step, `Figures.step_parts_s`, by key: their labels."""
+
+
+def values(figures: Figures) -> Mapping[str, float | None]:
+    """The compared figures, by key."""
+    return {key: figure.value(figures) for key, figure in COMPARED.items()}
+
+
+def of_level(figures: Figures, level: int) -> Figures:
+    """Only the figures that a monitoring level shows; the others absent, without a reason."""
+    if level > 1:
+        return figures
+    names = {name for figure in FIGURES if figure.level <= level for name in figure.fields}
+    kept = {name: getattr(figures, name) for name in names}
+    return Figures(**kept, absent={name: why for name, why in figures.absent.items() if name in names})
+
+
+def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
+    """The CSV columns of all figures, by name: one for each field, or for each number of a spread or of step parts."""
+    kinds = get_type_hints(Figures)
+    columns: dict[str, Callable[[Figures], Scalar]] = {}
+    for figure in FIGURES:
+        for name in figure.fields:
+            columns.update(_columns(name, {*get_args(kinds[name])}))
+    return columns
+
+
+def _columns(name: str, kinds: set[object]) -> Mapping[str, Callable[[Figures], Scalar]]:
+    stem, _, unit = name.rpartition("_")
+    if StepTimes in kinds:
+        numbers = {f"{stem}_{key}_{unit}": _item(name, key) for key in ("avg", "min", "max", "stddev")}
+        return {**numbers, "step_count": _item(name, "count")}
+    if Spread in kinds:
+        return {f"{stem}_{key}_{unit}": _item(name, key) for key in ("avg", "min", "max")}
+    if name == "step_parts_s":
+        return {f"step_part_{part}_s": _part(part) for part in STEP_PARTS}
+    return {name: attrgetter(name)}
+
+
+def _item(name: str, key: str) -> Callable[[Figures], Scalar]:
+    return lambda figures: getattr(getattr(figures, name), key, None)
+
+
+def _part(part: str) -> Callable[[Figures], Scalar]:
+    return lambda figures: (figures.step_parts_s or {}).get(part)

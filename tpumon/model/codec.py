@@ -1,0 +1,161 @@
+"""Frozen values to plain JSON and back, by their fields.
+
+What is read back may come from another version or another program: a field of the wrong type counts as absent, numbers
+must be finite and not negative, texts become one safe line, lists and maps are cut to a limit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from tpumon.text import one_line
+
+_LARGEST = 1e15  # no figure of ours is larger
+_MOST_ITEMS = 100
+
+_Value = TypeVar("_Value")
+Decode = Callable[[object], Any]
+"""Takes plain JSON, returns the value; None if there is none of that type."""
+
+
+def not_in_json() -> Mapping[str, Any]:
+    """Metadata of a field that stays in this process."""
+    return {"json": False}
+
+
+def flat() -> Mapping[str, Any]:
+    """Metadata of a field whose own fields stand beside those of its owner."""
+    return {"flat": True}
+
+
+def limited(most: int) -> Mapping[str, Any]:
+    """Metadata of a list that may be longer, or must be shorter, than usual."""
+    return {"most": most}
+
+
+def fallback(value: object) -> Mapping[str, Any]:
+    """Metadata of a required field that has this value where the JSON has none."""
+    return {"fallback": value}
+
+
+def to_plain(value: Any) -> Any:
+    """The value as JSON has it: dataclasses and mappings as objects, tuples as lists."""
+    if value is None or isinstance(value, (str, float, int)):
+        return value
+    if isinstance(value, tuple):
+        return [to_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return dict(value)
+    plain: dict[str, Any] = {}
+    for name, is_flat in _layout(cast("Hashable", type(value))):
+        item = to_plain(getattr(value, name))
+        plain.update(item if is_flat else {name: item})
+    return plain
+
+
+def from_plain(kind: type[_Value], raw: object) -> _Value | None:
+    """The value that `to_plain` made the JSON of; None if a required field is missing or of the wrong type."""
+    decoded: _Value | None = _of_dataclass(cast("Hashable", kind))(raw)
+    return decoded
+
+
+@cache
+def _layout(kind: type) -> tuple[tuple[str, bool], ...]:
+    return tuple((item.name, "flat" in item.metadata) for item in fields(kind) if item.metadata.get("json", True))
+
+
+@cache
+def _of_dataclass(kind: type[Any]) -> Decode:
+    hints = get_type_hints(kind)
+    layout = [
+        (item.name, "flat" in item.metadata, _decoder(hints[item.name], item.metadata.get("most", _MOST_ITEMS)), item)
+        for item in fields(kind)
+        if item.metadata.get("json", True)
+    ]
+    optional = {name for name, hint in hints.items() if NoneType in get_args(hint)}
+
+    def decode(raw: object) -> Any:
+        if not isinstance(raw, dict):
+            return None
+        given = {}
+        for name, is_flat, decode_field, item in layout:
+            value = decode_field(raw if is_flat else raw.get(name))
+            if value is None and name not in optional:
+                if _has_default(item):
+                    continue
+                value = item.metadata.get("fallback")
+                if value is None:
+                    return None
+            given[name] = value
+        return kind(**given)
+
+    return decode
+
+
+def _has_default(item: Field[Any]) -> bool:
+    return item.default is not MISSING or item.default_factory is not MISSING
+
+
+def _decoder(hint: Any, most: int) -> Decode:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in {Union, UnionType}:
+        (inner,) = (argument for argument in arguments if argument is not NoneType)
+        return _decoder(inner, most)
+    if origin is Literal:
+        return lambda raw: raw if isinstance(raw, str) and raw in arguments else None
+    if origin is tuple:
+        return _of_list(_decoder(arguments[0], _MOST_ITEMS), most)
+    if origin is Mapping:
+        return _of_mapping(_decoder(arguments[1], _MOST_ITEMS), most)
+    if is_dataclass(hint):
+        return _of_dataclass(hint)  # type: ignore[arg-type]  # a dataclass is a type here, not an instance
+    return _SCALARS[hint]
+
+
+def _of_list(decode: Decode, most: int) -> Decode:
+    def decode_list(raw: object) -> Any:
+        if not isinstance(raw, list):
+            return None
+        return tuple(value for item in raw[:most] if (value := decode(item)) is not None)
+
+    return decode_list
+
+
+def _of_mapping(decode: Decode, most: int) -> Decode:
+    def decode_mapping(raw: object) -> Any:
+        if not isinstance(raw, dict):
+            return None
+        items = list(raw.items())[:most]
+        return {one_line(str(name)): value for name, item in items if (value := decode(item)) is not None}
+
+    return decode_mapping
+
+
+def number(raw: object) -> float | None:
+    """A finite number from 0 on; None for anything else."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)):
+        return None
+    return raw if 0 <= raw < _LARGEST and math.isfinite(raw) else None
+
+
+def whole_number(raw: object) -> int | None:
+    """The number without its fraction; None for anything that is no number."""
+    value = number(raw)
+    return None if value is None else int(value)
+
+
+def text(raw: object) -> str | None:
+    """One safe line; None for anything that is no text."""
+    return one_line(raw) if isinstance(raw, str) else None
+
+
+def _truth(raw: object) -> bool | None:
+    return raw if isinstance(raw, bool) else None
+
+
+_SCALARS: Mapping[Any, Decode] = {float: number, int: whole_number, str: text, bool: _truth}
