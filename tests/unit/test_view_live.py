@@ -26,7 +26,7 @@ class Live(Terminal):
 
     def __init__(self, home: Path, what: str = "steady", *, shell: str = "{}", term="xterm-256color", **rest):
         self._log = home / "log"
-        variables = environment(home) | {"PYTHONPATH": f"{REPOSITORY}", "TERM": term}
+        variables = environment(home) | {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'tests'}", "TERM": term}
         command = shell.format(f"{sys.executable} {PROGRAM} {what} {self._log}")
         super().__init__(["sh", "-c", f"exec {command}"], environment=variables, cwd=home, **rest)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
+from tpumon.figures import Unit
 from tpumon.view.text import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
@@ -50,6 +53,32 @@ def step_word(time_s: float | None) -> str:
     if time_s is None or not math.isfinite(time_s):
         return NOT_KNOWN
     return milliseconds(time_s) if time_s < _LONG_STEP_S else short_time(time_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """How figures of one unit are written.
+
+    Attributes:
+        cell: for a column, whose title names the unit if need be.
+        width: cells that this takes at most.
+        short: in four cells at most.
+        word: with its unit.
+        unit: what follows numbers of `cell` outside of such a column.
+    """
+
+    cell: Callable[[float | None], str]
+    width: int
+    short: Callable[[float | None], str]
+    word: Callable[[float | None], str]
+    unit: str
+
+
+FORMATS: Mapping[Unit, Format] = {
+    "ratio": Format(cell=percent, width=6, short=percent_short, word=percent, unit=""),
+    "seconds": Format(cell=step_cell, width=7, short=step_short, word=step_word, unit=" ms"),
+}
+"""Formats by the unit of `tpumon.figures.Figure`."""
 
 
 def gib(size_bytes: float | None) -> str:

@@ -11,7 +11,7 @@ from rich.style import Style
 
 from tpumon.figures import FIGURES, STEP, STEP_PARTS
 from tpumon.model import CoreFigures, DeviceFigures, RuntimeFigures, Sample
-from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
+from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
@@ -140,10 +140,10 @@ class Page:
 
     def _charts(self, height: int) -> Lines:
         trend = self._scene.trends.of(self._row.name)
-        names = one.chart_names(self._seen, self._level)
+        figures = one.chart_figures(self._seen, self._level)
         live = self._row.verdict.state == "live"
         until = None if live else clock(trend.end_unix_s, self._now_unix_s)
-        return one.charts(trend, names, self._width, height, self._glyphs, until=until)
+        return one.charts(trend, figures, self._width, height, self._glyphs, until=until)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
@@ -199,7 +199,7 @@ class Page:
     def _more(self, sample: Sample) -> Lines:
         """Figures that are not compared."""
         pairs = [
-            (figure.label, percent(value))
+            (figure.label, FORMATS[figure.unit].word(value))
             for figure in FIGURES
             if not figure.compared and (value := figure.value(sample.figures)) is not None
         ]
@@ -281,13 +281,13 @@ class Page:
         ]
         if not wanted or self._level < 2:
             return []
-        lines = self._title("Not to be had")
+        lines = self._title("Unavailable")
         for name, why in wanted:
             lines += self._text(f"{_LABELS.get(name, name)}: {why}")
         return lines
 
     def _warnings(self, sample: Sample) -> Lines:
-        lines = self._title("To know when reading the figures") if sample.warnings else []
+        lines = self._title("Warnings") if sample.warnings else []
         for warning in sample.warnings:
             lines += self._text(warning.message)
         return lines

@@ -1,4 +1,4 @@
-"""A row per worker: columns that leave by priority as the screen gets narrower."""
+"""A row per worker; columns disappear by priority as the screen gets narrower."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from tpumon.figures import HBM, IDLE, INFEED, MXU, STEP
+from tpumon.figures import COMPARED, HBM, MXU, STEP, Figure
 from tpumon.model import Sample
-from tpumon.view.drawing.cells import NOT_KNOWN, age, gib, percent, percent_short, step_cell, step_short
+from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.lines import Line, cut, tame
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED, kind_of
@@ -19,8 +19,9 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 
 _COMPACT = 32
-"""Below so many cells figures have no decimals."""
+"""Below this width figures have no decimals."""
 
+_COMPACT_WIDTH = 4
 _LEAST_SPARK = 8
 _GOOD_SPARK = 18
 _MOST_SPARK = 60
@@ -29,15 +30,15 @@ _LEAST_NOTE = 12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A figure of each row.
+    """One column of the list of workers.
 
     Attributes:
-        key: what is sorted by, where it can be.
-        title: stands above.
+        key: the figure, if rows can be sorted by it.
+        title: the text above it.
         width: cells, without the gap before it.
-        text: of a present sample.
-        level: from which level on.
-        needs: only once somebody had this figure; None: always.
+        text: what it shows of a present sample.
+        level: the monitoring level that it needs.
+        needs: key of the figure that some worker must have had; None: always shown.
     """
 
     key: str
@@ -51,57 +52,84 @@ class Column:
 class Sparks(NamedTuple):
     """A column of sparklines."""
 
-    figure: str
+    figure: Figure
     width: int
     axis: Axis
 
 
-def _range(low: str, high: str) -> str:
-    return f"{low}-{high}"
+def _columns(level: int) -> list[Column]:
+    """A column for each figure that workers are compared by."""
+    return [
+        Column(
+            key=figure.key,
+            title=figure.title,
+            width=max(FORMATS[figure.unit].width, len(figure.title)),
+            text=_writer(figure, FORMATS[figure.unit].cell),
+            needs=None if figure.always_shown else figure.key,
+        )
+        for figure in COMPARED.values()
+        if figure.level <= level
+    ]
 
 
-def _steps(sample: Sample) -> str:
-    times = sample.figures.step_time_s
-    return NOT_KNOWN if times is None else _range(step_cell(times.min), step_cell(times.max))
+def _compact_columns(level: int) -> list[Column]:
+    """The most important figures, in four cells each."""
+    return [
+        Column(
+            key=figure.key,
+            title=short_title(figure)[:_COMPACT_WIDTH],
+            width=_COMPACT_WIDTH,
+            text=_writer(figure, FORMATS[figure.unit].short),
+        )
+        for figure in COMPARED.values()
+        if figure.level <= level and figure.always_shown
+    ]
 
 
-def _infeeds(sample: Sample) -> str:
-    spread = sample.figures.infeed_ratio
-    return NOT_KNOWN if spread is None else _range(f"{100 * spread.min:.1f}", percent(spread.max))
+def _wide_columns(level: int) -> list[Column]:
+    """Columns that appear only if they leave enough room for sparklines; the first come first."""
+    first, *ranges = [_range_column(figure) for figure in COMPARED.values() if figure.range is not None]
+    columns = (
+        first,
+        Column(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
+        Column(key="", title="FIGURES FROM", width=20, text=_sources, level=1, needs=MXU.key),
+        *ranges,
+    )
+    return [column for column in columns if column.level <= level]
 
 
-def _hbm(sample: Sample) -> str:
+def _range_column(figure: Figure) -> Column:
+    title = f"{short_title(figure)} min-max"
+    form, ends = FORMATS[figure.unit], figure.range
+    assert ends is not None
+
+    def text(sample: Sample) -> str:
+        low_high = ends(sample.figures)
+        if low_high is None:
+            return NOT_KNOWN
+        low, high = map(form.cell, low_high)
+        return f"{low.removesuffix('%')}-{high}"
+
+    return Column(key="", title=title, width=max(2 * form.width - 2, len(title)), text=text, needs=figure.key)
+
+
+def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
+    return lambda sample: form(figure.value(sample.figures))
+
+
+def short_title(figure: Figure) -> str:
+    """The title of a figure without its unit: STEP."""
+    return figure.title.partition(" ")[0]
+
+
+def _hbm_sizes(sample: Sample) -> str:
     used_total = HBM.size_bytes(sample.figures)
     return NOT_KNOWN if used_total is None else f"{gib(used_total[0])}/{gib(used_total[1])}"
 
 
-def _source(sample: Sample) -> str:
+def _sources(sample: Sample) -> str:
     methods = [sample.source, MXU.method(sample.figures), STEP.method(sample.figures)]
     return "/".join(dict.fromkeys(method for method in methods if method is not None and method != "server"))
-
-
-_COLUMNS = (
-    Column(key="mxu", title="MXU", width=6, text=lambda sample: percent(MXU.value(sample.figures)), level=1),
-    Column(key="idle", title="IDLE", width=6, text=lambda sample: percent(IDLE.value(sample.figures))),
-    Column(key="step", title="STEP ms", width=7, text=lambda sample: step_cell(STEP.value(sample.figures))),
-    Column(
-        key="infeed", title="INFEED", width=6, text=lambda sample: percent(INFEED.value(sample.figures)), needs="infeed"
-    ),
-    Column(key="hbm", title="HBM", width=6, text=lambda sample: percent(HBM.value(sample.figures)), needs="hbm"),
-)
-_WIDE_COLUMNS = (
-    Column(key="", title="STEP min-max", width=12, text=_steps, needs="step"),
-    Column(key="", title="HBM GiB", width=11, text=_hbm, needs="hbm"),
-    Column(key="", title="FIGURES FROM", width=20, text=_source, level=1, needs="mxu"),
-    Column(key="", title="INFEED min-max", width=14, text=_infeeds, needs="infeed"),
-)
-"""Only where sparklines have room enough beside them; the first ones first."""
-
-_COMPACT_COLUMNS = (
-    Column(key="mxu", title="MXU", width=4, text=lambda sample: percent_short(MXU.value(sample.figures)), level=1),
-    Column(key="idle", title="IDLE", width=4, text=lambda sample: percent_short(IDLE.value(sample.figures))),
-    Column(key="step", title="STEP", width=4, text=lambda sample: step_short(STEP.value(sample.figures))),
-)
 
 
 class Rows:
@@ -116,38 +144,32 @@ class Rows:
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
-        offered = [
-            column
-            for column in (_COMPACT_COLUMNS if self._compact else _COLUMNS)
-            if column.level <= level and (column.needs is None or column.needs in seen)
-        ]
+        offered = _compact_columns(level) if self._compact else _columns(level)
         self._columns = [column for column in offered if column.needs is None]
         room = width - self._before - sum(column.width + self._gap for column in self._columns)
         self._name_width = max(min(scene.labels.longest, max(16, width // 4), room), min(len("WORKER"), room))
         room -= self._name_width
-        wide = [] if self._compact else _WIDE_COLUMNS
-        offered += [
-            column for column in wide if column.level <= level and (column.needs is None or column.needs in seen)
-        ]
-        for column in offered[len(self._columns) :]:
+        wide = [] if self._compact else _wide_columns(level)
+        for column in (*offered, *wide):
             left = room - column.width - self._gap
-            if left >= (2 * (_GOOD_SPARK + self._gap) if column in wide else 0):
+            enough = 2 * (_GOOD_SPARK + self._gap) if column in wide else 0
+            if column.needs is not None and column.needs in seen and left >= enough:
                 self._columns.append(column)
                 room = left
         self._sparks = self._spark_columns(room - self._gap, level)
         self._tail = room
 
     def _spark_columns(self, room: int, level: int) -> list[Sparks]:
-        """Rows share the axis of a figure, so that one that differs is seen to."""
+        """Rows share a figure's axis, so that a worker that differs stands out."""
         if room < _LEAST_SPARK:
             return []
         if level < 2 or room < 2 * _GOOD_SPARK:
-            return [Sparks("mxu", min(room, _MOST_SPARK), axis_of(self._scene, "mxu"))]
+            return [Sparks(MXU, min(room, _MOST_SPARK), axis_of(self._scene, MXU))]
         each = min((room - self._gap) // 2, _MOST_SPARK)
-        return [Sparks(name, each, axis_of(self._scene, name)) for name in ("mxu", "step")]
+        return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in (MXU, STEP)]
 
     def titles(self) -> list[Segment]:
-        """The line above the rows."""
+        """The column titles."""
         line = Line(self._width).fill(self._before)
         line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == "name" else BOLD)
         for column in self._columns:
@@ -175,14 +197,14 @@ class Rows:
 
     def _figure(self, line: Line, column: Column, row: Row) -> None:
         text = NOT_KNOWN if row.sample is None else column.text(row.sample)
-        if len(text) > column.width:  # a figure is shown whole or not at all
+        if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.causes(column.key)
         style = DIM if text == NOT_KNOWN else LOOKS[kind_of(row.verdict)].style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
-        """Sparklines; where something stands out it is said at their end, in their place."""
+        """Sparklines; the causes, if there are any, take the room at their end."""
         causes = tame(", ".join(row.short(cause.words) for cause in row.verdict.causes), ascii_only=self._glyphs.ascii)
         note = 0
         least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
@@ -193,45 +215,45 @@ class Rows:
         for sparks in self._sparks:
             room = min(sparks.width, line.room - end - self._gap)
             if room > 0:
-                values = trend.last(sparks.figure, room)
+                values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
             line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[kind_of(row.verdict)].style)
         return line.segments()
 
     def _absent(self, line: Line, row: Row, now_unix_s: float) -> list[Segment]:
-        """No figures: what the worker is instead, and for how long; n/a first where there is room for both."""
+        """Without figures: the worker's state and for how long; after n/a cells if there is room."""
         look = LOOKS[kind_of(row.verdict)]
         words = absent_words(row, now_unix_s)
-        said = _message(row)
+        message = _message(row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
         if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:
             for column in columns:
                 self._figure(line, column, row)
         line.fill(self._gap)
-        text = tame(f"{words}: {said}" if said else words, ascii_only=self._glyphs.ascii)
+        text = tame(f"{words}: {message}" if message else words, ascii_only=self._glyphs.ascii)
         return line.add(cut(text, line.room, self._glyphs.ellipsis), look.style).segments()
 
 
-def axis_of(scene: Scene, figure: str) -> Axis:
-    """What sparklines of a figure stand for: all workers now, and their average over the last minutes."""
-    values = scene.trends.fleet.last(figure, _MOST_SPARK)
-    across = scene.assessment.figures.get(figure)
+def axis_of(scene: Scene, figure: Figure) -> Axis:
+    """The axis of a figure's sparklines: covers all workers now, and their average over the last minutes."""
+    values = scene.trends.fleet.last(figure.key, _MOST_SPARK)
+    across = scene.assessment.figures.get(figure.key)
     if across is not None:
         values += [across.min, across.max]
-    return soft_axis(values, least_share=0.5) if figure == "step" else soft_ratio_axis(values)
+    return soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
 
 
-def axis_title(figure: str, axis: Axis) -> str:
-    """What a figure's sparklines show, from where to where."""
+def axis_title(figure: Figure, axis: Axis) -> str:
+    """A figure and the range of its sparklines: `MXU 20-45%`."""
     low, high = axis
-    if figure == "step":
-        return f"STEP {low * 1000:g}-{high * 1000:g} ms"
-    return f"{figure.upper()} {100 * low:.0f}-{100 * high:.0f}%"
+    if figure.unit == "ratio":
+        return f"{short_title(figure)} {100 * low:.0f}-{100 * high:.0f}%"
+    return f"{short_title(figure)} {low * 1000:g}-{high * 1000:g} ms"
 
 
 def absent_words(row: Row, now_unix_s: float) -> str:
-    """STALE 35s, DOWN 2h05m, WAITING: what a worker without figures is."""
+    """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING."""
     word = LOOKS[row.verdict.state].word.upper()
     if row.verdict.state == "waiting" or row.since_unix_s is None:
         return word
@@ -239,6 +261,6 @@ def absent_words(row: Row, now_unix_s: float) -> str:
 
 
 def _message(row: Row) -> str:
-    """What its last query failed with, without the address that it may begin with."""
+    """The error of its last query, without the worker's address."""
     failure = None if row.history.last is None else row.history.last.failure
     return "" if failure is None else row.short(failure.message)

@@ -1,4 +1,4 @@
-"""A fleet in few lines: least, average and greatest of each figure, how many workers are how, and a strip of all."""
+"""A fleet in a few lines: mean, min and max of each figure, workers by state, and a strip of all workers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.figures import MXU
+from tpumon.figures import COMPARED, MXU, Figure
 from tpumon.fleet import Across, Severity
 from tpumon.history import State
-from tpumon.view.drawing.cells import clock, percent, short_time, step_cell
+from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import Axis, level, spark
 from tpumon.view.drawing.lines import Line
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
 from tpumon.view.parts.rows import axis_of
 from tpumon.view.parts.scene import Row, Scene
 
-_NAMES = {"mxu": "MXU", "idle": "IDLE", "step": "STEP ms", "infeed": "INFEED", "hbm": "HBM"}
 _COUNTED: tuple[Severity | State, ...] = (
     "ok",
     "critical",
@@ -33,13 +32,15 @@ _LEAST_SPARK = 8
 _CELL = 8
 
 
-def figure_names(seen: set[str], level: int) -> list[str]:
-    """The figures to show at this level, those that anybody ever had; MXU always."""
-    return [name for name in _NAMES if name == "mxu" or (level > 1 and (name in seen or name in {"idle", "step"}))]
+def figures(seen: set[str], level: int) -> list[Figure]:
+    """The figures to show: those that some worker has had, and those that are always shown."""
+    return [
+        figure for figure in COMPARED.values() if figure.level <= level and (figure.always_shown or figure.key in seen)
+    ]
 
 
-def figure_lines(scene: Scene, names: Sequence[str], width: int, glyphs: Glyphs) -> list[list[Segment]]:
-    """A title and a line per figure: average, least, greatest, of how many workers, and the averages over time."""
+def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[list[Segment]]:
+    """A title and a line per figure: average, min, max, number of workers, and the average over time."""
     trend = scene.trends.fleet
     if any(row.verdict.state == "live" for row in scene.rows):
         span = f"LAST {short_time(trend.span_s(max(width - 5 * (_CELL + 1), 1)))}"
@@ -51,35 +52,35 @@ def figure_lines(scene: Scene, names: Sequence[str], width: int, glyphs: Glyphs)
         titles.add(title.rjust(_CELL), BOLD)
     titles.add("WORKERS".rjust(_CELL + 3), BOLD)
     lines = [titles.fill(2).add(f"AVERAGE, {span}" if has_history else "", BOLD).segments()]
-    for name in names:
-        line = Line(width).fill(1).add(_NAMES[name].ljust(_CELL), BOLD)
-        across = scene.assessment.figures.get(name)
-        for text in _texts(name, across):
+    for figure in figures:
+        line = Line(width).fill(1).add(figure.title[: _CELL - 1].ljust(_CELL), BOLD)
+        across = scene.assessment.figures.get(figure.key)
+        for text in _texts(figure, across):
             line.add(text.rjust(_CELL), DIM if across is None else None)
         line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_CELL + 3))
         if has_history:
             cells = line.room - 3
-            values = scene.trends.fleet.last(name, cells)
-            axis = axis_of(scene, name)
+            values = scene.trends.fleet.last(figure.key, cells)
+            axis = axis_of(scene, figure)
             line.fill(2).add(spark(values, axis, min(cells, max(len(values), 1)), glyphs), GRAPH)
         lines.append(line.segments())
     return lines
 
 
-def one_line(scene: Scene, names: Sequence[str], width: int) -> list[Segment]:
-    """The same where there is room for one line only: averages, and from where to where."""
+def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segment]:
+    """All figures in one line: averages and ranges."""
     line = Line(width)
-    for name in names:
-        across = scene.assessment.figures.get(name)
-        average, low, high = _texts(name, across)
+    for figure in figures:
+        across = scene.assessment.figures.get(figure.key)
+        average, low, high = _texts(figure, across)
         text = f"{average} ({low}-{high})" if across is not None else average
-        if line.room >= len(_NAMES[name]) + len(text) + 3:
-            line.fill(1 if line.room == width else 2).add(f"{_NAMES[name]} ", BOLD).add(text)
+        if line.room >= len(figure.title) + len(text) + 3:
+            line.fill(1 if line.room == width else 2).add(f"{figure.title} ", BOLD).add(text)
     return line.segments()
 
 
 def counts_line(scene: Scene, width: int) -> list[Segment]:
-    """How many workers are how: `224 ok   X 3 critical   ! 29 warn`."""
+    """Workers by state: `224 ok   X 3 critical   ! 29 warn`."""
     line = Line(width)
     counts = scene.counts
     for kind in _COUNTED:
@@ -92,7 +93,7 @@ def counts_line(scene: Scene, width: int) -> list[Segment]:
 
 
 def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[list[Segment]]:
-    """One cell a worker, in the order in which they were found; where they are too many, the worst of several.
+    """One cell per worker in discovery order; if there are too many, per group of workers, showing the worst.
 
     A worker that is ok shows its MXU utilisation as the cell's fill, any other its mark.
     """
@@ -100,7 +101,7 @@ def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[lis
     if room <= 0 or not scene.rows:
         return []
     size = -(-len(scene.rows) // room)
-    axis = axis_of(scene, "mxu")
+    axis = axis_of(scene, MXU)
     cells = [_cell(scene.rows[at : at + size], axis, glyphs) for at in range(0, len(scene.rows), size)]
     lines = []
     for at in range(0, len(cells), width - 2):
@@ -130,8 +131,8 @@ def _rank(row: Row) -> int:
     return row.verdict.rank
 
 
-def _texts(name: str, across: Across | None) -> tuple[str, str, str]:
-    shown = step_cell if name == "step" else percent
+def _texts(figure: Figure, across: Across | None) -> tuple[str, str, str]:
+    shown = FORMATS[figure.unit].cell
     if across is None:
         return shown(None), "", ""
     return shown(across.avg), shown(across.min), shown(across.max)

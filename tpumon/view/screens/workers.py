@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.segment import Segment
 
+from tpumon.figures import MXU
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame
 from tpumon.view.drawing.style import BOLD, DIM
 from tpumon.view.parts import summary
@@ -133,18 +134,18 @@ def _above(frame: Frame, table: Rows) -> Lines:
 def _summary(frame: Frame) -> Lines:
     """The fleet in as many lines as the height allows."""
     height = frame.height
-    names = summary.figure_names(frame.seen, frame.level)
+    figures = summary.figures(frame.seen, frame.level)
     if height < _LEAST_SUMMARY:
         return []
     if height < 15:
-        return [summary.one_line(frame.scene, names, frame.width)]
-    lines = summary.figure_lines(frame.scene, names[: 3 if height < 18 else None], frame.width, frame.glyphs)
+        return [summary.one_line(frame.scene, figures, frame.width)]
+    lines = summary.figure_lines(frame.scene, figures[: 3 if height < 18 else None], frame.width, frame.glyphs)
     lines.append(summary.counts_line(frame.scene, frame.width))
     if height >= 18:
         most = max(height // 8, 1)
         size = summary.strip_size(len(frame.scene.rows), frame.width, most)
         each = "" if size == 1 else f", in each cell the worst of {size}"
-        title = f"ALL WORKERS, {axis_title('mxu', axis_of(frame.scene, 'mxu'))}{each}"
+        title = f"ALL WORKERS, {axis_title(MXU, axis_of(frame.scene, MXU))}{each}"
         blank: Lines = [[]] if height >= _ROOMY else []
         lines += [*blank, plain(f" {title}", frame.width, BOLD)]
         lines += [*summary.strip(frame.scene, frame.width, most, frame.glyphs), *blank]
