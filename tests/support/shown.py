@@ -71,19 +71,20 @@ def fleet(count, **figures):
     return [answered(name_of(i), **figures) for i in range(count)]
 
 
-def lines(display, width=100, height=30, now=NOW):
-    """The screen as text; nothing on it is wider or higher than it may be."""
+def lines(display, width=100, height=30, now=NOW, *, faulty=False):
+    """The screen as text; nothing on it is wider or higher than it may be, and only a faulty screen raises."""
     drawn = display.render(width, height, now)
     assert len(drawn) <= height
     texts = ["".join(segment.text for segment in line) for line in drawn]
     for text in texts:
         assert cell_len(text) <= width, text
         assert "\n" not in text
+    assert faulty or "Cannot show" not in " ".join(texts), texts
     return texts
 
 
-def screen(display, width=100, height=30, now=NOW):
-    return "\n".join(lines(display, width, height, now))
+def screen(display, width=100, height=30, now=NOW, *, faulty=False):
+    return "\n".join(lines(display, width, height, now, faulty=faulty))
 
 
 def press(display, *keys):

@@ -10,7 +10,7 @@ import pytest
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
-from tpumon.model import Failure, StepTimes, Target, Workers
+from tpumon.model import Caution, Failure, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.drawing.cells import clock
 from tpumon.view.screens.screen import Reply
@@ -422,7 +422,7 @@ def test_a_worker_that_is_gone_takes_its_screen_with_it():
 
 def test_the_worker_screen_scrolls_to_its_end():
     """Every line is reachable, at any height."""
-    display = display_of(answered("w", warnings=("events were dropped",)))
+    display = display_of(answered("w", warnings=(Caution("profiler", "events were dropped"),)))
     press(display, "enter")
     assert "answered in" not in screen(display, 80, 12)
     press(display, "G")

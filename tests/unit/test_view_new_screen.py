@@ -83,7 +83,7 @@ def test_a_screen_that_raises_shows_a_line_in_its_place(table_with, size):
     table_with(Faulty())
     display = display_of(*fleet(3))
     press(display, "e")
-    shown = " ".join(screen(display, *size).split())
+    shown = " ".join(screen(display, *size, faulty=True).split())
     assert "LIVE" in shown
     if size[1] > 5:
         assert "Cannot show the faulty screen: KeyError: 'no" in shown
@@ -106,8 +106,10 @@ def test_a_home_screen_that_raises_leaves_the_others(monkeypatch):
     display = display_of(*fleet(3))
     with monkeypatch.context() as patch:
         patch.setattr(Workers, "draw", fails)
-        assert "Cannot show the list of workers: RuntimeError: a bug (test_view_new_screen.py:" in screen(display)
-        assert "quit" in screen(display)
+        assert "Cannot show the list of workers: RuntimeError: a bug (test_view_new_screen.py:" in screen(
+            display, faulty=True
+        )
+        assert "quit" in screen(display, faulty=True)
         press(display, "h")
         assert "Marks of workers" in screen(display, 100, 100)
         assert press(display, "q") is Reply.QUIT
@@ -121,7 +123,7 @@ def test_a_key_that_raises_is_a_message(table_with):
     display = display_of(*fleet(3))
     press(display, "e")
     assert press(display, "x") is Reply.REDRAW
-    assert "x failed on the faulty screen: ZeroDivisionError" in lines(display)[-1]
+    assert "x failed on the faulty screen: ZeroDivisionError" in lines(display, faulty=True)[-1]
 
 
 def test_no_key_means_two_things_on_a_screen():

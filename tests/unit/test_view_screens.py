@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
 from tpumon.fleet import Thresholds
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model import Caution, Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.parts.order import SORTS
 
@@ -65,7 +65,7 @@ def worker_samples(draw, worker):
             simulated=draw(st.booleans()),
             device_type=draw(st.sampled_from([None, "TPU v2", bad])),
             absent={"mxu_utilization_ratio": bad},
-            warnings=(bad,),
+            warnings=(Caution("profiler", bad),),
         )
         for i in range(draw(st.integers(1, 3)))
     ]

@@ -63,7 +63,7 @@ def test_absent_figures_say_why_and_are_never_zero():
     lines = block(infeed_ratio=None, idle_ratio=0.0, cores=None, absent={"infeed_ratio": "no infeed ops"})
     assert "Infeed percentage: n/a (no infeed ops)" in lines
     assert "TPU idle time (lower is better): 0.000%" in lines
-    assert "Number of TPU cores: n/a (not told)" in lines
+    assert "Number of TPU cores: n/a (not reported)" in lines
 
 
 def test_the_method_of_a_figure_travels_with_it():

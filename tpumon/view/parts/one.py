@@ -115,9 +115,10 @@ def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs) -> Lines:
     lines = []
     figures = shown_figures(row.sample.figures, level, glyphs)
     details = max((len(shown.more) for shown in figures if shown.ratio is not None), default=0)
-    bar_width = min(max(width - 2 - _NAME - _VALUE - 5 - details, _LEAST_BAR), _MOST_BAR)
+    name_width = max([_NAME, *(len(shown.figure.label) + 1 for shown in figures)])
+    bar_width = min(max(width - 2 - name_width - _VALUE - 5 - details, _LEAST_BAR), _MOST_BAR)
     for figure, value, ratio, more in figures:
-        line = Line(width).fill(2 if width >= 30 else 0).add(figure.label.ljust(_NAME if width >= 30 else 6), BOLD)
+        line = Line(width).fill(2 if width >= 30 else 0).add(figure.label.ljust(name_width if width >= 30 else 6), BOLD)
         if value == NOT_KNOWN:
             reason = tame(figure.why_absent(row.sample.figures) or "", ascii_only=glyphs.ascii)
             line.add(value.rjust(_VALUE), DIM)
