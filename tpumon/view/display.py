@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from traceback import extract_tb
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.cells import cell_len
@@ -278,5 +277,8 @@ def _or_if_it_fails(ask: Callable[[], T], otherwise: T) -> T:
 
 def _where(error: Exception) -> str:
     """An error in a few words, and the line that raised it."""
-    last = extract_tb(error.__traceback__)[-1]
-    return one_line(f"{type(error).__name__}: {error} ({Path(last.filename).name}:{last.lineno})", limit=200)
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    place = "" if at is None else f" ({os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno})"
+    return one_line(f"{type(error).__name__}: {error}{place}", limit=200)

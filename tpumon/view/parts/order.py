@@ -1,4 +1,4 @@
-"""In which order rows stand. They do not jump: in five seconds only those move that got worse or better."""
+"""The order of rows. Rows do not jump: within five seconds, only workers that got worse or better move."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Order:
 
     Attributes:
         by: one of SORTS.
-        reverse: the other way round.
+        reverse: whether the order is reversed.
     """
 
     def __init__(self, by: str, *, reverse: bool) -> None:
@@ -34,16 +34,16 @@ class Order:
         self._since_unix_s = 0.0
 
     def cycle(self) -> None:
-        """Sorts by the next."""
+        """Sorts by the next figure."""
         self.by, self.reverse = SORTS[(SORTS.index(self.by) + 1) % len(SORTS)], False
 
     def arrange(self, rows: Sequence[Row], now_unix_s: float, *, at_once: bool = False) -> list[Row]:
-        """The rows in order.
+        """Returns the rows in order.
 
         Args:
-            rows: all workers'.
-            now_unix_s: by the wall clock.
-            at_once: not only when it is time to.
+            rows: the rows of all workers.
+            now_unix_s: wall-clock time.
+            at_once: sort now, even if the five seconds are not over.
         """
         ranks = {row.name: row.verdict.rank for row in rows}
         held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
@@ -52,7 +52,7 @@ class Order:
             self._places = {row.name: self._place(row) for row in rows}
             self._sort()
         elif self.by == _WORST and ranks != self._ranks:
-            # Only those that got worse or better move; among the others all stays as it was.
+            # Only workers that got worse or better move; the others keep their places.
             self._places |= {row.name: self._place(row) for row in rows if row.verdict.rank != self._ranks[row.name]}
             self._sort()
         self._ranks = ranks
@@ -63,7 +63,7 @@ class Order:
         self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == _NAME and self.reverse)
 
     def _place(self, row: Row) -> _Place:
-        """What a row is sorted by: missing figures last, whatever the direction; the same ones by name."""
+        """What a row is sorted by: missing figures last in either direction, ties by name."""
         sign = -1.0 if self.reverse else 1.0
         name = natural(row.name)
         if self.by == _NAME:
@@ -77,7 +77,7 @@ class Order:
 
 
 def matches(text: str) -> Callable[[Row], bool]:
-    """Whether a worker's name, address or slice contains what was typed, in upper or lower case."""
+    """Whether a worker's name, address or slice contains this text; case does not matter."""
     wanted = text.lower()
     return lambda row: any(
         wanted in (part or "").lower() for part in (row.name, row.history.target.address, row.history.target.slice)

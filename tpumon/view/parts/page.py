@@ -1,4 +1,4 @@
-"""A worker's own screen: all that is known of it, as lines to be scrolled through."""
+"""A worker's page: everything known about it, as lines to scroll through."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, clock, gib, perce
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
-from tpumon.view.parts import one
+from tpumon.view.parts.figures import LEAST_CHART, chart_figures, charts, figure_lines, short_lines, side_by_side
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
@@ -77,39 +77,39 @@ class Page:
         self._notices = notices
 
     def top(self) -> Lines:
-        """Who it is, what to think of it and since when, and its figures."""
-        return self._who() + self._verdict() + one.figure_lines(self._row, self._width, self._level, self._glyphs)
+        """Its identity, verdict and figures."""
+        return self._who() + self._verdict() + figure_lines(self._row, self._width, self._level, self._glyphs)
 
     def screen(self, height: int) -> Lines:
-        """What fits without scrolling, graphs in what is left; else more, the figures in short before all others."""
+        """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
         lines = self.top()
         if len(lines) <= height:
             return self._filled(lines, height)
-        figures = one.figure_lines(self._row, self._width, self._level, self._glyphs)
-        return one.short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + figures
+        figures = figure_lines(self._row, self._width, self._level, self._glyphs)
+        return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + figures
 
     def preview(self, height: int) -> Lines:
-        """What its row does not say, in as many lines at most."""
+        """What its row does not say, in at most `height` lines."""
         return self._filled((self._who() + self._verdict())[:height], height)
 
     def line(self) -> list[Segment]:
-        """The same in one line: who, since when, and why."""
+        """Its verdict in one line: who, since when and why."""
         name = self._scene.labels.whole(self._row.name)
         mark, text = self._verdict_text(self._row.short)
-        text = text.removeprefix(f"{self._look.word} ")  # the mark says it
+        text = text.removeprefix(f"{self._look.word} ")  # the mark says so already
         text = tame(f"{mark} {name} {text}", ascii_only=self._glyphs.ascii)
         return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
 
     def _filled(self, lines: Lines, height: int) -> Lines:
         parts = self._parts_line()
         room = height - len(lines) - 1
-        if room - len(parts) >= 2 * one.LEAST_CHART:
+        if room - len(parts) >= 2 * LEAST_CHART:
             lines = lines + parts
             room -= len(parts)
-        return lines + self._blank(self._charts(room)) if room >= one.LEAST_CHART else lines
+        return lines + self._blank(self._charts(room)) if room >= LEAST_CHART else lines
 
     def all(self, chart_height: int) -> Lines:
-        """All of it; what is known of parts, cores and devices stands beside each other on wide screens."""
+        """Everything; on wide screens step parts, cores and devices are side by side."""
         lines = self.top()
         sample = self._row.sample
         if sample is not None and self._level > 1:
@@ -129,27 +129,27 @@ class Page:
         return lines + self._blank(self._queries()) + self._blank(self._said())
 
     def _columns(self, blocks: list[Lines], half: int) -> Lines:
-        """Blocks below each other, in two columns of about the same height where there is room."""
+        """Blocks below each other; if there is room, in two columns of about the same height."""
         if half == self._width or len(blocks) < 2:
             return [line for block in blocks for line in self._blank(block)]
         left, right = self._blank(blocks[0]), self._blank(blocks[1])
         for block in blocks[2:]:
             shorter = left if len(left) < len(right) else right
             shorter += self._blank(block)
-        return one.side_by_side([left, right], half, self._width)
+        return side_by_side([left, right], half, self._width)
 
     def _charts(self, height: int) -> Lines:
         trend = self._scene.trends.of(self._row.name)
-        figures = one.chart_figures(self._seen, self._level)
+        figures = chart_figures(self._seen, self._level)
         live = self._row.verdict.state == "live"
         until = None if live else clock(trend.end_unix_s, self._now_unix_s)
-        return one.charts(trend, figures, self._width, height, self._glyphs, until=until)
+        return charts(trend, figures, self._width, height, self._glyphs, until=until)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
 
     def _text(self, text: str, style: Style | None = None, indent: int = 2) -> Lines:
-        """Safe text, wrapped."""
+        """Text made safe and wrapped."""
         text = " " * indent + tame(text, ascii_only=self._glyphs.ascii)
         return [plain(line, self._width, style) for line in wrapped(text, self._width, indent=indent + 2)]
 
@@ -185,7 +185,7 @@ class Page:
         return LOOKS[kind_of(self._row.verdict)]
 
     def _verdict_text(self, shown: Callable[[str], str]) -> tuple[str, str]:
-        """Its mark; what it is since when, and why."""
+        """Its mark, and its state, since when and why."""
         verdict = self._row.verdict
         since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
         if verdict.state != "live":
@@ -221,7 +221,7 @@ class Page:
         return lines
 
     def _parts_line(self) -> Lines:
-        """What a step is spent on, in one line."""
+        """The parts of a step in one line."""
         sample = self._row.sample
         if sample is None or not sample.figures.step_parts_s or self._level < 2:
             return []
@@ -245,7 +245,7 @@ class Page:
         columns: Sequence[_Column],
         width: int,
     ) -> Lines:
-        """A line per core or device; only columns that somebody has, the first ones first."""
+        """A line per core or device; only columns with values, the first ones if there is no room for all."""
         if not rows:
             return []
         room = width - 2 - _TABLE_CELL

@@ -1,4 +1,4 @@
-"""What there is to show at one moment."""
+"""What there is to show at one moment: the fleet, and a row per worker."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class Row(NamedTuple):
 
     @property
     def since_unix_s(self) -> float | None:
-        """From when its age counts: of its last figures while it is stale, else since it is what it is."""
+        """When its age starts: at its last figures while it is stale, otherwise when its state changed."""
         return self.last_unix_s if self.verdict.state == "stale" else self.history.changed_unix_s
 
     @property
     def exporter_failed(self) -> bool:
-        """Whether it is the exporter behind --from that does not answer: nothing is known of the worker itself."""
+        """Whether the exporter behind --from does not answer, so that nothing is known about the worker itself."""
         failure = None if self.history.last is None else self.history.last.failure
         return failure is not None and failure.source == EXPORTER
 
     def short(self, message: str) -> str:
-        """A message about it without the address or name that it may begin with."""
+        """A message about it, without its address or name at the beginning."""
         target = self.history.target
         return message.removeprefix(f"{target.address}: ").removeprefix(f"{target.worker}: ")
 
@@ -69,21 +69,21 @@ class Scene:
     """A fleet at one moment.
 
     Attributes:
-        time_unix_s: when.
-        rows: in the order in which they were found.
-        assessment: of them.
-        waiting: why there are none.
-        fresh_until_unix_s: when the first of the present samples gets stale; None: there is none.
-        intervals_s: least and greatest effective interval; None: not known yet.
+        time_unix_s: the moment.
+        rows: all workers, in discovery order.
+        assessment: the verdicts about them.
+        waiting: why there are no workers.
+        fresh_until_unix_s: when the first present sample becomes stale; None: there is no present sample.
+        intervals_s: shortest and longest effective interval; None: not known yet.
         last_unix_s: time of the newest sample with figures.
-        simulated: whether any of it is made up.
-        traced_ratio: the greatest share of time that a job was traced for.
-        traced_s: the longest that a job was traced, while it is too soon to speak of a share.
-        device_types: of the workers.
-        methods: how figures were got, and by how many workers: of `source`, `mxu`, `step`.
-        labels: names to show.
-        trends: last figures.
-        failed: of each worker that ever failed to answer: its last query that did.
+        simulated: whether any figure is made up.
+        traced_ratio: share of time that a job was traced, the highest of all jobs.
+        traced_s: time that a job was traced, the longest of all jobs; shown until a share is meaningful.
+        device_types: device types of the workers.
+        methods: for `source`, `mxu` and `step`: how many workers use which method.
+        labels: short names of the workers.
+        trends: recent figures.
+        failed: the last failed query of each worker that had one.
     """
 
     time_unix_s: float
@@ -104,15 +104,15 @@ class Scene:
 
     @property
     def counts(self) -> Mapping[Severity | State, int]:
-        """Workers by severity while they are live, else by state."""
+        """Number of workers by severity while they are live, otherwise by state."""
         return self.assessment.counts
 
     def row(self, name: str | None) -> Row | None:
-        """The worker of this name."""
+        """The worker with this name."""
         return next((row for row in self.rows if row.name == name), None)
 
     def snapshot(self) -> Scene:
-        """A copy that stays as it is, whatever comes in."""
+        """A copy that later samples do not change."""
         rows = [
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
@@ -121,15 +121,15 @@ class Scene:
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
-    """How the figures of a sample were obtained: of `source`, `mxu`, `step`."""
+    """The methods behind a sample's figures: of `source`, `mxu` and `step`."""
     return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in (MXU, STEP)}}
 
 
 class Watch:
-    """All that came in, and scenes of it.
+    """Takes workers and samples, and makes scenes of them.
 
     Attributes:
-        seen: figures that anybody ever had.
+        seen: keys of the figures that any worker has had.
     """
 
     def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
@@ -140,23 +140,23 @@ class Watch:
         self._labels = Labels((), glyphs)
         self.seen: set[str] = set()
 
-    def follow(self, found: Workers) -> None:
-        """From now on these are the workers."""
-        self._fleet.follow(found)
-        self._trends.follow(found)
-        workers = [target.worker for target in found.targets]
-        self._failed = {name: sample for name, sample in self._failed.items() if name in set(workers)}
-        self._labels = Labels(workers, self._glyphs)
+    def follow(self, workers: Workers) -> None:
+        """These are the workers now."""
+        self._fleet.follow(workers)
+        self._trends.follow(workers)
+        names = [target.worker for target in workers.targets]
+        self._failed = {name: sample for name, sample in self._failed.items() if name in set(names)}
+        self._labels = Labels(names, self._glyphs)
 
     def add(self, sample: Sample) -> None:
-        """Notes one query's sample."""
+        """Takes one query's sample."""
         self._fleet.add(sample)
         self._trends.add(sample)
         if sample.failure is not None:
             self._failed[sample.worker] = sample
 
     def scene(self, now_unix_s: float) -> Scene:
-        """The fleet now; judges it anew."""
+        """Judges the fleet and returns it as it is now."""
         assessment = self._fleet.assess(now_unix_s)
         self.seen.update(assessment.figures)
         rows = []
@@ -188,7 +188,7 @@ class Watch:
 
 
 class _Tally:
-    """What a scene says of all workers together."""
+    """Sums up what a scene says about all workers together."""
 
     def __init__(self) -> None:
         self.fresh_until_unix_s: float | None = None
@@ -202,7 +202,7 @@ class _Tally:
 
     def add(self, history: WorkerHistory, sample: Sample | None, now_unix_s: float) -> None:
         newest, answer = history.last, history.answer
-        # Whoever reports a failure may not know that what was shown before is made up; its graphs still are.
+        # A failure may not say that earlier figures were simulated, but the graphs still show them.
         if (newest is not None and newest.simulated) or (answer is not None and answer.simulated):
             self.simulated = True
         if newest is not None and newest.interval_s is not None:

@@ -1,4 +1,4 @@
-"""The last figures of workers, as rings of floats: NaN stands for a query without the figure, so that a gap is one."""
+"""Recent figures of workers, as rings of floats. NaN is a query without the figure and shows as a gap."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from tpumon.figures import COMPARED
 from tpumon.model import Sample, Workers
 
 POINTS = 600
-"""Queries that are remembered of each worker."""
+"""How many queries are remembered per worker."""
 
 
 class Trend:
     """The figures of `tpumon.figures.COMPARED` over the last queries.
 
     Attributes:
-        count: queries noted, those forgotten since included.
+        count: queries added, including those that are forgotten.
     """
 
     __slots__ = ("_rings", "_times", "count")
@@ -29,7 +29,7 @@ class Trend:
         self.count = 0
 
     def add(self, time_unix_s: float, figures: Iterable[float | None]) -> None:
-        """Notes one query; its figures in the order of COMPARED."""
+        """Adds one query; figures come in the order of COMPARED."""
         pairs = zip(self._rings.values(), figures, strict=True)
         if self.count < POINTS:
             for ring, value in pairs:
@@ -43,22 +43,22 @@ class Trend:
         self.count += 1
 
     def last(self, name: str, most: int = POINTS) -> list[float]:
-        """The last values of a figure, at most so many, oldest first."""
+        """The last values of a figure, at most `most`, oldest first."""
         return _last(self._rings[name], self.count, most)
 
     @property
     def end_unix_s(self) -> float | None:
-        """Time of the last query; None before there was one."""
+        """Time of the last query; None: there was none."""
         return self._times[(self.count - 1) % POINTS] if self.count else None
 
     def span_s(self, most: int = POINTS) -> float:
-        """From the first of the last queries, at most so many, to the last."""
+        """Seconds between the first and the last of the last `most` queries."""
         times = _last(self._times, self.count, most)
         return times[-1] - times[0] if times else 0.0
 
 
 class Trends:
-    """A trend for each worker, and one of the averages of all."""
+    """A trend per worker, and one of the averages over all workers."""
 
     def __init__(self) -> None:
         self._workers: dict[str, Trend] = {}
@@ -66,28 +66,28 @@ class Trends:
         self._fleet_time_unix_s = 0.0
         self._fleet_known = False
 
-    def follow(self, found: Workers) -> None:
-        """From now on these are the workers; those that stay keep their trends."""
-        self._workers = {target.worker: self._workers.get(target.worker) or Trend() for target in found.targets}
+    def follow(self, workers: Workers) -> None:
+        """These are the workers now; those that stay keep their trends."""
+        self._workers = {target.worker: self._workers.get(target.worker) or Trend() for target in workers.targets}
 
     def add(self, sample: Sample) -> None:
-        """Notes a sample; one of a worker that is not followed is dropped."""
+        """Adds a sample; drops it if its worker is not followed."""
         trend = self._workers.get(sample.worker)
         if trend is not None:
             trend.add(sample.time_unix_s, [figure.value(sample.figures) for figure in COMPARED.values()])
 
     def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
-        """Notes averages over the workers, once an interval; while nobody has figures, one gap in all."""
+        """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
         if now_unix_s - self._fleet_time_unix_s >= 0.9 * interval_s and (averages or self._fleet_known):
             self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
             self.fleet.add(now_unix_s, map(averages.get, COMPARED))
 
     def of(self, worker: str) -> Trend:
-        """The worker's; an empty one where it has none."""
+        """The worker's trend; an empty one if it has none."""
         return self._workers.get(worker) or Trend()
 
     def snapshot(self) -> Trends:
-        """A copy that stays as it is."""
+        """A copy that later samples do not change."""
         return deepcopy(self)
 
 

@@ -27,7 +27,7 @@ _TWO_BESIDE = 76
 _WITH_DECIMALS = 32
 _MOST_CHART = 14
 LEAST_CHART = 4
-"""Lines of the lowest chart, its title included."""
+"""Lines of the smallest chart, including its title."""
 
 
 class Shown(NamedTuple):
@@ -108,7 +108,7 @@ _METHODS = {
 
 
 def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs) -> Lines:
-    """A line per figure: name, value, bar, details; where it is absent, why."""
+    """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
     look = LOOKS[kind_of(row.verdict)]
@@ -143,15 +143,15 @@ def chart_figures(seen: set[str], level: int) -> list[Figure]:
 def charts(
     trend: Trend, figures: Sequence[Figure], width: int, height: int, glyphs: Glyphs, *, until: str | None
 ) -> Lines:
-    """Figures over time, as many as fit, two beside each other on wide screens; at most `height` lines.
+    """Figures over time, as many as fit in `height` lines; two side by side on wide screens.
 
     Args:
-        trend: what is drawn.
+        trend: the values.
         figures: which ones, the most important first.
-        width: cells.
-        height: lines.
-        glyphs: characters.
-        until: when they end; None: now.
+        width: cells in a line.
+        height: lines at most.
+        glyphs: characters to draw with.
+        until: when the charts end; None: now.
     """
     beside = 2 if width >= _TWO_BESIDE and len(figures) > 1 else 1
     figures = figures[: max(beside * (height // LEAST_CHART), 1)]
@@ -169,7 +169,7 @@ def charts(
 
 
 def side_by_side(blocks: Sequence[Lines], each_width: int, width: int) -> Lines:
-    """Blocks of lines beside each other, two cells between them."""
+    """Blocks of lines side by side, two cells apart."""
     lines = []
     for parts in zip_longest(*blocks, fillvalue=[]):
         line = Line(width)
