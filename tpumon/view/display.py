@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -280,5 +279,6 @@ def _where(error: Exception) -> str:
     at = error.__traceback__
     while at is not None and at.tb_next is not None:
         at = at.tb_next
-    place = "" if at is None else f" ({os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno})"
+    file = "" if at is None else at.tb_frame.f_code.co_filename.rpartition("/")[2]
+    place = "" if at is None else f" ({file}:{at.tb_lineno})"
     return one_line(f"{type(error).__name__}: {error}{place}", limit=200)
