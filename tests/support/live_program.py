@@ -19,7 +19,7 @@ from pathlib import Path
 from rich.segment import Segment
 from rich.style import Style
 
-from support.samples import bare_sample
+from tpumon.model import Sample
 from tpumon.system.signals import StoppedError, stop_on_signals
 from tpumon.view.loop import live
 from tpumon.view.screens.screen import Reply
@@ -49,9 +49,7 @@ class Feed:
             if self.what == "silent":
                 return
             time.sleep(self.interval_s)
-            self._waiting.append(
-                bare_sample(worker="w", address="a:1", time_unix_s=0.0, window_s=1.0, took_s=float(number))
-            )
+            self._waiting.append(Sample(worker="w", address="a:1", time_unix_s=0.0, window_s=1.0, took_s=float(number)))
             if number == 5 and self.what == "fetch-fails":
                 self._error = ValueError("no figures")
             if number == 5 and self.what == "writes-stderr":

@@ -61,4 +61,6 @@ def _caution(warning: Caution | str) -> Caution:
 def changed(sample: Sample, **given: Any) -> Sample:
     """The sample with some fields changed, by their names in JSON."""
     own = {name: given.pop(name) for name in given.keys() - _FIGURES}
+    if "warnings" in own:
+        own["warnings"] = tuple(_caution(warning) for warning in own["warnings"])
     return replace(sample, figures=replace(sample.figures, **_fields(given)), **own)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step
 from tpumon.xspace.trace import CoreTotals, Trace
 
 _NO_DEVICE = "no device in the trace"
+_NOTHING = Figures()
 _DEVICE_FIGURES = (
     "mxu_utilization_ratio",
     "idle_ratio",
@@ -94,17 +95,13 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
 
 
 def _together(device: _Part, steps: _Part) -> Figures:
-    """The device's figures and those of the steps: no field is computed by both."""
-    return replace(
-        device.figures,
-        step_time_s=steps.figures.step_time_s,
-        step_source=steps.figures.step_source,
-        step_durations_s=steps.figures.step_durations_s,
-        step_parts_s=steps.figures.step_parts_s,
-        infeed_ratio=steps.figures.infeed_ratio,
-        per_core=steps.figures.per_core,
-        absent={**device.absent, **steps.absent},
-    )
+    """The device's figures and those of the steps; each field is computed by one of them at most."""
+    computed = {
+        item.name: value
+        for item in fields(Figures)
+        if (value := getattr(steps.figures, item.name)) != getattr(_NOTHING, item.name)
+    }
+    return replace(device.figures, **computed, absent={**device.absent, **steps.absent})
 
 
 def _device_part(traces: Sequence[Trace]) -> _Part:
