@@ -1,6 +1,6 @@
 """Makes the pictures of the live view in docs/screens/: `.venv/bin/python scripts/screens.py [DIRECTORY]`.
 
-The same each time: simulated jobs of a fixed seed, a clock that stands where it is put.
+Pictures are reproducible: simulated jobs with a fixed seed, and a fixed clock.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Samples made readable: text blocks, and the lines about what went wrong."""
+"""Samples for people: text blocks, notices and the live view."""
