@@ -1,0 +1,89 @@
+"""A figure added the way docs/architecture.md says, to a copy of the program: one field, one computation, one row.
+
+It is then in JSON, in CSV, on the metrics page, in `--sort` and `--help`, and on the screen.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shutil
+import sys
+import urllib.request
+
+import pytest
+
+from fakes.run import Tpumon, environment, tpumon
+from support import REPOSITORY
+from support.terminal import Terminal
+
+EDITS = {
+    "tpumon/model/figures.py": (
+        "    infeed_ratio: Spread | None = None\n    step_parts_s",
+        "    infeed_ratio: Spread | None = None\n    outfeed_ratio: float | None = None\n    step_parts_s",
+    ),
+    "tpumon/xspace/summary.py": (
+        "            infeed_ratio=infeed,\n",
+        "            infeed_ratio=infeed,\n"
+        '            outfeed_ratio=step_parts_s(shared)["outfeed"] / float(durations_s.mean()),\n',
+    ),
+    "tpumon/figures.py": (
+        "FIGURES: tuple[Figure, ...] = (MXU,",
+        "OUTFEED = Figure(\n"
+        '    key="outfeed",\n'
+        '    fields=("outfeed_ratio",),\n'
+        '    label="Outfeed share",\n'
+        '    title="OUTFEED",\n'
+        '    about="Share of a step spent on outfeed.",\n'
+        "    value=lambda figures: figures.outfeed_ratio,\n"
+        "    compared=True,\n"
+        '    metric="tpu_outfeed_ratio",\n'
+        ")\n\n"
+        "FIGURES: tuple[Figure, ...] = (OUTFEED, MXU,",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory):
+    """The environment in which the changed copy is what `tpumon` means."""
+    copy = tmp_path_factory.mktemp("copy")
+    for package in ("tpumon", "exporters"):
+        shutil.copytree(REPOSITORY / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, (before, after) in EDITS.items():
+        text = (copy / name).read_text()
+        assert before in text, f"{name} no longer reads as this exercise expects"
+        (copy / name).write_text(text.replace(before, after, 1))
+    return {"PYTHONPATH": os.pathsep.join([str(copy), str(copy / "exporters")])}
+
+
+def test_it_is_in_json_and_csv(changed):
+    once = ("--simulate", "v5e-8", "--num-queries", "1", "--output")
+    (sample,) = tpumon(*once, "jsonl", env=changed).ended(0).samples
+    assert 0 < sample["outfeed_ratio"] < 0.1
+    (row,) = csv.DictReader(io.StringIO(tpumon(*once, "csv", env=changed).ended(0).out))
+    assert 0 < float(row["outfeed_ratio"]) < 0.1
+
+
+def test_it_is_on_the_metrics_page(changed):
+    with Tpumon("serve", "--simulate", "v5e-8", "--listen", "127.0.0.1:0", env=changed) as command:
+        command.wait_for(lambda: "listening on" in command.err)
+        url = re.search(r"listening on (http://\S+)", command.err)[1]
+
+        def page():
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return answer.read().decode()
+
+        assert "# HELP tpu_outfeed_ratio Share of a step spent on outfeed." in page()
+        command.wait_for(lambda: 'tpu_outfeed_ratio{worker="' in page())
+
+
+def test_workers_can_be_sorted_by_it_and_the_screen_shows_it(changed, tmp_path):
+    for name in ("home", "run"):
+        (tmp_path / name).mkdir(mode=0o700)
+    assert "outfeed" in tpumon("--help", env=changed).ended(0).out
+    command = [sys.executable, "-m", "tpumon", "--simulate", "v5e-32", "--sort", "outfeed"]
+    with Terminal(command, environment=environment(tmp_path) | changed, cwd=tmp_path, columns=140, lines=30) as view:
+        view.wait_for(lambda: "sort:outfeed" in view.text and "OUTFEED" in view.text)
