@@ -1,24 +1,28 @@
-"""Every exception that tpumon raises on purpose.
+"""Every exception that tpumon raises on purpose, and what each reason of a failed query means.
 
     TpumonError                 exit status 1
-    ├── UsageError              2   the command line cannot be obeyed; says what would be
+    ├── UsageError              2   the command line is wrong; says what would be right
     ├── NoTargetError           3   no target ever answered
     └── SourceError             1   one query of one target failed; carries one of REASONS
 
-A message names the target, what happened and what to do, in one line. Only `tpumon.__main__` prints it.
+A message says what happened and what to do, in one line. Only `tpumon.__main__` prints it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 Reason = Literal[
     "unavailable",
     "deadline",
     "busy",
+    "continuous",
     "unimplemented",
     "not-a-profiler",
     "empty-trace",
+    "truncated",
     "malformed",
     "too-large",
     "refused",
@@ -28,18 +32,86 @@ Reason = Literal[
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
-UNREACHED: frozenset[Reason] = frozenset({"unavailable", "deadline", "resolve", "not-a-profiler"})
-"""Reasons that mean that no profiler server was there to answer."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """What follows from a reason, whoever asks.
+
+    Attributes:
+        remedy: what a user can do about it.
+        unreached: no profiler server answered there; what answers next may be another one.
+        final: asking again does not help.
+        traced: the job may have been traced although the query failed.
+        state: the state of a worker whose query failed so and that has no figures.
+        usable: the server is well: it has figures at another time.
+    """
+
+    remedy: str = "see the job's own log"
+    unreached: bool = False
+    final: bool = False
+    traced: bool = True
+    state: Literal["down", "busy", "paused"] = "down"
+    usable: bool = False
+
+    @property
+    def retry(self) -> bool:
+        """Whether the same query may be tried again in a moment: not while someone asked to be left alone."""
+        return not self.final and self.state == "down"
+
+
+MEANING: Mapping[Reason, Meaning] = {
+    "unavailable": Meaning(
+        remedy="check that the job runs; if it does, add `server = jax.profiler.start_server(9999)` to it and give "
+        "that port",
+        unreached=True,
+    ),
+    "deadline": Meaning(
+        remedy="check that its host is alive, and that no firewall between here and there closes the port",
+        unreached=True,
+    ),
+    "busy": Meaning(
+        remedy="wait: tpumon stands back until the other session is over, then goes on by itself",
+        traced=False,
+        state="busy",
+        usable=True,
+    ),
+    "continuous": Meaning(
+        remedy="wait: tpumon stands back until the continuous session is stopped, then goes on by itself",
+        traced=False,
+        state="busy",
+        usable=True,
+    ),
+    "unimplemented": Meaning(final=True, traced=False),
+    "not-a-profiler": Meaning(
+        remedy="give the port that the job passes to start_server",
+        unreached=True,
+        final=True,
+        traced=False,
+    ),
+    "empty-trace": Meaning(remedy="wait for the job to begin its first step", usable=True),
+    "truncated": Meaning(remedy="ask for a shorter window", usable=True),
+    "malformed": Meaning(),
+    "too-large": Meaning(remedy="ask for a shorter window", final=True),
+    "refused": Meaning(final=True),
+    "resolve": Meaning(
+        remedy="check the name, or give the IP address", unreached=True, traced=False
+    ),
+    "paused": Meaning(
+        remedy="wait, or run `tpumon pause 0` as the user who paused it", traced=False, state="paused"
+    ),
+    "internal": Meaning(),
+}  # fmt: skip
+"""The one place that says what a reason means."""
 
 
 class TpumonError(Exception):
-    """Something that tpumon expected might happen; `exit_status` is what the process ends with."""
+    """Something that tpumon expects to happen at times; `exit_status` is what the process ends with."""
 
     exit_status = 1
 
 
 class UsageError(TpumonError):
-    """The command line cannot be obeyed."""
+    """The command line is wrong."""
 
     exit_status = 2
 
@@ -51,14 +123,31 @@ class NoTargetError(TpumonError):
 
 
 class SourceError(TpumonError):
-    """One query of one target failed.
+    """One query of one target failed. As text: "ADDRESS: message".
 
     Attributes:
         reason: one of REASONS, for labels and programs.
-        traced_s: how long the job was traced all the same.
+        message: what happened and what to do, without the address.
+        address: the `host:port` that was asked; None for data that has none.
+        status: name of the gRPC status that the server answered with, for example "NOT_FOUND"; None for none.
+        details: the text that came with that status, as it came.
+        traced_s: how long the job was traced although the query failed.
     """
 
-    def __init__(self, reason: Reason, message: str, *, traced_s: float = 0.0) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        reason: Reason,
+        message: str,
+        *,
+        address: str | None = None,
+        status: str | None = None,
+        details: str = "",
+        traced_s: float = 0.0,
+    ) -> None:
+        super().__init__(message if address is None else f"{address}: {message}")
         self.reason: Reason = reason
+        self.message = message
+        self.address = address
+        self.status = status
+        self.details = details
         self.traced_s = traced_s

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tpumon.errors import UNREACHED, Reason
+from tpumon.errors import MEANING, Reason
 from tpumon.model import Sample, Target, Workers
 
 State = Literal["waiting", "live", "stale", "busy", "paused", "down"]
@@ -98,7 +98,7 @@ class WorkerHistory:
             return None
         if self.last.answered:
             return not self.last.is_stale(now_unix_s)
-        return self.last.failure is None or self.last.failure.reason not in UNREACHED
+        return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
 
     def traced_ratio(self, now_unix_s: float) -> float | None:
         """The share of time for which its job was traced, since the first query; None before it."""
@@ -146,9 +146,5 @@ def _state_of(sample: Sample | None) -> State:
         return "waiting"
     if sample.failure is None:
         return "live"
-    match sample.failure.reason:
-        case "busy":
-            return "busy"
-        case "paused":
-            return "paused"
-    return "live" if sample.answered else "down"
+    state = MEANING[sample.failure.reason].state
+    return "live" if state == "down" and sample.answered else state

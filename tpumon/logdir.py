@@ -1,4 +1,4 @@
-"""Where a profile goes: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, as TensorBoard and XProf look for it."""
+"""Where profiles go: LOGDIR/plugins/profile/SESSION/HOST.xplane.pb, where TensorBoard and XProf look."""
 
 from __future__ import annotations
 
@@ -18,58 +18,58 @@ if TYPE_CHECKING:
 
 TRACE_SUFFIX = ".xplane.pb"
 SESSIONS = "plugins/profile"
-"""Where in a log directory sessions are."""
+"""Where a log directory keeps its sessions."""
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 class LogDir(Protocol):
-    """A log directory, here or in a bucket."""
+    """A log directory, local or in a bucket."""
 
     @property
     def root(self) -> str:
-        """LOGDIR/plugins/profile, absolute: a server has another working directory than we."""
+        """LOGDIR/plugins/profile, absolute: a server's working directory differs from ours."""
 
     def new_session(self) -> str:
-        """Makes a session of its own, named after the local time, as TensorBoard sorts them; returns the name.
+        """Makes a new session, named after the local time, as TensorBoard sorts them; returns the name.
 
         Raises:
-            TpumonError: it cannot; says why.
+            TpumonError: it cannot be done; says why.
         """
 
     def make_session(self, session: str) -> None:
-        """Makes the directory of a session, if it is not there yet.
+        """Makes the directory of a session unless it exists.
 
         Raises:
-            TpumonError: it cannot; says why.
+            TpumonError: it cannot be done; says why.
         """
 
     def prepare(self) -> None:
-        """Makes `root` and proves that it can be written, before any worker is troubled.
+        """Makes `root` and proves that it is writable, before any worker is asked.
 
         Raises:
-            TpumonError: it cannot; says why.
+            TpumonError: it cannot be done; says why.
         """
 
     def save(self, session: str, file_name: str, content: bytes) -> str:
-        """Writes a file whole or not at all; returns its path.
+        """Writes a file, whole or not at all; returns its path.
 
         Raises:
-            TpumonError: it cannot; says why.
+            TpumonError: it cannot be done; says why.
         """
 
     def load(self, session: str, file_name: str) -> bytes | None:
-        """A file's content; None where there is none."""
+        """Reads a file; None if there is none."""
 
     def discard(self, session: str, file_name: str | None = None) -> None:
-        """Removes a file, if it is there, and its session when that leaves it empty. Never fails."""
+        """Removes a file if it exists, and its session if that leaves it empty. Never fails."""
 
 
 def open_logdir(where: str) -> LogDir:
-    """A log directory from `--logdir`.
+    """Opens the log directory of `--logdir`.
 
     Raises:
-        UsageError: it is a bucket, and TensorFlow, which reaches those, is not installed.
+        UsageError: it is a bucket, and TensorFlow, which can reach buckets, is not installed.
     """
     if not _REMOTE.match(where):
         return LocalLogDir(where)
@@ -83,7 +83,7 @@ def open_logdir(where: str) -> LogDir:
 
 
 def trace_file_name(address: str) -> str:
-    """The file that a worker's trace goes to: `10.0.0.1:8466` -> `10.0.0.1_8466.xplane.pb`."""
+    """The name of a worker's trace file: `10.0.0.1:8466` -> `10.0.0.1_8466.xplane.pb`."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", address) + TRACE_SUFFIX
 
 
@@ -96,7 +96,7 @@ def _session_names() -> Iterator[str]:
 
 
 class LocalLogDir:
-    """A directory of this host's file systems."""
+    """A directory in this host's file systems."""
 
     def __init__(self, where: str) -> None:
         try:
@@ -161,10 +161,10 @@ class LocalLogDir:
 
     def discard(self, session: str, file_name: str | None = None) -> None:
         directory = self._root / session
-        with contextlib.suppress(OSError):  # it is not there, or not ours
+        with contextlib.suppress(OSError):  # it does not exist, or is not ours
             if file_name is not None:
                 (directory / file_name).unlink()
-        with contextlib.suppress(OSError):  # other workers' files are in it
+        with contextlib.suppress(OSError):  # it holds other workers' files
             directory.rmdir()
 
 
@@ -202,7 +202,7 @@ class RemoteLogDir:
             raise _cannot_write(self._root, error) from error
 
     def save(self, session: str, file_name: str, content: bytes) -> str:
-        # An object appears in a bucket when it is closed, whole: no renaming is needed there.
+        # An object appears in a bucket when it is closed, whole: no renaming needed.
         path = f"{self._root}/{session}/{file_name}"
         try:
             self._gfile.makedirs(f"{self._root}/{session}")
@@ -224,7 +224,7 @@ class RemoteLogDir:
 
     def discard(self, session: str, file_name: str | None = None) -> None:
         if file_name is None:
-            return  # a directory without files is none in a bucket
+            return  # buckets have no empty directories
         try:
             self._gfile.remove(f"{self._root}/{session}/{file_name}")
         except Exception:  # noqa: BLE001 - TensorFlow's errors share no base class; nothing is lost
@@ -233,4 +233,4 @@ class RemoteLogDir:
 
 def _cannot_write(path: str, error: Exception) -> TpumonError:
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return TpumonError(f"cannot write {path}: {reason}; give a --logdir that can be written")
+    return TpumonError(f"cannot write {path}: {reason}; give a writable --logdir")

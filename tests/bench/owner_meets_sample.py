@@ -57,7 +57,7 @@ class Job:
         """tpumon's side."""
         if self.tracing is not None:
             self.refused += 1
-            raise SourceError("busy", "someone else is profiling it; standing back")
+            raise SourceError("busy", "another profiling session is active; standing back")
         self.tracing = "tpumon"
         await asyncio.sleep(self.sample_s)
         self.tracing = None
@@ -104,7 +104,7 @@ async def watched(job: Job) -> None:
         Pace(),
         on_sample=lambda _: None,
         open_client=lambda _: NoChannel(),  # type: ignore[arg-type,return-value]
-        sources=[lambda *_: job],
+        profilers=[lambda *_: job],
         pause=lambda: None,
     )
     owner = asyncio.create_task(job.owner())

@@ -40,7 +40,7 @@ class Google:
     Attributes:
         nodes: TPUs by name.
         failures: statuses to answer the next requests to the API with, before anything else.
-        token_lasts_s: what is told of new tokens.
+        token_lasts_s: lifetime of new tokens.
         valid: the tokens that the API takes; every new one is added.
         gives_tokens: whether the metadata server does.
         requests: paths asked for, without the ping and what google-auth wants to know of the account.
@@ -124,8 +124,8 @@ class Google:
             token = f"secret-token-{len(self.tokens)}"
             self.tokens.append(token)
             self.valid.add(token)
-            told = {"access_token": token, "expires_in": self.token_lasts_s, "token_type": "Bearer"}
-            return 200, json.dumps(told).encode(), "application/json"
+            reply = {"access_token": token, "expires_in": self.token_lasts_s, "token_type": "Bearer"}
+            return 200, json.dumps(reply).encode(), "application/json"
         return 404, b"", "text/plain"
 
     def _api(self, path: str, headers: dict[str, str]) -> tuple[int, bytes, str]:
@@ -135,9 +135,9 @@ class Google:
             return self._error(401, "Request had invalid authentication credentials.")
         if self.raw is not None:
             return 200, self.raw, "application/json"
-        for name, told in self.nodes.items():
+        for name, node in self.nodes.items():
             if path == f"/v2/projects/{PROJECT}/locations/{ZONE}/nodes/{name}":
-                return 200, json.dumps(told).encode(), "application/json"
+                return 200, json.dumps(node).encode(), "application/json"
         return self._error(404, f"Resource '{path}' was not found")
 
     @staticmethod

@@ -29,7 +29,7 @@ def field(number: int, value: float | str | bytes) -> bytes:
 
 def decode(data: bytes) -> dict[int, list[int | float | bytes]]:
     """The fields of a message by number, each with its values in order of appearance."""
-    found: dict[int, list[int | float | bytes]] = {}
+    fields: dict[int, list[int | float | bytes]] = {}
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -48,8 +48,8 @@ def decode(data: bytes) -> dict[int, list[int | float | bytes]]:
                 value, at = struct.unpack_from("<f", data, at)[0], at + 4
             case kind:
                 raise ValueError(f"wire type {kind} of field {key >> 3}")
-        found.setdefault(key >> 3, []).append(value)
-    return found
+        fields.setdefault(key >> 3, []).append(value)
+    return fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -34,7 +34,7 @@ SLICE = "slice.error.detected.gauge"
 
 @dataclass(frozen=True)
 class Generation:
-    """What differs: devices a chip, whether the duty cycle is a chip's, whether HBM bandwidth is told."""
+    """What differs: devices a chip, whether the duty cycle is a chip's, whether HBM bandwidth is reported."""
 
     devices: int
     hbm_bytes: int  # of a device
@@ -109,7 +109,7 @@ def queue(ordinal: int | str, size: int, core: str = "TENSOR_CORE") -> bytes:
     return encode(1, attribute("core", {"device_ordinal": ordinal, "core_type": core})) + gauge(size)
 
 
-def found(value: int, **about: str) -> bytes:
+def detected(value: int, **about: str) -> bytes:
     """A row of the detectors of hangs and failed slices, or of the uptime."""
     return encode(1, attribute("info", about)) + gauge(value)
 
@@ -128,7 +128,7 @@ def metrics_of(generation: str, *, chips: Sequence[int] = (0, 1, 2, 3), as_text:
         DUTY: rows(chips if kind.duty_by_chip else devices, 50.5, 2.25),
         IDLE: rows(devices, 0.0, 0.5),
         QUEUE: [queue(str(i) if as_text else i, i) for i in range(len(devices))],
-        UPTIME: [found(3600, ml_framework_name="JAX")],
+        UPTIME: [detected(3600, ml_framework_name="JAX")],
     }
     if kind.bandwidth:
         metrics[BANDWIDTH] = rows(devices, 20.0, 1.5)

@@ -141,7 +141,7 @@ def test_busy_then_done(jax_job: Job, tmp_path: Path) -> None:
             *("--level", "0", "--service-addr", jax_job.address, "--logdir", str(tmp_path)),
             *("--duration-ms", "300", "--num-tracing-attempts", "10"),
         ) as command:
-            command.wait_for(lambda: "someone else is profiling" in command.err)
+            command.wait_for(lambda: "another profiling session is active" in command.err)
             command.end().ended(0)
         trace = theirs.result().xspace
 

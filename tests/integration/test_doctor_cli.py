@@ -20,9 +20,9 @@ def examined(address, rc=0):
 @pytest.mark.parametrize(
     ("version", "states", "age"),
     [
-        ("0.6.2", ["absent", "ok", "absent"], "jaxlib 0.6, or older"),
+        ("0.6.2", ["absent", "ok", "absent"], "jaxlib 0.6 or older"),
         ("0.8.2", ["absent", "ok", "absent"], "jaxlib 0.7 and 0.8"),
-        ("0.10.2", ["absent", "ok", "ok"], "jaxlib 0.9, or newer"),
+        ("0.10.2", ["absent", "ok", "ok"], "jaxlib 0.9 or newer"),
     ],
 )
 def test_a_real_job_is_examined_and_trains_on(start_job, version, states, age):
@@ -55,7 +55,7 @@ def test_the_simulator_in_a_pipe():
 
     assert max(map(len, done.out.splitlines())) <= 80
     assert "Simulated by tpumon" in done.out
-    assert "returns traces, with planes of a device" in done.out
+    assert "returns traces, with device planes" in done.out
 
 
 def test_nothing_usable_is_exit_status_3(dead_address):

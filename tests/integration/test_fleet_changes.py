@@ -88,7 +88,7 @@ def test_a_slice_that_is_preempted_and_made_anew(tmp_path: Path):
                 served.shows(*both)
                 google.nodes["my-tpu"] = node("my-tpu", ["127.0.1.2", "127.0.1.3"], "PREEMPTED")
             served.shows()
-            served.command.wait_for(lambda: served.said("TPU my-tpu was preempted; delete it and create it anew"), 60)
+            served.command.wait_for(lambda: served.said("TPU my-tpu was preempted; delete it and create it again"), 60)
             assert not served.figures
             google.nodes["my-tpu"] = node("my-tpu", ["127.0.1.4", "127.0.1.5"])
             with nodes(port, "127.0.1.4", "127.0.1.5"):
@@ -190,7 +190,7 @@ def test_a_name_server_that_flaps():
 
             sampler = Sampler(
                 DnsNames(["svc:9999", "pod-0:9999"], resolve=resolve), Query(level=2), Pace(), on_sample=output.write,
-                on_found=output.follow, open_client=nullcontext, sources=[_Steady], say=lines.append,
+                on_workers=output.follow, open_client=nullcontext, profilers=[_Steady], say=lines.append,
             )  # fmt: skip
             running = asyncio.create_task(sampler.run())
             await asyncio.sleep(20)

@@ -31,7 +31,7 @@ def sample(worker: str = "w", *, reason: str | None = None, time_unix_s: float |
     if reason is None:
         figures = {"source": "trace", "mxu_utilization_ratio": 0.425} | figures
     else:
-        figures["errors"] = (Failure(source="trace", reason=reason, message=f"{worker}:9999: {reason}"),)
+        figures["errors"] = (Failure(source="trace", reason=reason, message=reason, address=f"{worker}:9999"),)
     return bare_sample(
         worker=worker,
         address=f"{worker}:9999",

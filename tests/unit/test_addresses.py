@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpumon.errors import UsageError
+from tpumon.model import Address
 from tpumon.targets.addresses import name_targets, parse_address, parse_addresses
 
 
@@ -92,3 +93,27 @@ def test_names_are_unique():
     targets = name_targets(["127.0.0.1:1", "127.0.0.2:1", "127.0.0.2:2"])
     assert [target.worker for target in targets][:2] == ["127.0.0.1:1", "127.0.0.2:1"]
     assert len({target.worker for target in targets}) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "here"),
+    [
+        ("10.0.0.2:9999", "10.0.0.2", 9999, False),
+        ("[fd00::2]:8466", "fd00::2", 8466, False),
+        ("[::1]:1", "::1", 1, True),
+        ("127.0.0.5:1", "127.0.0.5", 1, True),
+        ("localhost:1", "localhost", 1, True),
+        ("tpu-w-0:9012", "tpu-w-0", 9012, False),
+    ],
+)
+def test_an_address_is_a_value(text, host, port, here):
+    """Host and port apart; the same text again, IPv6 in brackets."""
+    address = Address.parse(text)
+    assert (address.host, address.port, address.is_this_host, str(address)) == (host, port, here, text)
+    assert str(address.at(7)) == text.rpartition(":")[0] + ":7"
+
+
+def test_spellings_of_one_place():
+    """Upper case, a final dot, and this host's three names."""
+    assert len({Address.parse(text).place for text in ("HOST.a.:1", "host.a:1")}) == 1
+    assert len({Address.parse(text).place for text in ("localhost:1", "127.0.0.1:1", "[::1]:1")}) == 1

@@ -140,7 +140,9 @@ def test_a_file_that_may_not_be_opened_is_unreadable(tmp_path, capsys, monkeypat
     monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
     status, found, errors = analyzed(capsys, file)
     assert status == 1
-    assert found["hosts"][0]["errors"] == [{"source": "file", "reason": "unavailable", "message": "Permission denied"}]
+    assert found["hosts"][0]["errors"] == [
+        {"source": "file", "reason": "unavailable", "message": "Permission denied", "address": None}
+    ]
     assert errors == f"tpumon: {file}: Permission denied\n"
 
 

@@ -11,15 +11,18 @@ from contextlib import ExitStack
 import grpc
 import pytest
 
-from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, found, metrics_of, supported
+from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
-from tpumon.commands import diagnosis
+from tpumon.commands import doctor as command
 from tpumon.commands.doctor import DoctorSettings, run
 from tpumon.commands.finding import WhereSettings
-from tpumon.commands.remedies import problems_of
+from tpumon.doctor import diagnosis
+from tpumon.doctor.problems import problems_of
 from tpumon.errors import SourceError
-from tpumon.model import Target
+from tpumon.model import Address, Target
 from tpumon.simulator.settings import SimulatorSettings
+from tpumon.sources.examination import CompanionReport
+from tpumon.sources.runtime import RuntimeMetrics
 from tpumon.targets.chips import Chip, Chips, Process
 from tpumon.targets.listening import Owner
 from tpumon.targets.local import Seen
@@ -52,7 +55,7 @@ def doctor(capsys, monkeypatch):
             async def find_now(*_args):
                 return targets
 
-            monkeypatch.setattr(diagnosis, "find_now", find_now)
+            monkeypatch.setattr(command, "find_now", find_now)
         where = WhereSettings(addresses=addresses, simulate=simulate and SimulatorSettings(topology=simulate))
         status = run(DoctorSettings(where=where, output=output))
         printed = capsys.readouterr()
@@ -80,7 +83,7 @@ def test_a_tpu_vm_is_watched_by_traces_and_runtime_metrics(doctor):
 
     assert status == 0
     assert re.search(r"Monitor +no +not offered \(UNIMPLEMENTED\)", text)
-    assert re.search(r"Profile +yes +returns traces, with planes of a device", text)
+    assert re.search(r"Profile +yes +returns traces, with device planes", text)
     assert re.search(r"GetSnapshot +yes", text)
     assert re.search(r"8 devices, HBM [\d.]+ of 125.0 GiB, duty cycle \d+ %", one_line(text))
     assert "1 server, by short traces" in text
@@ -109,9 +112,9 @@ def examined(address):
 @pytest.mark.parametrize(
     ("generation", "calls", "age", "snapshot"),
     [
-        ("new", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.9, or newer", "yes"),
+        ("new", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.9 or newer", "yes"),
         ("2025", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.7 and 0.8", "no"),
-        ("old", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.6, or older", "no"),
+        ("old", ["Monitor", "Profile", "GetSnapshot"], "jaxlib 0.6 or older", "no"),
     ],
 )
 def test_the_age_of_a_server_is_known_by_its_answers(doctor, generation, calls, age, snapshot):
@@ -129,12 +132,12 @@ def test_the_age_of_a_server_is_known_by_its_answers(doctor, generation, calls, 
 
 def test_an_old_server_elsewhere_is_no_use_without_a_common_directory(doctor, monkeypatch):
     """It writes to a disk that is not to be seen from here."""
-    monkeypatch.setattr(diagnosis, "on_this_host", lambda _address: False)
+    monkeypatch.setattr(Address, "is_this_host", False)
     with TpuNode(generation="old") as node:
         status, text = doctor(node.address)
 
     assert status == 3
-    assert "give --logdir DIR that both see" in one_line(text)
+    assert "give a --logdir DIR that both can see" in one_line(text)
 
 
 def test_host_events_that_may_hang_a_job_without_a_tpu(doctor):
@@ -154,7 +157,7 @@ def test_a_busy_server_is_usable_later(doctor):
 
     assert status == 0
     assert re.search(r"Profile +busy ", text)
-    assert "tpumon stands back until they are done" in one_line(text)
+    assert "tpumon stands back until the other session is over" in one_line(text)
 
 
 def test_while_paused_nothing_is_traced(doctor, tmp_path, monkeypatch):
@@ -174,7 +177,8 @@ def test_while_paused_nothing_is_traced(doctor, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("HTTP", "give the port that the job passes to start_server"), ("silent", "is its host alive")]
+    ("kind", "words"),
+    [("HTTP", "give the port that the job passes to start_server"), ("silent", "check that its host is alive")],
 )
 def test_something_else_on_the_port(doctor, kind, words, monkeypatch):
     """It gets a single call, and a remedy stands beside it."""
@@ -215,7 +219,7 @@ def test_nobody_there(doctor):
     assert status == 3
     assert "connection refused" in text
     assert "`server = jax.profiler.start_server(9999)`" in text
-    assert "nothing: there is no figure to be had" in text
+    assert "nothing: no figure is available" in text
 
 
 def test_a_busy_tpu_node(doctor):
@@ -235,7 +239,8 @@ def test_a_host_without_an_address_is_one_problem():
         versions={}, local=False, port=None, chips=(), chip_remarks=(), paused_until_unix_s=None, ports=(), problems=(),
         servers=(diagnosis.Server(worker="w", address="w:9999", reason="resolve",
                                   answers=(diagnosis.Answer(rpc="Monitor", state="failed", words=words),)),),
-        runtimes=(diagnosis.Runtime(address="w:8431", state="failed", words=words),),
+        companions=(diagnosis.CompanionReports(kind=RuntimeMetrics, reports=(
+            CompanionReport(address="w:8431", state="failed", words=words),)),),
         usable=False, took_s=0.1,
     )  # fmt: skip
 
@@ -248,7 +253,7 @@ def test_a_tpu_node_without_a_job(doctor):
         status, text = doctor(node.address)
 
     assert status == 0
-    assert re.search(r"Monitor +yes +Monitor answered without a figure", text)
+    assert re.search(r"Monitor +yes +Monitor answered without figures", text)
     assert "wait for the job to begin its first step" in one_line(text)
 
 
@@ -265,7 +270,7 @@ def test_what_a_libtpu_offers_and_is_not_shown(doctor):
 
 def test_errors_that_the_runtime_detects_are_problems(doctor):
     """In its own words, which cannot drive a terminal."""
-    told = metrics_of("v4") | {MEGASCALE: [found(1, error_type="HANG_DETECTED", error_message="\x1b[2Jslice 3")]}
+    told = metrics_of("v4") | {MEGASCALE: [detected(1, error_type="HANG_DETECTED", error_message="\x1b[2Jslice 3")]}
     with TpuNode(device=True) as node, RuntimeNode(told) as runtime:
         _, text = doctor(node.address, runtime=[runtime.address])
 
@@ -299,7 +304,7 @@ def seen(address, **rest):
 
 def test_this_host_port_by_port(doctor, monkeypatch):
     """Profiler servers with the process that has them; the others with what they answered, or why they got no call."""
-    refusal = SourceError("not-a-profiler", "127.0.0.1:8080: not gRPC")
+    refusal = SourceError("not-a-profiler", "not gRPC", address="127.0.0.1:8080")
     with TpuNode(device=True) as node, WrongServer("SSH") as foreign:
         listeners(
             monkeypatch,
@@ -371,7 +376,7 @@ def test_where_proc_cannot_be_read_the_usual_ports_are_tried(doctor, monkeypatch
         status, text = doctor()
 
     assert status == 0
-    assert "what listens here cannot be read: Permission denied" in one_line(text)
+    assert "cannot read what listens here: Permission denied" in one_line(text)
     assert text.count("Monitor ") == 1
     assert node.address in text
 
@@ -389,7 +394,7 @@ def test_chips_with_their_files_and_holders(doctor, monkeypatch):
     assert "    0000:00:04  /dev/vfio/0  held by python3.11 (4711)\n" in text
     assert "/dev/vfio/1 (missing)" in text
     assert "  a remark\n" in text
-    assert "python3.11 (4711) holds the chips, but no profiler server" in one_line(text)
+    assert "python3.11 (4711) holds the chips, but has no profiler server" in one_line(text)
 
 
 def test_servers_that_answer_alike_stand_together(doctor):
@@ -429,7 +434,7 @@ def test_what_it_prints_may_be_pasted_anywhere(doctor, monkeypatch):
     async def find_now(*_args):
         return [Target(worker=f"{socket.gethostname()}:1", address=DEAD)]
 
-    monkeypatch.setattr(diagnosis, "find_now", find_now)
+    monkeypatch.setattr(command, "find_now", find_now)
     for output in ("text", "json"):
         _, said = doctor(simulate="v5e-8", output=output)
         said = json.dumps(said)
@@ -443,7 +448,7 @@ def test_a_finder_that_fails_is_a_problem(doctor, monkeypatch):
     async def find_now(*_args):
         raise SourceError("resolve", "the TPU my-tpu is not to be found in zone us-east5-a")
 
-    monkeypatch.setattr(diagnosis, "find_now", find_now)
+    monkeypatch.setattr(command, "find_now", find_now)
     status, text = doctor(simulate="v5e-8")
 
     assert status == 3

@@ -21,7 +21,7 @@ from tpumon_exporters.jsonl import open_jsonl
 
 
 def sample(worker="w", reason=None, **figures):
-    failure = Failure(source="monitor", reason=reason, message=f"{worker}:1: {reason}") if reason else None
+    failure = Failure(source="monitor", reason=reason, message=reason, address=f"{worker}:1") if reason else None
     answer = {"errors": (failure,)} if failure else {"source": "monitor"}
     return bare_sample(worker=worker, address=f"{worker}:1", time_unix_s=5.5, window_s=1, took_s=2, **answer, **figures)
 
@@ -56,7 +56,7 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
     assert first["infeed_ratio"] == {"avg": 0.1, "min": 0.0, "max": 0.2}
     assert "server_text" not in first
     assert second["source"] is None
-    assert second["errors"] == [{"source": "monitor", "reason": "busy", "message": "w:1: busy"}]
+    assert second["errors"] == [{"source": "monitor", "reason": "busy", "message": "busy", "address": "w:1"}]
 
 
 def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from dataclasses import astuple
 
-import grpc
 import pytest
 
 from fakes.runtime_node import (
@@ -25,7 +24,7 @@ from fakes.runtime_node import (
     RuntimeNode,
     attribute,
     counter,
-    found,
+    detected,
     metrics_of,
     queue,
     row,
@@ -71,7 +70,7 @@ def reading_of(metrics_told):
 
 
 def column(reading, key):
-    return {device.device: getattr(device, key) for device in reading.devices}
+    return {device.device: getattr(device, key) for device in reading.figures.devices}
 
 
 def refused(*addresses):
@@ -90,9 +89,9 @@ def test_a_worker_is_read_as_its_runtime_tells():
     assert column(reading, "runtime_duty_cycle_ratio") == {"8": 0.505, "9": 0.5275, "12": 0.55, "13": 0.5725}
     assert column(reading, "runtime_hbm_bandwidth_utilization_ratio")["9"] == pytest.approx(0.215)
     assert column(reading, "runtime_tensorcore_idle_s") == {"8": 0.0, "9": 0.5, "12": 1.0, "13": 1.5}
-    assert reading.hbm_total_bytes == 4 * 33_550_229_504
-    assert reading.hbm_used_bytes == 12 * GIB + (6 << 20)
-    assert reading.runtime == RuntimeFigures(uptime_s=3600.0)
+    assert reading.figures.hbm_total_bytes == 4 * 33_550_229_504
+    assert reading.figures.hbm_used_bytes == 12 * GIB + (6 << 20)
+    assert reading.figures.runtime == RuntimeFigures(uptime_s=3600.0)
     assert (lines(reading), reading.failures, reading.simulated) == ((), (), False)
 
 
@@ -183,8 +182,8 @@ def test_a_missing_row_is_absent_and_no_zero():
     reading = reading_of(told)
 
     assert column(reading, "hbm_used_bytes")["0"] is None
-    assert reading.hbm_used_bytes is None
-    assert reading.hbm_total_bytes == 4 * 16 * GIB
+    assert reading.figures.hbm_used_bytes is None
+    assert reading.figures.hbm_total_bytes == 4 * 16 * GIB
 
 
 @pytest.mark.parametrize("name", [TOTAL, USED, DUTY, BANDWIDTH, IDLE, QUEUE, UPTIME])
@@ -195,10 +194,10 @@ def test_one_failing_metric_never_blanks_another(name):
 
     assert [(failure.source, failure.reason) for failure in reading.failures] == [("runtime-metrics", "internal")]
     assert name in reading.failures[0].message
-    for before, after in zip(whole.devices, reading.devices, strict=True):
+    for before, after in zip(whole.figures.devices, reading.figures.devices, strict=True):
         different = [pair for pair in zip(astuple(before), astuple(after), strict=True) if pair[0] != pair[1]]
         assert len(different) == (0 if name == UPTIME else 1)
-    assert reading.runtime == RuntimeFigures(uptime_s=None if name == UPTIME else 3600.0)
+    assert reading.figures.runtime == RuntimeFigures(uptime_s=None if name == UPTIME else 3600.0)
 
 
 @pytest.mark.parametrize("name", [USED, DUTY])
@@ -218,7 +217,7 @@ def test_a_metric_that_hangs_costs_itself_only(name, monkeypatch):
 
         reading = asyncio.run(main())
     assert [failure.reason for failure in reading.failures] == ["deadline"]
-    assert len(reading.devices) == 4
+    assert len(reading.figures.devices) == 4
 
 
 @pytest.mark.parametrize("broken", [b"\x0a\xff\xff\xff\x7f not a message", [row(i, 1) for i in range(5000)]])
@@ -252,7 +251,7 @@ def test_neither_memory_nor_time_is_negative_or_endless(name, value):
     told[name] = [row(0, value), *told[name][1:]]
     reading = reading_of(told)
 
-    assert [list(astuple(device)).count(None) for device in reading.devices] == [1, 0, 0, 0]
+    assert [list(astuple(device)).count(None) for device in reading.figures.devices] == [1, 0, 0, 0]
     assert name in lines(reading)[0]
 
 
@@ -266,7 +265,7 @@ def test_counters_and_whole_numbers_are_read_too():
     reading = reading_of(told)
 
     assert column(reading, "runtime_duty_cycle_ratio") == {"0": 0.5}
-    assert reading.runtime == RuntimeFigures(uptime_s=77.0)
+    assert reading.figures.runtime == RuntimeFigures(uptime_s=77.0)
 
 
 def test_a_row_of_no_device_is_left_out():
@@ -284,12 +283,12 @@ def test_a_row_of_no_device_is_left_out():
 def test_hangs_and_failed_slices_are_told_with_their_text():
     """1 and the runtime's own words, safe for a terminal; 0 while all is well."""
     told = metrics_of("v4") | {
-        MEGASCALE: [found(1, error_type="HANG_DETECTED", error_message="slice 1 \x1b[31mstopped")],
-        SLICE: [found(0, type="v4-8")],
+        MEGASCALE: [detected(1, error_type="HANG_DETECTED", error_message="slice 1 \x1b[31mstopped")],
+        SLICE: [detected(0, type="v4-8")],
     }
     reading = reading_of(told)
 
-    assert reading.runtime == RuntimeFigures(uptime_s=3600.0, megascale_error=1.0, slice_error=0.0)
+    assert reading.figures.runtime == RuntimeFigures(uptime_s=3600.0, megascale_error=1.0, slice_error=0.0)
     assert len(lines(reading)) == 1
     assert "HANG_DETECTED: slice 1 stopped" in lines(reading)[0]
 
@@ -300,8 +299,8 @@ def test_a_worker_with_an_address_of_its_own_has_its_own_devices():
     with RuntimeNode(metrics_of("v5e", chips=(0, 1)), neighbours=neighbours) as node:
         own, whole = read(node.address), read(node.address, f"127.0.0.1:{closed_port()}")
 
-    assert [device.device for device in own.devices] == ["0", "1"]
-    assert [device.device for device in whole.devices] == ["0", "1", "4", "5"]
+    assert [device.device for device in own.figures.devices] == ["0", "1"]
+    assert [device.device for device in whole.figures.devices] == ["0", "1", "4", "5"]
 
 
 def test_nobody_there_is_no_error(tmp_path):
@@ -333,10 +332,10 @@ def test_the_first_address_that_answers_is_remembered(tmp_path):
             return one, asked, other, remembered
 
         one, asked, other, remembered = asyncio.run(main())
-    assert [device.device for device in one.devices] == ["0"]
+    assert [device.device for device in one.figures.devices] == ["0"]
     assert asked[0] > 0
     assert asked[1:] == (0, 0)
-    assert [device.device for device in other.devices] == ["1"]
+    assert [device.device for device in other.figures.devices] == ["1"]
     assert remembered == second.address
 
 
@@ -355,7 +354,7 @@ def test_the_job_ends_and_another_begins():
 
     nobody, reading, asked = asyncio.run(main())
     assert nobody is None
-    assert len(reading.devices) == 4
+    assert len(reading.figures.devices) == 4
     assert BANDWIDTH in asked  # which the one before did not have
 
 
@@ -397,13 +396,13 @@ def test_a_runtime_that_only_starts_is_asked_again_for_everything():
             return before, after
 
         before, after = asyncio.run(main())
-    assert (before.devices, before.hbm_used_bytes, before.failures) == ((), None, ())
-    assert after.devices[0].runtime_duty_cycle_ratio == 0.505
+    assert (before.figures.devices, before.figures.hbm_used_bytes, before.failures) == ((), None, ())
+    assert after.figures.devices[0].runtime_duty_cycle_ratio == 0.505
 
 
 @pytest.mark.parametrize(
     ("kind", "reason", "words"),
-    [("HTTP", "not-a-profiler", "no runtime metric service"), ("silent", "deadline", "no runtime metrics within")],
+    [("HTTP", "not-a-profiler", "not a runtime metric service"), ("silent", "deadline", "no runtime metrics within")],
 )
 def test_something_else_on_the_port_is_told_from_nobody(kind, reason, words, monkeypatch):
     """In words of this service, and within the deadline."""
@@ -434,7 +433,7 @@ def test_a_server_that_fails_throughout_is_an_error():
 def test_a_wrong_server_does_not_hide_a_right_one():
     """The addresses after it are tried."""
     with WrongServer("HTTP") as wrong, RuntimeNode(metrics_of("v6e")) as node:
-        assert len(read(wrong.address, node.address).devices) == 4
+        assert len(read(wrong.address, node.address).figures.devices) == 4
 
 
 def test_every_call_has_a_deadline_of_two_seconds_at_most():
@@ -448,10 +447,10 @@ def test_every_call_has_a_deadline_of_two_seconds_at_most():
 
 def test_a_sample_takes_over_what_was_read():
     """Every key of a reading is one that the table of metrics knows."""
-    told = metrics_of("v6e") | {MEGASCALE: [found(0)], SLICE: [found(0)]}
+    told = metrics_of("v6e") | {MEGASCALE: [detected(0)], SLICE: [detected(0)]}
     reading = reading_of(told)
     sample = bare_sample(worker="w", address="a", time_unix_s=0.0, window_s=None, took_s=0.0,
-                    devices=reading.devices, runtime=reading.runtime)  # fmt: skip
+                    devices=reading.figures.devices, runtime=reading.figures.runtime)  # fmt: skip
 
     shown = {metric.name: list(metric.values(sample)) for metric in metrics.SAMPLE_METRICS}
     assert all(len(shown[name]) == 4 for name in shown if name.startswith("tpu_hbm_used"))
@@ -493,7 +492,7 @@ def test_the_simulator_is_read_and_recognised():
 
     reading = asyncio.run(main())
     assert reading.simulated
-    assert len(reading.devices) == 8
+    assert len(reading.figures.devices) == 8
     assert None not in column(reading, "runtime_duty_cycle_ratio").values()
 
 
@@ -501,7 +500,7 @@ def test_a_refusal_for_lack_of_permission_says_what_to_do():
     """A socket of another user's."""
     error = runtime._in_words_of_the_service(_forbidden(), "unix:/run/tpu.sock")
 
-    assert not runtime._is_nobody(_forbidden())
+    assert runtime._is_forbidden(_forbidden())
     assert error.reason == "refused"
     assert "run tpumon as the job's user" in str(error)
 
@@ -509,7 +508,4 @@ def test_a_refusal_for_lack_of_permission_says_what_to_do():
 def _forbidden():
     """As gRPC words it; a test that runs as root cannot meet it."""
     details = "failed to connect to all addresses; last error: UNKNOWN: unix:/run/tpu.sock: Permission denied"
-    cause = grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
-    error = SourceError("unavailable", details)
-    error.__cause__ = cause
-    return error
+    return SourceError("unavailable", details, address="unix:/run/tpu.sock", status="UNAVAILABLE", details=details)

@@ -12,10 +12,9 @@ import pytest
 from support import virtual_time
 from support.samples import bare_sample
 from tpumon.errors import NoTargetError, SourceError
-from tpumon.model import Caution, DeviceFigures, Query, RuntimeFigures, Sample, Target, Workers
+from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
-from tpumon.sources import SourceOptions
-from tpumon.sources.runtime import RuntimeReading
+from tpumon.sources import Reading
 from tpumon.system.pausing import Pause
 from tpumon.targets.base import Fixed
 
@@ -72,7 +71,7 @@ class Fake:
         if isinstance(step, Exception):
             raise step
         if step != GOOD:
-            raise SourceError(step, f"{target.address}: {step}", traced_s=self.traced_s)
+            raise SourceError(step, step, address=target.address, traced_s=self.traced_s)
         return bare_sample(
             worker=target.worker, address=target.address, time_unix_s=0, window_s=query.window_s, took_s=0,
             interval_s=query.interval_s, traced_s=self.traced_s, source="monitor", simulated=True,
@@ -89,7 +88,7 @@ def sample(*sources, window_s=1.0, pause=lambda: None, **pace):
         Pace(**pace),
         on_sample=lambda sample: samples[sample.worker].append(sample),
         open_client=FakeClient,
-        sources=sources,
+        profilers=sources,
         pause=pause,
     )
     virtual_time.run(sampler.run())
@@ -339,18 +338,18 @@ class Changing:
 def follow(finder, *sources, for_s, runtime=None, window_s=1.0, say=lambda _line: None, **pace):
     """Follows whoever the finder says for so long; events in order: Workers, or Sample."""
     events = []
-    more = {} if runtime is None else {"runtime": runtime, "options": SourceOptions(runtime_metrics=True)}
+    companions = () if runtime is None else (runtime,)
     sampler = Sampler(
         finder,
         Query(level=2, window_s=window_s),
         Pace(**pace),
         on_sample=events.append,
-        on_found=events.append,
+        on_workers=events.append,
         open_client=FakeClient,
-        sources=sources,
+        profilers=sources,
         pause=lambda: None,
         say=say,
-        **more,
+        companions=companions,
     )
 
     async def run():
@@ -409,21 +408,29 @@ def test_the_first_queries_of_many_workers_are_staggered_and_stay_apart():
     assert max(in_a_second) < 4 * 400 / 30
 
 
-READING = RuntimeReading(
-    devices=(DeviceFigures(device="0", hbm_used_bytes=5),), runtime=RuntimeFigures(uptime_s=7.0),
-    hbm_used_bytes=5, hbm_total_bytes=9, warnings=(Caution("runtime-error", "hangs"),), failures=(),
-)  # fmt: skip
+READING = Reading(
+    figures=Figures(
+        devices=(DeviceFigures(device="0", hbm_used_bytes=5),),
+        runtime=RuntimeFigures(uptime_s=7.0),
+        hbm_used_bytes=5,
+        hbm_total_bytes=9,
+    ),
+    warnings=(Caution("runtime-error", "hangs"),),
+)
 
 
 class Runtime:
-    """A runtime metric service that follows a script; the last entry goes on for ever."""
+    """A companion that follows a script; the last entry goes on for ever."""
+
+    name = "runtime-metrics"
+    usual_interval_s = 5.0
 
     def __init__(self, *script):
         self.script = script
         self.reads = []
         self.closed = 0
 
-    def __call__(self, target, open_client):
+    def open(self, _target, _open_client, _options):
         return self
 
     async def read(self):
@@ -449,8 +456,9 @@ def merged(profiler, *runtime, **pace):
 def test_runtime_metrics_join_the_profilers_sample():
     """One sample holds both, with what the runtime warns of."""
     (sample,), service = merged([GOOD], READING)
-    assert (sample.source, sample.figures.hbm_used_bytes, sample.figures.devices) == ("monitor", 5, READING.devices)
-    assert (sample.figures.runtime, sample.warnings, sample.failure) == (READING.runtime, READING.warnings, None)
+    figures, expected = sample.figures, READING.figures
+    assert (sample.source, figures.hbm_used_bytes, figures.devices) == ("monitor", 5, expected.devices)
+    assert (figures.runtime, sample.warnings, sample.failure) == (expected.runtime, READING.warnings, None)
     assert service.closed == 1
 
 
@@ -561,7 +569,7 @@ def test_a_finder_that_fails_later_costs_nobody():
     assert source.calls["a"][-1] > 1098
     assert max(gaps(source.calls["a"])) < 1.3
     assert finder.calls > 5
-    assert said[0] == "looking for workers failed, those found stay: RuntimeError: can't start new thread"
+    assert said[0] == "discovery failed; the known workers stay: RuntimeError: can't start new thread"
 
 
 def test_a_finder_that_fails_at_once_ends_the_run():

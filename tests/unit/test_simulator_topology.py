@@ -39,7 +39,7 @@ def test_peaks_are_shared_by_the_devices_of_a_chip():
     assert parse_topology("v3-8").device_hbm_bytes == 16 << 30
     assert parse_topology("v4-8").device_peak_flops == pytest.approx(275e12)
     assert parse_topology("v6e-8").device_peak_flops == pytest.approx(918e12)
-    assert parse_topology("v6e-8").device_hbm_bandwidth_bytes_per_s == pytest.approx(1638e9)
+    assert parse_topology("v6e-8").device_hbm_bandwidth_bytes_per_s == pytest.approx(1640e9)
 
 
 def test_only_tpu_nodes_answer_monitor():

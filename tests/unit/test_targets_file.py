@@ -122,7 +122,7 @@ def test_what_never_ends_is_not_read(tmp_path):
     """A pipe that nobody writes to, a device."""
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(UsageError, match="no regular file"):
+        with pytest.raises(UsageError, match="not a regular file"):
             first(path)
 
 
@@ -237,7 +237,7 @@ def test_a_bad_change_is_said_once_and_the_last_good_workers_stay(file):
     asyncio.run(main())
     assert "no JSON" in lines[0]
     assert "No such file" in lines[1]
-    assert all("workers of before" in line for line in lines)
+    assert all("known workers" in line for line in lines)
 
 
 def test_a_file_that_is_being_written_is_not_an_empty_one(file, monkeypatch):

@@ -145,7 +145,7 @@ def test_ports_that_may_not_be_looked_at_are_mentioned(world):
         world.proc.listen(23456)
         async with watching(world.finder()) as watch:
             await watch.until(lambda: watch.found)
-        assert "run tpumon as its user" in watch.found[0].waiting
+        assert "run tpumon as the job's user" in watch.found[0].waiting
 
     asyncio.run(main())
 

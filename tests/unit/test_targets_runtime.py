@@ -9,15 +9,15 @@ import pytest
 from tpumon.errors import UsageError
 from tpumon.model import Target
 from tpumon.targets.base import Fixed
-from tpumon.targets.runtime import WithRuntimeAt, WithUsualRuntime, parse_runtime_addresses
+from tpumon.targets.runtime import WithRuntime, parse_runtime_addresses
 
 
 def looked_for(*targets):
     async def first():
-        return [found async for found in WithUsualRuntime(Fixed(targets)).watch(lambda: False)]
+        return [workers async for workers in WithRuntime(Fixed(targets)).watch(lambda: False)]
 
-    (found,) = asyncio.run(first())
-    return [target.runtime_addresses for target in found.targets]
+    (workers,) = asyncio.run(first())
+    return [target.runtime_addresses for target in workers.targets]
 
 
 def test_beside_a_worker_that_has_its_host_to_itself():
@@ -36,16 +36,16 @@ def test_not_where_a_host_has_several_workers():
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_where_somebody_said(workers):
-    """One address a worker, in their order; who is not told of keeps what is known."""
+    """One address per worker, in their order; the others keep what is known."""
     targets = [Target(worker=name, address=f"{name}:1", runtime_addresses=("known:1",)) for name in "abc"[:workers]]
 
     async def first():
-        finder = WithRuntimeAt(Fixed(targets), ("unix:/run/tpu.sock", "h:8432"))
-        return [found async for found in finder.watch(lambda: False)]
+        discovery = WithRuntime(Fixed(targets), ("unix:/run/tpu.sock", "h:8432"))
+        return [workers async for workers in discovery.watch(lambda: False)]
 
-    (found,) = asyncio.run(first())
-    told = [("unix:/run/tpu.sock",), ("h:8432",), ("known:1",)]
-    assert [target.runtime_addresses for target in found.targets] == told[:workers]
+    (yielded,) = asyncio.run(first())
+    expected = [("unix:/run/tpu.sock",), ("h:8432",), ("known:1",)]
+    assert [target.runtime_addresses for target in yielded.targets] == expected[:workers]
 
 
 def test_addresses_as_people_write_them():

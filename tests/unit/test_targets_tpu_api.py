@@ -411,7 +411,7 @@ def test_no_credentials(google, monkeypatch, tmp_path, content):
     if content is not None:
         file.write_text(content)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(file))
-    with pytest.raises(NoTargetError, match=r"none are found.*gcloud auth application-default login"):
+    with pytest.raises(NoTargetError, match=r"none found.*gcloud auth application-default login"):
         first(NamedTpus(["tpu"], port=1))
 
 

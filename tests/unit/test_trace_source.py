@@ -171,8 +171,8 @@ def test_an_old_server_may_write_into_the_users_directory_and_nothing_stays(tmp_
 
 def test_an_old_server_elsewhere_is_not_made_to_write_anywhere(monkeypatch):
     """Without a --logdir, a server of another host is left alone, and told why."""
-    monkeypatch.setattr("tpumon.sources.trace.on_this_host", lambda _address: False)
-    with pytest.raises(SourceError, match="give --logdir DIR") as caught:
+    monkeypatch.setattr("tpumon.model.address.Address.is_this_host", False)
+    with pytest.raises(SourceError, match="give a --logdir") as caught:
         ask(QUERY, server="old")
     assert caught.value.reason == "refused"
 
@@ -283,7 +283,7 @@ def test_an_old_server_whose_files_cannot_be_seen_writes_one_and_no_more(monkeyp
             async with Watched(target.address) as client:
                 source = TraceSource(client, target, DEFAULTS)
                 for _ in range(3):
-                    with pytest.raises(SourceError, match="seen from here") as caught:
+                    with pytest.raises(SourceError, match="visible from here") as caught:
                         await source.fetch(QUERY)
                     assert caught.value.reason == "refused"
                 return client

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from tpumon.commands.console import say
 from tpumon.commands.finding import WhereSettings, find_now
 from tpumon.commands.progress import Bar
-from tpumon.errors import Reason, SourceError, TpumonError
+from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
-from tpumon.sampler.sampler import pause_after_failures
-from tpumon.sources import FINAL_REASONS, Client
+from tpumon.sampler import pause_after_failures
+from tpumon.sources import Client
 from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.system.background import Background
 from tpumon.system.pausing import current_pause
@@ -90,7 +90,9 @@ class _Worker:
         """Whether another try may bring its profile."""
         if self.saved is not None or self.hopeless:
             return False
-        return self.failure is None or _reason(self.failure) not in {None, *FINAL_REASONS}
+        if self.failure is None:
+            return True
+        return isinstance(self.failure, SourceError) and not MEANING[self.failure.reason].final
 
 
 def _reason(failure: TpumonError | None) -> Reason | None:
@@ -222,17 +224,17 @@ class _Session:
         try:
             facts = await asyncio.to_thread(outline, xspace)
         except SourceError as error:
-            raise SourceError(error.reason, f"{worker.target.address}: {error}") from error
+            raise SourceError(error.reason, error.message, address=worker.target.address) from error
         if facts.event_count:
             return facts
         if not worker.returns_traces:
             await asyncio.to_thread(self._logdir.discard, self._name, trace_file_name(worker.target.address))
-        message = f"{worker.target.address}: no trace event was collected"
+        message = "no trace event was collected"
         if worker.profiler.leaves_out_host_events:
             message += "; host events were left out (see above), and nothing else happened, or is there to be traced"
             # Where nothing but host events could be traced, trying again cannot help.
             worker.hopeless = worker.profiler.has_devices is False
-        raise SourceError("empty-trace", message)
+        raise SourceError("empty-trace", message, address=worker.target.address)
 
     def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:
         empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]

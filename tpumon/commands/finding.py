@@ -10,7 +10,7 @@ from tpumon.errors import NoTargetError
 from tpumon.model import Target
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.targets.base import Discovery, Fixed
-from tpumon.targets.runtime import WithRuntimeAt, WithUsualRuntime
+from tpumon.targets.runtime import WithRuntime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,9 @@ async def open_discovery(
         from tpumon.targets.local import LocalDiscovery
 
         finder = LocalDiscovery(where.port, say=say, runtime_only=not profilers_only)
-    elif not where.runtime_addresses:
-        finder = WithUsualRuntime(finder)
-    return WithRuntimeAt(finder, where.runtime_addresses) if where.runtime_addresses else finder
+        if not where.runtime_addresses:
+            return finder
+    return WithRuntime(finder, where.runtime_addresses)
 
 
 def _named(where: WhereSettings, say: Callable[[str], None], *, runtime_only: bool) -> Discovery | None:

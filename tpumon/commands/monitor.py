@@ -235,7 +235,7 @@ async def feed(settings: MonitorSettings, exports: Sequence[QueuedOutput], show:
             Query(level=settings.level, window_s=settings.window_s),
             settings.pace,
             on_sample=send,
-            on_found=send,
+            on_workers=send,
             options=SourceOptions(
                 host_level=settings.host_level,
                 logdir=open_logdir(settings.logdir) if settings.logdir else None,

@@ -3,6 +3,7 @@
 Times are in seconds, ratios 0-1, sizes in bytes, as the names say. Absent is None, never 0.
 """
 
+from tpumon.model.address import Address
 from tpumon.model.figures import (
     CoreFigures,
     DeviceFigures,
@@ -13,13 +14,14 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
-from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample, SourceName
+from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
     "SCHEMA_VERSION",
     "SIMULATED_MARK",
+    "Address",
     "Caution",
     "CautionCode",
     "CoreFigures",
@@ -30,7 +32,6 @@ __all__ = [
     "Query",
     "RuntimeFigures",
     "Sample",
-    "SourceName",
     "Spread",
     "StepSource",
     "StepTimes",

@@ -12,8 +12,6 @@ from tpumon.model.figures import Figures
 
 SCHEMA_VERSION = 1
 
-SourceName = Literal["monitor", "trace", "file", "runtime"]
-
 CautionCode = Literal[
     "truncated",
     "impossible-times",
@@ -34,11 +32,24 @@ _MOST_TROUBLES = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something that kept a source from answering; `message` is one line."""
+    """Why a source did not answer.
+
+    Attributes:
+        source: its name.
+        reason: what `tpumon.errors.MEANING` explains.
+        message: one line, without the address.
+        address: the `host:port` that was asked; None if there is none.
+    """
 
     source: str = field(metadata=fallback("exporter"))
     reason: Reason = field(metadata=fallback("internal"))
     message: str = field(metadata=fallback("no message"))
+    address: str | None = None
+
+    @property
+    def line(self) -> str:
+        """The message after the address."""
+        return self.message if self.address is None else f"{self.address}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,8 @@ class Sample:
         took_s: from asking to having the answer.
         interval_s: effective interval, from one query's start to the next.
         traced_s: how long the job was traced for this query, collecting included; 0 if it was not.
-        source: where the figures come from; None if nothing answered.
+        source: where the figures come from: the name of a profiler source, "file", or "runtime" if only companions
+            answered; None if nothing did.
         device_type: as the source names it, for example "TPU v2".
         cores: TPU cores of the worker.
         figures: what the query measured; its fields stand beside the others in JSON.
@@ -76,7 +88,7 @@ class Sample:
     took_s: float = field(metadata=fallback(0.0))
     interval_s: float | None = None
     traced_s: float = 0.0
-    source: SourceName | None = None
+    source: str | None = None
     simulated: bool = False
     device_type: str | None = None
     cores: int | None = None

@@ -1,5 +1,6 @@
-"""Sampling: whom to ask, when, and for how much of a job's time."""
+"""Sampling: which workers to ask, when, and for how much of a job's time."""
 
-from tpumon.sampler.sampler import Pace, Sampler
+from tpumon.sampler.pace import Pace, pause_after_failures
+from tpumon.sampler.sampler import Sampler
 
-__all__ = ["Pace", "Sampler"]
+__all__ = ["Pace", "Sampler", "pause_after_failures"]

@@ -1,8 +1,7 @@
 """What a TPU name such as v5e-8 stands for.
 
 The number in a name counts TensorCores on v2, v3, v4, v5p and 7x, chips on v5e and v6e, as Cloud TPU names do
-(tpu7x-128 is 64 chips of two TensorCores). Peaks are those of Google's system architecture pages and of JAX's chip
-table; where the two differ (v3, v5p) the pages win.
+(tpu7x-128 is 64 chips of two TensorCores). Peaks are in `tpumon.model.chips`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from tpumon.errors import UsageError
+from tpumon.model.chips import CHIPS
 
 GIB = 1 << 30
 
@@ -66,9 +66,7 @@ def _generation(
     devices: int,
     sizes: tuple[int, ...] | None,
     largest: int,
-    peak_tflops: float,
     hbm_gib: int,
-    hbm_gb_per_s: float,
     counts_cores: bool = True,
     single_host_chips: int = CHIPS_PER_HOST,
     answers_monitor: bool = False,
@@ -82,9 +80,9 @@ def _generation(
         sizes=sizes,
         largest=largest,
         single_host_chips=single_host_chips,
-        peak_flops=peak_tflops * 1e12,
+        peak_flops=CHIPS[name].flops_per_s,
         hbm_bytes=hbm_gib * GIB,
-        hbm_bandwidth_bytes_per_s=hbm_gb_per_s * 1e9,
+        hbm_bandwidth_bytes_per_s=CHIPS[name].hbm_bytes_per_s,
         answers_monitor=answers_monitor,
     )
 
@@ -96,20 +94,17 @@ _FLAT_SIZES = (1, 4, 8, 16, 32, 64, 128, 256)
 GENERATIONS: dict[str, Generation] = {
     generation.name: generation
     for generation in (
-        _generation("v2", "TPU v2", cores=2, devices=2, sizes=_V2_SIZES, largest=512, peak_tflops=46, hbm_gib=16,
-                    hbm_gb_per_s=716, answers_monitor=True),
-        _generation("v3", "TPU v3", cores=2, devices=2, sizes=_V3_SIZES, largest=2048, peak_tflops=123, hbm_gib=32,
-                    hbm_gb_per_s=900, answers_monitor=True),
-        _generation("v4", "TPU v4", cores=2, devices=1, sizes=None, largest=8192, peak_tflops=275, hbm_gib=32,
-                    hbm_gb_per_s=1228),
-        _generation("v5e", "TPU v5 Lite", cores=1, devices=1, sizes=_FLAT_SIZES, largest=256, peak_tflops=197,
-                    hbm_gib=16, hbm_gb_per_s=819, counts_cores=False, single_host_chips=8),
-        _generation("v5p", "TPU v5", cores=2, devices=1, sizes=None, largest=17920, peak_tflops=459, hbm_gib=95,
-                    hbm_gb_per_s=2765),
-        _generation("v6e", "TPU v6 Lite", cores=1, devices=1, sizes=_FLAT_SIZES, largest=256, peak_tflops=918,
-                    hbm_gib=32, hbm_gb_per_s=1638, counts_cores=False, single_host_chips=8),
-        _generation("7x", "TPU v7x", cores=2, devices=2, sizes=None, largest=18432, peak_tflops=2307, hbm_gib=192,
-                    hbm_gb_per_s=7380),
+        _generation("v2", "TPU v2", cores=2, devices=2, sizes=_V2_SIZES, largest=512, hbm_gib=16,
+                    answers_monitor=True),
+        _generation("v3", "TPU v3", cores=2, devices=2, sizes=_V3_SIZES, largest=2048, hbm_gib=32,
+                    answers_monitor=True),
+        _generation("v4", "TPU v4", cores=2, devices=1, sizes=None, largest=8192, hbm_gib=32),
+        _generation("v5e", "TPU v5 Lite", cores=1, devices=1, sizes=_FLAT_SIZES, largest=256,
+                    hbm_gib=16, counts_cores=False, single_host_chips=8),
+        _generation("v5p", "TPU v5", cores=2, devices=1, sizes=None, largest=17920, hbm_gib=95),
+        _generation("v6e", "TPU v6 Lite", cores=1, devices=1, sizes=_FLAT_SIZES, largest=256,
+                    hbm_gib=32, counts_cores=False, single_host_chips=8),
+        _generation("7x", "TPU v7x", cores=2, devices=2, sizes=None, largest=18432, hbm_gib=192),
     )
 }  # fmt: skip
 

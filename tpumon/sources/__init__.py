@@ -1,11 +1,27 @@
-"""Where figures come from: one file a source, and `rpc`, the one file that talks to the wire."""
+"""Where figures come from: one file per source, and `rpc`, the one file that talks to the wire."""
 
-from tpumon.sources.base import FINAL_REASONS, Source, SourceFactory, SourceOptions
+from tpumon.sources.base import ProfilerFactory, ProfilerSource, SourceOptions
+from tpumon.sources.companion import Companion, OpenClient, Reading
 from tpumon.sources.monitor import MonitorSource
 from tpumon.sources.rpc import Client
+from tpumon.sources.runtime import RuntimeMetrics
 from tpumon.sources.trace import TraceSource
 
-SOURCES: tuple[SourceFactory, ...] = (MonitorSource, TraceSource)
-"""In the order in which they are tried on a worker."""
+PROFILERS: tuple[ProfilerFactory, ...] = (MonitorSource, TraceSource)
+"""Tried in this order on a worker: the first that it offers gives the figures."""
 
-__all__ = ["FINAL_REASONS", "SOURCES", "Client", "Source", "SourceFactory", "SourceOptions"]
+COMPANIONS: tuple[type[Companion], ...] = (RuntimeMetrics,)
+"""Read beside the profiler: their figures are merged into its sample, those of the first ones first."""
+
+__all__ = [
+    "COMPANIONS",
+    "PROFILERS",
+    "Client",
+    "Companion",
+    "OpenClient",
+    "ProfilerFactory",
+    "ProfilerSource",
+    "Reading",
+    "RuntimeMetrics",
+    "SourceOptions",
+]

@@ -1,34 +1,35 @@
-"""What a source is."""
+"""What a profiler source is: one way to get a worker's figures."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar
+
+from tpumon.model import Query
+from tpumon.sources.examination import Answer, Examination
 
 if TYPE_CHECKING:
-    from tpumon.errors import Reason
     from tpumon.logdir import LogDir
-    from tpumon.model import Query, Sample, Target
+    from tpumon.model import Sample, Target
     from tpumon.sources.rpc import Client
 
-FINAL_REASONS: frozenset[Reason] = frozenset({"unimplemented", "not-a-profiler", "refused", "too-large"})
-"""Reasons that asking again in a moment does not change."""
-
 _TRACES_IN_FLIGHT = 24  # 2 % of 1,000 jobs, and each may hold tens of megabytes
+_GLANCE = Query(level=1, window_s=0.001)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """What a user decides about how figures are got.
+    """What a user decides about sources.
 
     Attributes:
         host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
-        logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory where the
+        logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory if the
             server is on this host.
-        runtime_metrics: whether the runtime metric service is asked as well.
-        traces_in_flight: how many traces may be taken, held and read at the same time.
+        runtime_metrics: also read the runtime metric service.
+        traces_in_flight: limits how many traces are taken, held and read at the same time.
     """
 
     host_level: int | None = None
@@ -37,28 +38,46 @@ class SourceOptions:
     traces_in_flight: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_TRACES_IN_FLIGHT))
 
 
-class Source(Protocol):
-    """One way to learn one worker's figures; remembers of that worker what it needs.
+class ProfilerSource(ABC):
+    """One way to get one worker's figures; remembers what it needs about that worker.
 
-    A new one is a file here and a line in `tpumon.sources.SOURCES`.
+    A new one is a file here and a line in `tpumon.sources.PROFILERS`.
+
+    Attributes:
+        name: as in `Sample.source` and `Failure.source`.
+        usual_interval_s: from one query's start to the next unless the user says; 0: back to back.
+        rpc: what `doctor` calls it.
+        costs_job: whether it slows the job down, if only for a moment; it is then left out of a paused `doctor`.
+        gives: the figures that it gives and their price, for `doctor`.
+        missing: what `doctor` says of a worker that does not offer it.
     """
 
-    @property
-    def name(self) -> str:
-        """As in `Sample.source` and `Failure.source`."""
+    name: ClassVar[str]
+    usual_interval_s: ClassVar[float]
+    rpc: ClassVar[str]
+    costs_job: ClassVar[bool] = False
+    gives: ClassVar[str] = ""
+    missing: ClassVar[str] = "not offered (UNIMPLEMENTED)"
 
-    @property
-    def usual_interval_s(self) -> float:
-        """From one query's start to the next where the user says nothing; 0: back to back."""
-
+    @abstractmethod
     async def fetch(self, query: Query) -> Sample:
-        """One query, every call in it with a deadline.
+        """Runs one query; every call in it has a deadline.
 
         Raises:
-            SourceError: with reason `unimplemented` where this worker does not offer the source at all; the next
-                one is then tried.
+            SourceError: the query failed; `unimplemented`: this worker does not offer the source, try the next one.
         """
 
+    async def examine(self) -> Examination:
+        """Finds out for `doctor` whether this source works, by calls that harm nobody. Here: a query of 1 ms.
 
-SourceFactory = Callable[["Client", "Target", SourceOptions], Source]
+        Raises:
+            SourceError: as `fetch`.
+        """
+        sample = await self.fetch(_GLANCE)
+        of = f" of {sample.device_type}" if sample.device_type else ""
+        answer = Answer(rpc=self.rpc, state="ok", words=f"returns the figures{of}")
+        return Examination(answers=(answer,), simulated=sample.simulated, gives=self.gives)
+
+
+ProfilerFactory = Callable[["Client", "Target", SourceOptions], ProfilerSource]
 """Makes the source of one worker; makes no call yet."""

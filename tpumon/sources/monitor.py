@@ -1,4 +1,4 @@
-"""The Monitor RPC: figures that the server computes itself. Cloud TPU nodes answer it; TPU VMs do not."""
+"""The Monitor RPC: figures that the server computes itself. TPU nodes offer it, TPU VMs do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.figures import of_level
 from tpumon.model import SIMULATED_MARK, Figures, Query, Sample, Spread, StepTimes, Target
-from tpumon.sources.base import SourceOptions
+from tpumon.sources.base import ProfilerSource, SourceOptions
+from tpumon.sources.examination import Examination
 from tpumon.sources.rpc import ANSWER_GRACE_S, Client
 from tpumon.text import safe
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
@@ -24,7 +25,7 @@ _USUAL_WINDOW_S = 1.0
 _MAX_TEXT_CHARS = 64 * 1024
 
 _NUMBER = r"([0-9.]+(?:e[+-]?[0-9]+)?)"
-# Each for one line, without the blanks around it: nothing in them can be slow on a hostile text.
+# Each matches one line without the blanks around it, and none can be slow on a hostile text.
 _DEVICE_TYPE = re.compile(r"TPU type:(.+)")
 _CORES = re.compile(r"Number of TPU cores[^:]*: *(\d{1,6})(?!\d)", re.IGNORECASE)
 _IDLE = re.compile(rf"TPU idle time[^:]*: *{_NUMBER} *%")
@@ -35,28 +36,31 @@ _LONGEST_LINE_CHARS = 300
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "kms": 1.0}  # "1.95 kms" is how 1950 ms was once printed
 
 
-_TOLD = frozenset({MonitorResult.UTIL_ONLY, MonitorResult.UTIL_IDLE, MonitorResult.UTIL_IDLE_STEP})
+_RESULT_TYPES = frozenset({MonitorResult.UTIL_ONLY, MonitorResult.UTIL_IDLE, MonitorResult.UTIL_IDLE_STEP})
 
 
-class MonitorSource:
+class MonitorSource(ProfilerSource):
     """Asks a worker for the figures of one window.
 
     Source: /tensorflow.ProfilerService/Monitor; figures from `monitor_result`, present as its `response_type` says;
-    device type and number of cores from the text. A server that sends text only is read from its text.
+    device type and number of cores from the text. If the server sends only text, all figures come from the text.
     """
 
     name = "monitor"
-    usual_interval_s = 0.0  # the server has these figures anyway: asking costs the job nothing to speak of
+    usual_interval_s = 0.0  # the server has these figures anyway: asking costs the job next to nothing
+    rpc = "Monitor"
+    gives = "by Monitor: MXU, idle and step time, infeed; free for the job"
+    missing = "not offered (UNIMPLEMENTED), as on every TPU VM"
 
     def __init__(self, client: Client, target: Target, _options: SourceOptions) -> None:
         self._client = client
         self._target = target
 
     async def fetch(self, query: Query) -> Sample:
-        """One query. The server watches for `query.window_s`, then answers.
+        """Runs one query. The server watches for `query.window_s`, then answers.
 
         Raises:
-            SourceError: the call failed, or the answer holds neither text nor a figure.
+            SourceError: the call failed, or the answer holds neither text nor figures.
         """
         window_s = query.window_s if query.window_s is not None else _USUAL_WINDOW_S
         request = MonitorRequest(duration_ms=round(window_s * 1000), monitoring_level=query.level, timestamp=True)
@@ -66,13 +70,12 @@ class MonitorSource:
         took_s = time.monotonic() - start_s
 
         text = safe(reply.data[:_MAX_TEXT_CHARS]).strip("\n")
-        told = reply.monitor_result.response_type in _TOLD  # no result, and one of an unknown type, tell nothing
-        if not text.strip() and not told:
-            raise SourceError(
-                "empty-trace", f"{self._client.address}: Monitor answered without a figure; is the job running?"
-            )
+        has_result = reply.monitor_result.response_type in _RESULT_TYPES  # there may be none, or one of a newer type
+        if not text.strip() and not has_result:
+            message = "Monitor answered without figures; check that the job is running"
+            raise SourceError("empty-trace", message, address=self._client.address)
         lines = [line.strip() for line in text.splitlines() if len(line) <= _LONGEST_LINE_CHARS]
-        figures = _from_result(reply.monitor_result) if told else _from_text(lines)
+        figures = _from_result(reply.monitor_result) if has_result else _from_text(lines)
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
@@ -88,11 +91,15 @@ class MonitorSource:
             server_text=text if text.strip() else None,
         )
 
+    async def examine(self) -> Examination:
+        """Finds out for `doctor` whether the server has the figures, by a Monitor of 1 ms."""
+        return replace(await super().examine(), generation="a TPU node's (v2, v3)")
+
 
 async def why_no_profiler(client: Client, *, timeout_s: float) -> SourceError | None:
-    """None where a profiler server answers, else what came instead.
+    """Returns None if a profiler server answers, otherwise what came instead.
 
-    Asked by the one call that harms nobody: a Monitor of 1 ms.
+    Makes the one call that harms nobody: a Monitor of 1 ms.
     """
     request = MonitorRequest(duration_ms=1, monitoring_level=1, timestamp=True)
     try:
@@ -173,7 +180,7 @@ def _complete(figures: Figures, level: int) -> Figures:
 
 
 def ratio_of_percent(percent: float) -> float | None:
-    """0-1; None for what is no share of anything."""
+    """The ratio, 0-1; None if the percentage is impossible."""
     # A share computed from clocks may pass 100 % by its rounding, not by more.
     return min(percent / 100, 1.0) if 0 <= percent <= 100.01 else None
 
@@ -196,5 +203,6 @@ def _float(text: str) -> float:
 
 
 def _first(pattern: re.Pattern[str], lines: Sequence[str]) -> str | None:
-    found = next((match for line in lines if (match := pattern.match(line))), None)
-    return found[1].strip() if found else None
+    matches = (match for line in lines if (match := pattern.match(line)))
+    first = next(matches, None)
+    return first[1].strip() if first else None

@@ -1,6 +1,6 @@
-"""The Profile RPC: how a server is approached so that its job is not harmed, and how a trace is taken.
+"""The Profile RPC: how to approach a server without harming its job, and how to take a trace.
 
-Level 0 and sampling both go through `Profiler`: what must never be done to a job is kept in one place.
+Level 0 and sampling both use `Profiler`: what must never be done to a job is kept in one place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.logdir import TRACE_SUFFIX, trace_file_name
-from tpumon.sources.rpc import ANSWER_GRACE_S, is_missing_method, is_not_found, server_words
+from tpumon.sources.rpc import ANSWER_GRACE_S
 from tpumon.wire.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
 from tpumon.xspace.outline import outline
 
@@ -37,12 +37,12 @@ _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostEvents:
-    """Which host events are wanted.
+    """Which host events to collect.
 
     Attributes:
-        level: host tracer level 0-3 that the user asked for; None: `safe_level` where that is proved safe, else 0.
-        safe_level: for `level` None.
-        beside_devices: whether they are wanted for jobs with devices, too; a TPU's figures do not need them.
+        level: host tracer level 0-3; None: `safe_level` if the server is known to be safe, otherwise 0.
+        safe_level: the level to use when `level` is None.
+        beside_devices: also collect them for jobs with devices, whose figures do not need them.
     """
 
     level: int | None
@@ -55,10 +55,10 @@ class Capture:
     """One trace to take.
 
     Attributes:
-        window_s: its length.
-        hlo: whether HLO protos are wanted with it (the memory viewer needs them).
-        start_unix_ns: the server's wall clock at which the window starts; 0: at once.
-        start_in_s: how far ahead that is, for the deadline.
+        window_s: length of the window.
+        hlo: include HLO protos, which the memory viewer needs.
+        start_unix_ns: when the window starts, by the server's wall clock; 0: at once.
+        start_in_s: how far ahead that is, to extend the deadline.
     """
 
     window_s: float
@@ -69,14 +69,14 @@ class Capture:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Known:
-    """What a probe told about the server at the other end of one connection.
+    """What a probe learned about the server at the other end of one connection.
 
     Attributes:
-        connection: which; at the same port may be another server after it broke.
-        returns_traces: it answers with the trace; else it can only write a file itself.
-        device_planes: whether its traces have planes of devices; None where the probe could not tell.
-        host_level: what is to be asked for.
-        simulated: whether tpumon's simulator made its traces.
+        connection: number of that connection; after it broke, another server may have the port.
+        returns_traces: whether it answers with the trace; if not, it can only write a file.
+        device_planes: whether its traces have device planes; None if the probe could not tell.
+        host_level: host tracer level to request.
+        simulated: whether its traces are made by tpumon's simulator.
     """
 
     connection: int
@@ -90,8 +90,8 @@ class Profiler:
     """One worker's profiler server.
 
     Args:
-        client: the worker's.
-        host_events: which are wanted.
+        client: channel to it.
+        host_events: which to collect.
     """
 
     def __init__(self, client: Client, host_events: HostEvents) -> None:
@@ -101,42 +101,41 @@ class Profiler:
 
     @property
     def address(self) -> str:
-        """Of the worker."""
+        """The worker's `host:port`."""
         return self._client.address
 
     @property
     def has_devices(self) -> bool | None:
-        """Whether traces have planes of devices; None where that is not known."""
+        """Whether traces have device planes; None if unknown."""
         return self._known.device_planes if self._known is not None else None
 
     @property
     def simulated(self) -> bool:
-        """Whether tpumon's simulator is known to answer."""
+        """Whether the server is known to be tpumon's simulator."""
         return self._known is not None and self._known.simulated
 
     @property
     def leaves_out_host_events(self) -> bool:
-        """Whether host events are wanted, but not proved safe."""
+        """Whether host events would be collected, but are not known to be safe."""
         wanted = self._host_events.level is None and (self._host_events.beside_devices or not self.has_devices)
         return wanted and self._known is not None and self._known.host_level == 0
 
     @property
     def what_is_left_out(self) -> str:
-        """The words for it: what, why, and the option that overrides."""
+        """What is left out, why, and the option that overrides it."""
         return (
-            "host events are left out: this server is of an age in which host tracing can hang the job for good "
-            "(jaxlib 0.6.2 to 0.8.2 without TensorFlow do); "
-            f"--host-tracer-level {self._host_events.safe_level} takes them all the same"
+            "host events are left out: on a server of this age host tracing can hang the job for good (jaxlib 0.6.2 to "
+            f"0.8.2 without TensorFlow); --host-tracer-level {self._host_events.safe_level} includes them anyway"
         )
 
     async def approach(self) -> bool:
-        """Finds out what this server can do, harmlessly, once a connection.
+        """Finds out what this server can do, without harm, once per connection.
 
         Returns:
-            Whether it answers with traces; else it can only write them into files.
+            Whether it returns traces; if not, it can only write them to files.
 
         Raises:
-            SourceError: `busy` where anyone else is profiling; otherwise as the call failed.
+            SourceError: `busy` if another session is active; otherwise as the call failed.
         """
         known = self._known
         if known is None or not self._stands():
@@ -144,42 +143,42 @@ class Profiler:
             self._known = known = await self._probe()
         return known.returns_traces
 
-    async def take(self, shot: Capture) -> bytes:
-        """A trace that the server answers with; the serialized XSpace exactly as it was sent.
+    async def take(self, capture: Capture) -> bytes:
+        """Takes a trace that the server returns: the serialized XSpace exactly as sent.
 
         Raises:
-            SourceError: the call failed; `empty-trace`: there was no trace in the answer.
+            SourceError: the call failed; `empty-trace`: the answer holds no trace.
         """
-        reply = await self._profile(shot, root=_NOWHERE, session=_unique_session_id(), host_name="")
+        reply = await self._profile(capture, root=_NOWHERE, session=_unique_session_id(), host_name="")
         if not reply.xspace:
-            raise SourceError("empty-trace", f"{self.address}: the server answered without a trace")
+            raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
         return reply.xspace
 
-    async def take_written(self, shot: Capture, logdir: LogDir, session: str) -> bytes:
-        """A trace that the server writes itself, read where it wrote it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
+    async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> bytes:
+        """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
 
         Raises:
-            SourceError: the call failed; `refused`: the file is not to be seen from here.
+            SourceError: the call failed; `refused`: the file is not visible from here.
             TpumonError: the directory cannot be used.
         """
         file_name = trace_file_name(self.address)
         # Made by us, so that we can remove what another user's server writes into it.
         await asyncio.to_thread(logdir.make_session, session)
-        await self._profile(shot, root=logdir.root, session=session, host_name=file_name.removesuffix(TRACE_SUFFIX))
+        await self._profile(capture, root=logdir.root, session=session, host_name=file_name.removesuffix(TRACE_SUFFIX))
         deadline_s = time.monotonic() + _SHARED_DIRECTORY_S  # a shared directory may show it a little later
         while (content := await asyncio.to_thread(logdir.load, session, file_name)) is None:
             if time.monotonic() > deadline_s:
-                raise SourceError(
-                    "refused",
-                    f"{self.address}: this old server writes traces itself, and wrote to its own disk: {logdir.root}/"
-                    f"{session}/{file_name} is not to be seen from here; give a --logdir that both see (a shared "
-                    "directory or gs://)",
+                message = (
+                    "this old server writes traces itself, and wrote this one to a disk that is not visible from here "
+                    f"({logdir.root}/{session}/{file_name}); give a --logdir that both can see (a shared directory or "
+                    "gs://)"
                 )
+                raise SourceError("refused", message, address=self.address)
             await asyncio.sleep(_LOOK_S)
         return content
 
     def _stands(self) -> bool:
-        """Whether what is known still holds: the connection that it was learned on is the one there is."""
+        """Whether what is known still holds: it was learned on the present connection."""
         known = self._known
         return known is not None and known.connection == self._client.connection and self._client.connected
 
@@ -190,7 +189,7 @@ class Profiler:
         try:
             reply = await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=ANSWER_GRACE_S)
         except SourceError as error:
-            if _NOWHERE not in server_words(error):
+            if _NOWHERE not in error.details:  # any status will do: an old server names the root it cannot write to
                 raise
             returns_traces, device_planes, simulated = False, None, False
         else:
@@ -214,38 +213,38 @@ class Profiler:
         return wanted.safe_level if await self._host_events_safe() else 0
 
     async def _host_events_safe(self) -> bool:
-        """Whether this server is of a generation in which host tracing does not deadlock a job without TensorFlow.
+        """Whether host tracing is safe on this server: does not deadlock a job without TensorFlow.
 
         Servers that know GetSnapshot are; jaxlib 0.6.2 to 0.8.2 do not know it, and hang for good at host level 1.
-        Asked only where host events are wanted: it takes a snapshot of somebody's continuous session where one runs.
+        Asked only if host events are to be collected: the call takes a snapshot of a continuous session if one runs.
         """
         try:
             await self._client.call(wire.GET_SNAPSHOT, GetSnapshotRequest(), ProfileResponse, timeout_s=ANSWER_GRACE_S)
         except SourceError as error:
-            if is_not_found(error):
+            if error.status == "NOT_FOUND":
                 return True
-            if is_missing_method(error):
+            if error.status == "UNIMPLEMENTED":
                 return False
             raise
-        raise SourceError("busy", f"{self.address}: a continuous profiling session runs there; standing back")
+        raise SourceError("busy", "a continuous profiling session is active; standing back", address=self.address)
 
-    async def _profile(self, shot: Capture, *, root: str, session: str, host_name: str) -> ProfileResponse:
+    async def _profile(self, capture: Capture, *, root: str, session: str, host_name: str) -> ProfileResponse:
         known = self._known
         if known is None or not self._stands():
-            raise SourceError("unavailable", f"{self.address}: the connection broke off")
-        request = _request(shot, root=root, session=session, host_name=host_name, host_level=known.host_level)
+            raise SourceError("unavailable", "the connection broke", address=self.address)
+        request = _request(capture, root=root, session=session, host_name=host_name, host_level=known.host_level)
         # The server collects after the window, for as long again in the worst case seen; a large trace takes its time.
-        timeout_s = shot.start_in_s + shot.window_s + max(ANSWER_GRACE_S, shot.window_s)
+        timeout_s = capture.start_in_s + capture.window_s + max(ANSWER_GRACE_S, capture.window_s)
         return await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=timeout_s)
 
 
 def _unique_session_id() -> str:
-    """A session id that nobody else uses: a Terminate sent for an id sticks to that id."""
+    """A session id of our own: a Terminate sent for an id sticks to that id."""
     return f"tpumon-{secrets.token_hex(8)}"
 
 
-def _request(shot: Capture, *, root: str, session: str, host_name: str, host_level: int) -> ProfileRequest:
-    window_ms = max(1, round(shot.window_s * 1000))
+def _request(capture: Capture, *, root: str, session: str, host_name: str, host_level: int) -> ProfileRequest:
+    window_ms = max(1, round(capture.window_s * 1000))
     return ProfileRequest(
         duration_ms=window_ms,
         max_events=_MAX_EVENTS,
@@ -259,8 +258,8 @@ def _request(shot: Capture, *, root: str, session: str, host_name: str, host_lev
             host_tracer_level=host_level,
             device_tracer_level=_DEVICE_TRACER_LEVEL,
             python_tracer_level=0,
-            enable_hlo_proto=shot.hlo,
-            start_timestamp_ns=shot.start_unix_ns,
+            enable_hlo_proto=capture.hlo,
+            start_timestamp_ns=capture.start_unix_ns,
             duration_ms=window_ms,
         ),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 # gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_MESSAGE_BYTES = 1 << 30
-"""The largest answer that is accepted. A pod's trace is tens of MB; gRPC's default of 4 MB refuses ordinary ones."""
+"""Largest answer accepted. A pod's trace is tens of MB; gRPC's default of 4 MB refuses ordinary ones."""
 
 ANSWER_GRACE_S = 30.0
-"""How long past its window a call may take: a server collects and sends for up to seconds after the window."""
+"""How far past its window a call may run: a server collects and sends for seconds after the window."""
 
 # Servers count pings that come sooner than 5 minutes apart without data as abuse and close the connection, which
 # would end a long Profile. So no sooner than that; a peer that died silently is found by the call's deadline.
@@ -43,7 +43,7 @@ def channel_options(*, use_proxy: bool) -> list[tuple[str, int | str]]:
         ("grpc.enable_http_proxy", int(use_proxy)),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),
-        # A worker that comes back is to be seen soon: gRPC would wait up to two minutes between connection tries.
+        # See a worker that comes back soon: gRPC would wait up to two minutes between connection attempts.
         ("grpc.initial_reconnect_backoff_ms", 500),
         ("grpc.max_reconnect_backoff_ms", 5_000),
         ("grpc.use_local_subchannel_pool", 1),
@@ -64,7 +64,7 @@ class Client:
     def __init__(self, address: str, *, use_proxy: bool = False) -> None:
         self.address = address
         self.connection = 0
-        """Counts connections: what was learned of a server is good for one of them."""
+        """Number of connections so far: what was learned about a server holds for one of them."""
         self._channel = grpc.aio.insecure_channel(address, options=channel_options(use_proxy=use_proxy))
 
     async def call(self, path: str, request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
@@ -92,13 +92,13 @@ class Client:
             reply.ParseFromString(data)
         except DecodeError as error:
             name = path.rpartition("/")[2]
-            message = f"{self.address}: the answer to {name} is not one of a profiler server ({len(data)} bytes)"
-            raise SourceError("malformed", message) from error
+            message = f"the answer to {name} is not a profiler server's ({len(data)} bytes)"
+            raise SourceError("malformed", message, address=self.address) from error
         return reply
 
     @property
     def connected(self) -> bool:
-        """Whether the connection of the last call still stands: false after the server went away, or before a call."""
+        """Whether the connection of the last call is still up; False before the first call."""
         return self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class Client:
 
 
 class _Answer:
-    """The bytes of an answer, until they are taken: gRPC keeps what it was given until garbage is collected."""
+    """The bytes of an answer until they are taken: gRPC itself keeps them until garbage is collected."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -128,19 +128,19 @@ class _Answer:
 def _source_error(address: str, error: grpc.aio.AioRpcError, *, timeout_s: float) -> SourceError:
     details = error.details() or ""
     reason, words = _explain(error.code(), details, timeout_s)
-    return SourceError(reason, f"{address}: {words}")
+    return SourceError(reason, words, address=address, status=error.code().name, details=details)
 
 
 def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Reason, str]:
-    """What a status means to a user of a profiler server, as a reason and some words."""
+    """Reason and message for a status of a profiler server."""
     said = one_line(details)
     if BUSY_TEXT in details:
-        return "busy", "someone else is profiling it; standing back"
+        return "busy", "another profiling session is active; standing back"
     match code:
         case grpc.StatusCode.UNAVAILABLE:
             return _explain_unavailable(details)
         case grpc.StatusCode.UNKNOWN if "Stream removed" in details:
-            return "unavailable", "the connection broke off"
+            return "unavailable", "the connection broke"
         case grpc.StatusCode.CANCELLED:
             return "unavailable", "the server ended the call"
         case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -167,10 +167,10 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
 def _explain_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
         ("Too many open files", "internal", "tpumon has no file descriptors left; raise its limit (ulimit -n)"),
-        ("errors resolving", "resolve", "this name has no address; check it, or give the IP address"),
-        ("DNS resolution failed", "resolve", "this name has no address; check it, or give the IP address"),
-        ("Failed parsing HTTP/2", "not-a-profiler", "something else listens there (not gRPC); check the port"),
-        ("before receiving SETTINGS", "not-a-profiler", "something listens there but does not speak gRPC"),
+        ("errors resolving", "resolve", "this name has no IP address; check it, or give the IP address"),
+        ("DNS resolution failed", "resolve", "this name has no IP address; check it, or give the IP address"),
+        ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
+        ("before receiving SETTINGS", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("Connection refused", "unavailable", "connection refused; no profiler server is listening there"),
         ("No route to host", "unavailable", "no route to this host"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),
@@ -180,24 +180,3 @@ def _explain_unavailable(details: str) -> tuple[Reason, str]:
         if mark in details:
             return reason, words
     return "unavailable", one_line(details) or "no connection"
-
-
-def is_missing_method(error: SourceError) -> bool:
-    """Whether a server answered that it has no such method, in whatever words."""
-    return _status(error) is grpc.StatusCode.UNIMPLEMENTED
-
-
-def is_not_found(error: SourceError) -> bool:
-    """Whether a server answered NOT_FOUND."""
-    return _status(error) is grpc.StatusCode.NOT_FOUND
-
-
-def server_words(error: SourceError) -> str:
-    """The text that came with a server's status, as it came; empty where there was none."""
-    cause: Any = error.__cause__
-    return (cause.details() or "") if isinstance(cause, grpc.aio.AioRpcError) else ""
-
-
-def _status(error: SourceError) -> grpc.StatusCode | None:
-    cause = error.__cause__
-    return cause.code() if isinstance(cause, grpc.aio.AioRpcError) else None

@@ -1,16 +1,17 @@
-"""What the runtime metric service's answers mean: its rows, brought to one row a device.
+"""What the runtime metric service's answers mean: one row per device. Makes no calls.
 
-Everything that differs between TPU generations and versions of libtpu is here; no calls.
+Everything that differs between TPU generations and versions of libtpu is here.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tpumon.model import SIMULATED_MARK, Caution, DeviceFigures, RuntimeFigures
+from tpumon.model import SIMULATED_MARK, Caution, DeviceFigures, Figures, RuntimeFigures
+from tpumon.sources.companion import Reading
 from tpumon.sources.monitor import ratio_of_percent
 from tpumon.text import one_line
 from tpumon.wire.runtime_metrics_pb2 import AttrValue, Metric, TpuMetric
@@ -27,7 +28,7 @@ UPTIME = "tpu.runtime.uptime.seconds.gauge"
 MEGASCALE_ERROR = "megascale.error.detected.gauge"
 SLICE_ERROR = "slice.error.detected.gauge"
 
-# Attributes that say which device a row of a list of key-value pairs is about.
+# Attributes that name the device of a row whose attributes are a list of key-value pairs.
 _DEVICE_KEYS = ("device_ordinal", "device-id", "device_id")
 _LONGEST_ID = 40
 
@@ -38,9 +39,9 @@ class _Row(NamedTuple):
     """One row of a metric.
 
     Attributes:
-        value: a number as it was told; None where it was none.
+        value: the number as sent; None if it is none.
         about: attributes by key.
-        device: the one that it names, if any.
+        device: the device that they name, if any.
     """
 
     value: Number | None
@@ -48,36 +49,19 @@ class _Row(NamedTuple):
     device: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What one worker's rows come to.
-
-    Attributes:
-        devices: a row for each device, in the order of their ids.
-        runtime: of the worker as a whole.
-        warnings: what a reader of the figures should know.
-        simulated: whether tpumon's simulator said it.
-    """
-
-    devices: tuple[DeviceFigures, ...]
-    runtime: RuntimeFigures
-    warnings: tuple[Caution, ...]
-    simulated: bool
-
-
 @dataclass(slots=True)
 class _Tables:
-    """Values by device of each metric, and what was left out of them."""
+    """The values of each metric by device, and cautions about what is missing."""
 
     by_key: dict[str, dict[str, Number]] = field(default_factory=dict)
     warnings: list[Caution] = field(default_factory=list)
 
     def of(self, key: str) -> dict[str, Number]:
-        """Empty where nothing was told."""
+        """The values under a key; empty if there are none."""
         return self.by_key.get(key, {})
 
     def devices(self) -> list[str]:
-        """Those that are named where rows are always a device's, in order."""
+        """The devices named by metrics whose rows are always per device, in order."""
         keys = ("hbm_used_bytes", "hbm_total_bytes", "runtime_tensorcore_idle_s")
         return sorted({device for key in keys for device in self.of(key)}, key=_in_order)
 
@@ -101,11 +85,11 @@ _PER_DEVICE: dict[str, tuple[str, Callable[[Number], Number | None]]] = {
 _OF_WORKER: dict[str, str] = {UPTIME: "uptime_s", MEGASCALE_ERROR: "megascale_error", SLICE_ERROR: "slice_error"}
 
 METRICS: tuple[str, ...] = (*_PER_DEVICE, *_OF_WORKER)
-"""What is asked for; the first is the one that every version has."""
+"""The metrics to ask for; every version has the first one."""
 
 
-def told_by(answers: Mapping[str, TpuMetric]) -> Told:
-    """What the answers come to, by name of the metric; an absent one makes absent values and nothing else."""
+def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
+    """The figures in these answers, by name of the metric; a missing one makes absent values and nothing more."""
     tables = _Tables()
     for name, (key, convert) in _PER_DEVICE.items():
         if name in answers:
@@ -121,9 +105,14 @@ def told_by(answers: Mapping[str, TpuMetric]) -> Told:
             if name != UPTIME:
                 tables.warnings.extend(_error(name, row.about) for row in rows if row.value)
     devices = sorted({device for table in tables.by_key.values() for device in table}, key=_in_order)
-    return Told(
-        devices=tuple(_device(device, tables) for device in devices),
-        runtime=RuntimeFigures(**runtime),
+    figures = tuple(_device(device, tables) for device in devices)
+    return Reading(
+        figures=Figures(
+            devices=figures,
+            runtime=RuntimeFigures(**runtime),
+            hbm_used_bytes=_sum([device.hbm_used_bytes for device in figures]),
+            hbm_total_bytes=_sum([device.hbm_total_bytes for device in figures]),
+        ),
         warnings=tuple(tables.warnings),
         simulated=any(SIMULATED_MARK in answer.description for answer in answers.values()),
     )
@@ -132,6 +121,12 @@ def told_by(answers: Mapping[str, TpuMetric]) -> Told:
 def _device(device: str, tables: _Tables) -> DeviceFigures:
     values: dict[str, Any] = {key: tables.of(key).get(device) for key, _ in _PER_DEVICE.values()}
     return DeviceFigures(device=device, **values)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """The sum over all devices; None unless every device reports a value."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
 
 
 def _rows(metric: TpuMetric) -> list[_Row]:
@@ -150,7 +145,7 @@ def _row(row: Metric) -> _Row:
 
 
 def _text(value: AttrValue) -> str:
-    """An attribute's value; old versions send numbers where new ones send text. Empty where there is none."""
+    """An attribute's value, empty if there is none; old versions send numbers, new ones text."""
     kind = value.WhichOneof("attr")
     if kind in {"string_attr", "int_attr", "bool_attr", "double_attr"}:
         return one_line(str(getattr(value, kind)))
@@ -161,16 +156,16 @@ def _number(row: Metric) -> Number | None:
     measure = row.WhichOneof("measure")
     if measure is None:
         return None
-    told = getattr(row, measure)
-    kind = told.WhichOneof("value")
-    value = getattr(told, kind) if kind in {"as_double", "as_int", "as_bool"} else None
+    message = getattr(row, measure)
+    kind = message.WhichOneof("value")
+    value = getattr(message, kind) if kind in {"as_double", "as_int", "as_bool"} else None
     return value if value is not None and math.isfinite(value) else None
 
 
 def _by_device(
     name: str, rows: Iterable[_Row], convert: Callable[[Number], Number | None], warnings: list[Caution]
 ) -> dict[str, Number]:
-    """A metric's values by the device that the rows name. What cannot be is left out, with a warning."""
+    """A metric's values by device. Impossible ones are ignored, with a caution."""
     table: dict[str, Number] = {}
     strange: list[str] = []
     for row in rows:
@@ -180,7 +175,7 @@ def _by_device(
             continue  # another core, with a queue of its own
         elif row.value is None or (value := convert(row.value)) is None:
             strange.append(f"{row.value} for device {row.device}")
-        elif name == QUEUE_SIZE:  # one row a core
+        elif name == QUEUE_SIZE:  # one row per core
             table[row.device] = table.get(row.device, 0) + value
         else:
             table[row.device] = value
@@ -193,8 +188,8 @@ def _by_device(
 def _place_duty_cycles(tables: _Tables) -> None:
     """Gives both devices of a v2 or v3 chip the chip's duty cycle.
 
-    On these the duty cycle has a row a chip, everything else a row a device, two a chip; ids count through the slice,
-    those of chips by chip. On all others, 7x with its two devices a chip among them, each device has its own row.
+    There the duty cycle has a row per chip, all other metrics a row per device, two per chip; both ids count through
+    the slice. On all other generations, 7x with its two devices per chip among them, each device has its own row.
     """
     key = _PER_DEVICE[DUTY_CYCLE][0]
     chips, devices, totals = tables.of(key), tables.devices(), tables.of("hbm_total_bytes")
@@ -202,21 +197,21 @@ def _place_duty_cycles(tables: _Tables) -> None:
     if not chips or not devices or later or set(chips) == set(devices):
         return
     if 2 * len(chips) != len(devices) or not _all_numbers([*chips, *devices]):
-        # Rows are missing, of chips or of devices: v5e has as much HBM a device as v3.
+        # Rows of chips or of devices are missing: a v5e device has as much HBM as one of v3.
         tables.by_key[key] = {}
         words = f"{len(chips)} duty cycles for {len(devices)} devices, unclear which is whose: ignored"
         tables.warnings.append(Caution("unclear-device", words))
         return
     pairs = [(str(2 * int(chip)), str(2 * int(chip) + 1)) for chip in chips]
     if not {device for pair in pairs for device in pair} <= set(devices):
-        # Numbered in another way, but none is missing: Google's tpu-info then goes by order alone.
+        # Numbered differently, but none is missing: Google's tpu-info then goes by order alone.
         chips = dict(sorted(chips.items(), key=lambda item: _in_order(item[0])))
         pairs = list(zip(devices[::2], devices[1::2], strict=True))
     tables.by_key[key] = {device: duty for pair, duty in zip(pairs, chips.values(), strict=True) for device in pair}
 
 
 def _place_queues(tables: _Tables) -> None:
-    """Queues are counted by ordinal, which may be the place among this worker's devices where ids are the slice's."""
+    """Moves queues to their devices: they are numbered by place on this worker while ids may be the slice's."""
     key = _PER_DEVICE[QUEUE_SIZE][0]
     queues, devices = tables.of(key), tables.devices()
     places = {str(place): device for place, device in enumerate(devices)}
@@ -236,5 +231,5 @@ def _all_numbers(ids: Iterable[str]) -> bool:
 
 
 def _in_order(device: str) -> tuple[int, str]:
-    """Numbers by size, before other names."""
+    """Sort key: numbers by size, before other names."""
     return (int(device), "") if _all_numbers([device]) else (1 << 64, device)

@@ -1,4 +1,4 @@
-"""What finds workers."""
+"""What discovery is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from tpumon.model import Target, Workers
 
 
 class Discovery(Protocol):
-    """One way to learn where the workers are."""
+    """One way to find out where the workers are.
+
+    A new one is a file here and a line in `tpumon.commands.finding`.
+    """
 
     def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields at once what there is, then each time it has changed; ends where it cannot change.
+        """Yields the workers at once, then each time they have changed; ends if they cannot change.
 
-        Closed by the caller (`aclose`). Trouble after the first result is no exception: what was found stays.
+        The caller closes it (`aclose`). Trouble after the first result raises nothing: the known workers stay.
 
         Args:
-            all_gone: whether none of the workers found last answers now, which is a reason to look again.
+            all_gone: whether none of the workers yielded last answers now, which is a reason to look again.
 
         Raises:
             TpumonError: before the first result: asking again would not help.
@@ -25,15 +28,15 @@ class Discovery(Protocol):
 
 
 class Fixed:
-    """Workers that somebody named.
+    """Workers that are known and do not change.
 
     Args:
         targets: the workers.
     """
 
     def __init__(self, targets: Sequence[Target]) -> None:
-        self._found = Workers(targets=tuple(targets))
+        self._workers = Workers(targets=tuple(targets))
 
     async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields them, once."""
-        yield self._found
+        yield self._workers

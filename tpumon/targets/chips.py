@@ -1,36 +1,28 @@
-"""The TPU chips of this host, from the files of the kernel; no driver is loaded and no chip is opened."""
+"""The TPU chips of this host, from files of the kernel; loads no driver and opens no chip."""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpumon.model.chips import CHIPS
+from tpumon.targets.processes import PROC, open_files, program_of
 from tpumon.text import one_line
 
 _GOOGLE = "1ae0"
 _ACCELERATOR_CLASS = "0x12"  # Google's network and disk controllers have the same vendor, but other classes
 
-# PCI device, and subsystem where that decides. A new chip is "TPU (1ae0:<device>)" until it has a line here.
-_NAMES: Mapping[tuple[str, str | None], str] = {
-    ("0027", "004e"): "TPU v2",
-    ("0027", "004f"): "TPU v3",
-    ("005e", None): "TPU v4",
-    ("0063", None): "TPU v5e",
-    ("0062", None): "TPU v5p",
-    ("006f", None): "TPU v6e",
-    ("0076", None): "TPU 7x",
-}
-_TPUS = {device for device, _ in _NAMES}
+_TPUS = {chip.pci_device for chip in CHIPS.values()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     """Attributes:
     pid: as this tpumon sees it.
-    program: the name of its executable; empty where that cannot be read.
+    program: the name of its executable; empty if unknown.
     """
 
     pid: int
@@ -42,12 +34,12 @@ class Chip:
     """One chip.
 
     Attributes:
-        name: for example "TPU v6e"; one that is not known yet by its numbers, "TPU (1ae0:0099)".
+        name: for example "TPU v6e"; a new one goes by its PCI numbers: "TPU (1ae0:0099)".
         pci: its address without the function, for example "0000:00:04".
-        functions: PCI functions that it consists of; 7x has two.
+        functions: number of its PCI functions; 7x has two.
         nodes: its files in /dev that exist.
-        missing: its files in /dev that do not, as in a container that was not given them.
-        holders: processes that have it open, as far as may be seen; tpumon's own rights decide.
+        missing: its files in /dev that do not, as in a container without them.
+        holders: processes that have it open, as far as tpumon may see them.
     """
 
     name: str
@@ -60,11 +52,11 @@ class Chip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chips:
-    """What was found.
+    """The chips of a host.
 
     Attributes:
         chips: in the order of their addresses.
-        remarks: what could not be seen and why, one line each.
+        remarks: what could not be read and why, one line each.
     """
 
     chips: tuple[Chip, ...]
@@ -73,17 +65,17 @@ class Chips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Function:
-    """A PCI function of a TPU: its chip's address, name and file in /dev, as far as the kernel tells."""
+    """A PCI function of a TPU: its chip's address, its name and its file in /dev, if any."""
 
     chip: str
     name: str
     node: str | None
 
 
-def find_chips(sys: Path = Path("/sys"), dev: Path = Path("/dev"), proc: Path = Path("/proc")) -> Chips:
-    """The chips of this host, as the file systems that are usually there tell.
+def find_chips(sys: Path = Path("/sys"), dev: Path = Path("/dev"), proc: Path = PROC) -> Chips:
+    """Finds the chips of this host. Never fails: what cannot be read is a remark.
 
-    Never fails: what cannot be read is a remark.
+    Source: /sys/bus/pci, /sys/class/accel, /dev, /proc/PID/fd.
     """
     remarks: list[str] = []
     functions = _functions(sys, remarks)
@@ -95,23 +87,23 @@ def find_chips(sys: Path = Path("/sys"), dev: Path = Path("/dev"), proc: Path = 
     chips = tuple(_chip(dev, parts, holders) for _, parts in sorted(by_chip.items()))
     if any(chip.missing for chip in chips):
         remarks.append(
-            f"some chips have no file in {dev}: they are not given to this container or virtual machine, or the driver "
-            "is not loaded"
+            f"some chips have no file in {dev}: this container or virtual machine was not given them, or the driver is "
+            "not loaded"
         )
     return Chips(chips=chips, remarks=tuple(remarks))
 
 
 def _functions(sys: Path, remarks: list[str]) -> list[_Function]:
-    found: list[_Function] = []
+    functions: list[_Function] = []
     accelerators = _accelerators(sys)
     try:
         paths = sorted((sys / "bus/pci/devices").iterdir())
     except FileNotFoundError:
-        remarks.append(f"no PCI devices are to be seen in {sys}/bus/pci: chips cannot be told")
-        return found
+        remarks.append(f"no PCI devices in {sys}/bus/pci: the chips are unknown")
+        return functions
     except OSError as error:
-        remarks.append(f"{sys}/bus/pci/devices: {error.strerror}: chips cannot be told")
-        return found
+        remarks.append(f"{sys}/bus/pci/devices: {error.strerror}: the chips are unknown")
+        return functions
     for path in paths:
         try:
             if _read_id(path / "vendor") != _GOOGLE:
@@ -119,14 +111,14 @@ def _functions(sys: Path, remarks: list[str]) -> list[_Function]:
             device = _read_id(path / "device")
             is_accelerator = (path / "class").read_text("ascii").startswith(_ACCELERATOR_CLASS)
         except (OSError, ValueError) as error:
-            if not isinstance(error, FileNotFoundError):  # it was unplugged, or is none
+            if not isinstance(error, FileNotFoundError):  # unplugged, or not a device
                 remarks.append(f"{path}: cannot be read")
             continue
         if not is_accelerator and device not in _TPUS:
             continue
         node = accelerators.get(path.name) or _vfio_group(path)
-        found.append(_Function(chip=path.name.rpartition(".")[0], name=_name(path, device), node=node))
-    return found
+        functions.append(_Function(chip=path.name.rpartition(".")[0], name=_name(path, device), node=node))
+    return functions
 
 
 def _read_id(path: Path) -> str:
@@ -138,11 +130,14 @@ def _name(path: Path, device: str) -> str:
         subsystem = _read_id(path / "subsystem_device")
     except (OSError, ValueError):
         subsystem = ""
-    return _NAMES.get((device, None)) or _NAMES.get((device, subsystem)) or f"TPU ({_GOOGLE}:{one_line(device)})"
+    for chip in CHIPS.values():
+        if chip.pci_device == device and chip.pci_subsystem in {None, subsystem}:
+            return f"TPU {chip.name}"
+    return f"TPU ({_GOOGLE}:{one_line(device)})"
 
 
 def _accelerators(sys: Path) -> dict[str, str]:
-    """Names in /dev by PCI address, of the generations whose driver makes accelerators: v2 to v4."""
+    """Names in /dev by PCI address, for generations whose driver makes accelerators: v2 to v4."""
     try:
         entries = list((sys / "class/accel").iterdir())
     except OSError:
@@ -151,7 +146,7 @@ def _accelerators(sys: Path) -> dict[str, str]:
 
 
 def _vfio_group(path: Path) -> str | None:
-    """The name in /dev of a function that is handed to user space; a group's number is not a chip's."""
+    """The name in /dev of a function handed to user space; the number is the group's, not the chip's."""
     try:
         return f"vfio/{(path / 'iommu_group').readlink().name}"
     except OSError:
@@ -173,37 +168,14 @@ def _chip(dev: Path, parts: Sequence[_Function], holders: Mapping[str, Sequence[
 
 def _holders(nodes: set[str], proc: Path, remarks: list[str]) -> dict[str, list[Process]]:
     """Processes by the file in /dev that they have open, of these files."""
-    found: dict[str, list[Process]] = defaultdict(list)
+    holders: dict[str, list[Process]] = defaultdict(list)
     hidden = 0
-    for pid in _pids(proc):
-        try:
-            descriptors = list((proc / pid / "fd").iterdir())
-        except PermissionError:
+    for pid, files in open_files(proc):
+        if files is None:
             hidden += 1
             continue
-        except OSError:  # it ended
-            continue
-        for node in nodes & {_target(descriptor) for descriptor in descriptors}:
-            found[node].append(Process(pid=int(pid), program=_program(proc, pid)))
+        for node in nodes.intersection(files):
+            holders[node].append(Process(pid=pid, program=program_of(pid, proc) or ""))
     if hidden:
-        remarks.append(f"{hidden} processes of other users hide what they have open: run as root to see all holders")
-    return found
-
-
-def _pids(proc: Path) -> Iterator[str]:
-    try:
-        yield from sorted((entry.name for entry in proc.iterdir() if entry.name.isdecimal()), key=int)
-    except OSError:
-        return
-
-
-def _target(link: Path) -> str | None:
-    try:
-        return str(link.readlink())
-    except OSError:  # closed meanwhile, or a container does not let us look
-        return None
-
-
-def _program(proc: Path, pid: str) -> str:
-    target = _target(proc / pid / "exe")
-    return "" if target is None else one_line(Path(target).name.removesuffix(" (deleted)"), limit=40)
+        remarks.append(f"{hidden} processes of other users hide their open files: run as root to see all holders")
+    return holders

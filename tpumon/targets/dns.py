@@ -8,79 +8,79 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from tpumon.model import Workers
+from tpumon.model import Address, Workers
 from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import name_targets
 
 _RESOLVE_EVERY_S = 30.0
-_SOON_S = 5.0  # when nobody answers any more
+_SOON_S = 5.0  # when no worker answers any more
 _ANSWER_S = 5.0
 _FIRST_S = 3.0  # the first result does not wait longer for a name server
 _AT_ONCE = 32
 _GONE_AFTER = 3
-"""Answers in a row without an address until it is gone: name servers give parts of the truth at times."""
+"""Answers in a row without an address until it counts as gone: name servers give partial answers at times."""
 
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 
 async def resolve_host(host: str) -> Sequence[str]:
-    """All addresses of a name, by this machine's resolver.
+    """Looks up all addresses of a name with this machine's resolver.
 
     Raises:
-        OSError: there are none, or no answer within 5 s.
+        OSError: it has none, or there was no answer within 5 s.
     """
-    found = await in_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM), timeout_s=_ANSWER_S)
-    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in found))
+    infos = await in_thread(lambda: socket.getaddrinfo(host, None, type=socket.SOCK_STREAM), timeout_s=_ANSWER_S)
+    return list(dict.fromkeys(str(sockaddr[0]) for *_, sockaddr in infos))
 
 
 @dataclass(slots=True)
 class _Name:
-    """A name, and the addresses that it stands for.
+    """A name and its addresses.
 
     Attributes:
         address: as it was given.
-        several: whether one answer has ever held several: then each of them is a worker.
-        missed: known addresses, in the order found, with how many answers in a row have been without.
+        several: whether any answer held several addresses: then each of them is a worker.
+        missed: known addresses, oldest first, with the number of answers in a row that lacked them.
     """
 
     address: str
     host: str
-    port: str
+    port: int
     several: bool = False
     missed: dict[str, int] = field(default_factory=dict)
 
     def learn(self, ips: Sequence[str], *, all_gone: bool) -> None:
-        """Notes an answer; of IPv4 and IPv6, which would be the same workers twice, the one that is known."""
+        """Notes an answer; of IPv4 and IPv6, which are the same workers twice, only the known version."""
         by_version: dict[int, list[str]] = {4: [], 6: []}
         for ip in ips:
             by_version[ipaddress.ip_address(ip).version].append(ip)
         known = next((ipaddress.ip_address(ip).version for ip in self.missed), None)
         if all_gone and ips and not set(ips) & set(self.missed):
-            self.missed, known = {}, None  # all are new: nobody waits for the others
+            self.missed, known = {}, None  # all are new: do not wait for the others
         here = by_version[known or (4 if by_version[4] else 6)]
         self.several = self.several or len(here) > 1
-        if not self.several:  # the one place may be another by now, and its name goes on
+        if not self.several:  # the one place may have moved; the name stays
             self.missed = dict.fromkeys(here or self.missed, 0)
             return
         self.missed = {ip: 0 if ip in here else count + 1 for ip, count in self.missed.items()}
         self.missed |= {ip: 0 for ip in sorted(here, key=ipaddress.ip_address) if ip not in self.missed}
-        if any(count < _GONE_AFTER for count in self.missed.values()):  # the last ones stay, to be down
+        if any(count < _GONE_AFTER for count in self.missed.values()):  # the last ones stay and are down
             self.missed = {ip: count for ip, count in self.missed.items() if count < _GONE_AFTER}
 
     def addresses(self) -> list[str]:
-        """Where its workers are; the name itself while it stands for one place, which gRPC resolves."""
+        """Where its workers are; the name itself, which gRPC resolves, while it stands for one place."""
         if not self.several:
             return [self.address]
-        return [f"[{ip}]:{self.port}" if ":" in ip else f"{ip}:{self.port}" for ip in self.missed]
+        return [str(Address(ip, self.port)) for ip in self.missed]
 
 
 class DnsNames:
-    """Finds the workers behind addresses, some of which are names with several; resolved every 30 s.
+    """Finds the workers behind addresses; names are resolved every 30 s and may have several.
 
     Args:
         addresses: `host:port`, as `parse_addresses` gives them.
-        resolve: all addresses of a name; raises OSError where there is no answer.
-        resolve_every_s: from one time to the next.
+        resolve: looks up all addresses of a name; raises OSError without an answer.
+        resolve_every_s: time between look-ups.
         soon_s: the same while no worker answers.
     """
 
@@ -99,27 +99,27 @@ class DnsNames:
         self._soon_s = soon_s
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields the workers, each time they have changed; once, where there is no name among them."""
-        told: Workers | None = None
+        """Yields the workers each time they have changed; ends at once if there is no name among them."""
+        sent: Workers | None = None
         clock_s = asyncio.get_running_loop().time
         if not self._names:
-            yield self._found()
+            yield self._workers()
             return
         while True:
             start_s = clock_s()
             asking = asyncio.create_task(self._learn(all_gone))
             try:
-                if told is None:
+                if sent is None:
                     await asyncio.wait([asking], timeout=_FIRST_S)
-                    told = self._found()
-                    yield told
+                    sent = self._workers()
+                    yield sent
                 await asking
             finally:
                 asking.cancel()
-            found = self._found()
-            if found != told:
-                told = found
-                yield found
+            workers = self._workers()
+            if workers != sent:
+                sent = workers
+                yield workers
             # `all_gone` is a question, not an event to wait for.
             while clock_s() - start_s < (self._soon_s if all_gone() else self._resolve_every_s):  # noqa: ASYNC110
                 await asyncio.sleep(self._soon_s / 4)
@@ -139,17 +139,13 @@ class DnsNames:
             for name in self._names.values():
                 group.create_task(ask(name))
 
-    def _found(self) -> Workers:
+    def _workers(self) -> Workers:
         names = self._names
         places = [names[address].addresses() if address in names else [address] for address in self._addresses]
         return Workers(targets=name_targets([place for some in places for place in some]))
 
 
-def _name(address: str) -> _Name | None:
-    """None for an address in numbers, and for this host."""
-    host, _, port = address.rpartition(":")
-    try:
-        ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return None if host == "localhost" else _Name(address, host, port)
-    return None
+def _name(text: str) -> _Name | None:
+    """None for an IP address and for this host, which need no look-up."""
+    address = Address.parse(text)
+    return None if address.ip is not None or address.is_this_host else _Name(text, address.host, address.port)

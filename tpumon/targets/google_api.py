@@ -1,7 +1,7 @@
-"""The TPU API and this machine's metadata server, by HTTP. Blocking: to be called in a thread.
+"""The TPU API and this machine's metadata server, over HTTP. Blocks: call it in a thread.
 
-Needs the extra `gcp` (google-auth, requests), imported only here and only when asked. No text that leaves this file
-holds anything of a credential.
+Needs the extra `gcp` (google-auth, requests), imported only here and only when used. No text that leaves this file
+contains any part of a credential.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 _API_S = 10.0
 _METADATA_S = 3.0
 LOOKUP_S = 45.0
-"""A lookup takes no longer. Without credentials google-auth looks for a metadata server, for about ten seconds."""
+"""Longest lookup. Without credentials google-auth looks for a metadata server for about ten seconds."""
 
 
 class ApiError(TpumonError):
-    """The TPU API did not say where a TPU is; the message is one line that says what to do.
+    """The TPU API did not say where a TPU is; the message is one line and says what to do.
 
     Attributes:
         passing: whether asking again later may help.
@@ -45,10 +45,10 @@ class Node:
 
     Attributes:
         state: for example READY, CREATING, PREEMPTED.
-        health: for example HEALTHY, UNHEALTHY_MAINTENANCE; None where it says nothing.
-        health_words: what it adds to that.
-        is_tpu_node: of the older kind, which is reached by Google's own server.
-        ips: internal addresses of its workers, in their order; None for one that has none yet.
+        health: for example HEALTHY, UNHEALTHY_MAINTENANCE; None if it says nothing.
+        health_words: its explanation of that.
+        is_tpu_node: whether it is of the older kind, which is reached through Google's own server.
+        ips: internal addresses of its workers, in their order; None for one without an address yet.
     """
 
     state: str
@@ -62,9 +62,9 @@ class TpuApi:
     """Looks TPUs up by name.
 
     Args:
-        zone: where they are; None: where this machine is.
-        project: whose they are; None: that of the credentials, or of this machine.
-        endpoint: of the API; None: Google's, or what CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU says.
+        zone: of the TPUs; None: this machine's.
+        project: of the TPUs; None: that of the credentials, or this machine's.
+        endpoint: of the API; None: Google's, or CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU.
     """
 
     def __init__(self, *, zone: str | None, project: str | None, endpoint: str | None = None) -> None:
@@ -75,15 +75,15 @@ class TpuApi:
 
     @property
     def zone(self) -> str:
-        """Where it looks; empty while that is not known."""
+        """The zone; empty while unknown."""
         return self._zone or ""
 
     def node(self, name: str) -> Node:
-        """One GET of the TPU API v2: projects.locations.nodes.get.
+        """Looks a TPU up, by one GET of the TPU API v2: projects.locations.nodes.get.
 
         Raises:
             UsageError: an option or a package is missing.
-            ApiError: there is no such answer.
+            ApiError: the API did not describe this TPU.
         """
         import requests
         from google.auth import exceptions
@@ -95,12 +95,12 @@ class TpuApi:
             response = self._session.get(url, timeout=_API_S, allow_redirects=False)
         except exceptions.RefreshError as error:
             if error.retryable:
-                raise ApiError("no token for the TPU API is to be had now", passing=True) from None
+                raise ApiError("cannot get a token for the TPU API now", passing=True) from None
             raise _no_credentials("they were refused") from None
         except requests.Timeout:
             raise ApiError(f"the TPU API did not answer within {_API_S:.0f} s", passing=True) from None
         except (requests.RequestException, exceptions.GoogleAuthError) as error:
-            words = f"the TPU API cannot be reached ({type(error).__name__}); is there a way to {self._endpoint}?"
+            words = f"the TPU API cannot be reached ({type(error).__name__}); check the way to {self._endpoint}"
             raise ApiError(words, passing=True) from None
         if response.status_code != requests.codes.ok:
             self._explain(name, response)
@@ -120,12 +120,12 @@ class TpuApi:
         _check_endpoint(self._endpoint)
         self._zone = self._zone or _metadata("instance/zone").rpartition("/")[2]
         if not self._zone:
-            raise UsageError(f"--tpu {name}: give its --zone; this machine's own is not to be had (no metadata server)")
+            raise UsageError(f"--tpu {name}: give its --zone; this machine's own is unknown (no metadata server)")
         _quiet()
         try:
             credentials, project = google.auth.default(scopes=_SCOPES)
         except (exceptions.GoogleAuthError, OSError, ValueError):  # also a file that is broken, or may not be read
-            raise _no_credentials("none are found") from None
+            raise _no_credentials("none found") from None
         self._project = self._project or project or _metadata("project/project-id")
         if not self._project:
             raise UsageError(f"--tpu {name}: give its --project; the credentials do not say one")
@@ -152,15 +152,15 @@ class TpuApi:
         raise ApiError(f"{words}{': ' + said if said and status != 404 else ''}", passing=passing)
 
 
-def _node(told: dict[str, Any]) -> Node:
-    if not told.get("name"):
+def _node(reply: dict[str, Any]) -> Node:
+    if not reply.get("name"):
         raise ValueError
-    ips = [endpoint.get("ipAddress") for endpoint in told.get("networkEndpoints") or ()]
+    ips = [endpoint.get("ipAddress") for endpoint in reply.get("networkEndpoints") or ()]
     return Node(
-        state=str(told.get("state") or "UNKNOWN"),
-        health=told.get("health"),
-        health_words=one_line(str(told.get("healthDescription") or "")),
-        is_tpu_node=str(told.get("apiVersion") or "").startswith("V1"),
+        state=str(reply.get("state") or "UNKNOWN"),
+        health=reply.get("health"),
+        health_words=one_line(str(reply.get("healthDescription") or "")),
+        is_tpu_node=str(reply.get("apiVersion") or "").startswith("V1"),
         ips=tuple(str(ipaddress.ip_address(ip)) if ip else None for ip in ips),
     )
 
@@ -173,12 +173,12 @@ def _words(response: Any) -> str:
 
 
 def _metadata(path: str) -> str:
-    """A value of this machine's metadata server; empty where there is none."""
+    """A value of this machine's metadata server; empty if there is none."""
     import requests
 
     host = os.environ.get("GCE_METADATA_HOST") or "metadata.google.internal"
     with requests.Session() as session:
-        session.trust_env = False  # no proxy knows the way there
+        session.trust_env = False  # a proxy cannot reach it
         try:
             answer = session.get(
                 f"http://{host}/computeMetadata/v1/{path}",
@@ -193,7 +193,7 @@ def _metadata(path: str) -> str:
 
 
 def _check_endpoint(endpoint: str) -> None:
-    """A token is sent there, so not through the open."""
+    """Refuses an endpoint to which a token would go unencrypted."""
     parts = urlsplit(endpoint)
     loopback = parts.hostname in {"localhost", "127.0.0.1", "::1"}
     if parts.scheme != "https" and not (parts.scheme == "http" and loopback):
@@ -201,11 +201,11 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _quiet() -> None:
-    """google-auth speaks to stderr by itself; what matters arrives as an exception."""
+    """Keeps google-auth from writing to stderr; what matters arrives as an exception."""
     logging.getLogger("google.auth").addHandler(logging.NullHandler())
     logging.getLogger("google.auth").propagate = False
     warnings.filterwarnings("ignore", message="Your application has authenticated using end user credentials")
-    # It knocks at this address, not the host's, before it believes that there is a metadata server.
+    # It tries this address, not the host's, before it believes that there is a metadata server.
     if host := os.environ.get("GCE_METADATA_HOST"):
         os.environ.setdefault("GCE_METADATA_IP", host)
 
@@ -219,7 +219,11 @@ def _no_credentials(why: str) -> ApiError:
 
 
 def check_installed() -> None:
-    """Raises UsageError where the extra is missing."""
+    """Checks that the extra `gcp` is installed.
+
+    Raises:
+        UsageError: it is not.
+    """
     try:
         import google.auth.transport.requests  # noqa: F401
         import requests  # noqa: F401

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from tpumon.errors import SourceError
 
 ANSWER_S = 5.0
-"""A profiler server answers within 30 ms; a machine that is busy, later."""
+"""A profiler server answers within 30 ms, on a busy machine later."""
 
 
 async def knock(address: str, *, timeout_s: float = ANSWER_S, use_proxy: bool = False) -> SourceError | None:
-    """None where a profiler server answers at `host:port`, else why not.
+    """Returns None if a profiler server answers at `host:port`, otherwise why not.
 
-    Whatever else listens there sees one connection with one bad request.
+    Whatever listens there sees one connection with one bad request.
     """
     async with Client(address, use_proxy=use_proxy) as client:
         answer = await why_no_profiler(client, timeout_s=timeout_s)

@@ -1,4 +1,4 @@
-"""What listens on this machine, and whose it is, as /proc tells. Only reads; nothing is connected to."""
+"""What listens on this host and whose it is, from /proc. Only reads; connects to nothing."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tpumon.text import one_line
-
-PROC = Path("/proc")
+from tpumon.model import Address
+from tpumon.targets.processes import PROC, open_files, program_of
 
 _LISTEN, _SYN_RECEIVED = "0A", "03"
 _OTHERS_IN_A_ROW = 1000  # Linux lists those that listen first: connections, of which there may be many, are not read
@@ -23,13 +22,13 @@ _NCCL = b"/libnccl.so"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
-    """A process that listens, as far as its files may be read.
+    """A process that listens, as far as its files can be read.
 
     Attributes:
         program: the name of its executable.
-        is_tpumon: whether it is this program, this process included; not where it is `tpumon simulate`.
+        is_tpumon: whether it is tpumon, this process included; `tpumon simulate` is not, as it plays a job.
         runs_xla: whether a library with a profiler server is loaded in it, or it holds a TPU.
-        runs_nccl: whether NCCL is loaded in it, which listens on ports of its own.
+        runs_nccl: whether NCCL, which listens on ports of its own, is loaded in it.
     """
 
     pid: int
@@ -45,7 +44,7 @@ class Listener:
 
     Attributes:
         address: `host:port` to reach it from here.
-        inodes: its sockets: others listen there when they are others.
+        inodes: of its sockets; they change when something else listens there.
     """
 
     port: int
@@ -54,7 +53,7 @@ class Listener:
 
 
 def read_listeners(proc: Path = PROC) -> list[Listener]:
-    """Every TCP port that is listened to in this network namespace, by number.
+    """Every TCP port with a listener in this network namespace, in order.
 
     Source: /proc/net/tcp, tcp6.
 
@@ -75,32 +74,27 @@ def read_listeners(proc: Path = PROC) -> list[Listener]:
     for port, ip, inode in sockets:
         ports.setdefault(port, []).append((ip, inode))
     return [
-        Listener(port=port, address=f"{host}:{port}", inodes=frozenset(inode for _, inode in found))
-        for port, found in sorted(ports.items())
-        if (host := _host_to_dial([ip for ip, _ in found])) is not None
+        Listener(port=port, address=str(Address(host, port)), inodes=frozenset(inode for _, inode in here))
+        for port, here in sorted(ports.items())
+        if (host := _host_to_dial([ip for ip, _ in here])) is not None
     ]
 
 
 def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
-    """Who holds these sockets, by inode; only processes whose files may be read are found.
+    """Which process holds each of these sockets, by inode, for processes whose files can be read.
 
-    Source: /proc/PID/fd, exe, cmdline, maps. Takes milliseconds to a second, by the number of open files.
+    Source: /proc/PID/fd, exe, cmdline, maps. Takes milliseconds to a second, depending on the number of open files.
     """
     owners: dict[int, Owner] = {}
     wanted = {f"socket:[{inode}]": inode for inode in inodes}
-    try:
-        pids = sorted(int(entry.name) for entry in os.scandir(proc) if entry.name.isdigit())
-    except OSError:
-        return owners
-    for pid in pids:
+    for pid, files in open_files(proc):
+        # The first process is the parent of those that inherited a socket.
+        held = [wanted[file] for file in files or () if file in wanted and wanted[file] not in owners]
+        if held:
+            owner = _owner(pid, proc, has_device=any(_DEVICE.fullmatch(file) for file in files or ()))
+            owners |= dict.fromkeys(held, owner)
         if len(owners) == len(wanted):
             break
-        links = list(_links(proc / str(pid) / "fd"))
-        # The first process is the parent of those that inherited a socket.
-        held = [wanted[link] for link in links if link in wanted and wanted[link] not in owners]
-        if held:
-            owner = _owner(pid, proc, has_device=any(_DEVICE.fullmatch(link) for link in links))
-            owners |= dict.fromkeys(held, owner)
     return owners
 
 
@@ -134,40 +128,23 @@ def _ip(text: str) -> _Ip:
 
 
 def _host_to_dial(ips: Sequence[_Ip]) -> str | None:
-    """The nearest way to a port: loopback where it listens there too; None where there is only a link-local one."""
+    """The nearest way to a port: loopback if it listens there; None if only a link-local address does."""
     if any(ip.is_unspecified for ip in ips):
         return "127.0.0.1"
     usable = [ip for ip in ips if not ip.is_link_local]
     best = min(usable, key=lambda ip: (not ip.is_loopback, ip.version, int(ip)), default=None)
-    return None if best is None else f"[{best}]" if best.version == 6 else str(best)
-
-
-def _links(folder: Path) -> Iterator[str]:
-    """Where the links of a folder lead, as far as one may know."""
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in entries:
-        try:
-            yield os.readlink(entry.path)  # noqa: PTH115 - a Path for each of many thousands takes its time
-        except OSError:
-            continue
+    return None if best is None else str(best)
 
 
 def _owner(pid: int, proc: Path, *, has_device: bool) -> Owner:
     folder = proc / str(pid)
-    try:
-        program = one_line((folder / "exe").readlink().name.removesuffix(" (deleted)"), limit=40) or "?"
-    except OSError:
-        program = "?"
     maps = _read(folder / "maps")
     args = _read(folder / "cmdline").split(b"\0")
     is_tpumon = any(arg.rpartition(b"/")[2] == b"tpumon" for arg in args[:4])
-    plays_job = is_tpumon and b"simulate" in args  # the command; `--simulate` is of a monitor that has its own
+    plays_job = is_tpumon and b"simulate" in args  # the command, not the option `--simulate`
     return Owner(
         pid=pid,
-        program=program,
+        program=program_of(pid, proc) or "?",
         is_tpumon=pid == os.getpid() or (is_tpumon and not plays_job),
         runs_xla=has_device or _XLA.search(maps) is not None,
         runs_nccl=_NCCL in maps,

@@ -1,4 +1,4 @@
-"""Profiler servers on this host, found among what listens here."""
+"""The profiler servers of this host, among all that listens here."""
 
 from __future__ import annotations
 
@@ -11,30 +11,32 @@ from pathlib import Path
 
 from tpumon.errors import SourceError
 from tpumon.model import Target, Workers
+from tpumon.sources.runtime import PORTS
 from tpumon.targets.knock import knock
-from tpumon.targets.listening import PROC, Listener, Owner, find_owners, read_listeners
+from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
+from tpumon.targets.processes import PROC
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
-"""TPU nodes, JAX's, PyTorch/XLA's and TensorFlow's documentation (two)."""
+"""Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
 
-RUNTIME_PORTS = range(8431, 8439)
-"""libtpu's runtime metric service, one port a process."""
+RUNTIME_PORTS = PORTS
+"""Where a runtime metric service may be: one port per process."""
 
 LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
-"""What a job needs to be seen; assigned, or the server may be collected."""
+"""What a job needs to be seen; without the assignment the server may be garbage-collected."""
 
 SUGGESTED_PORT = 9999
 """The one in LINE_FOR_A_JOB."""
 
-_TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: a job's own nerves
+_TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: of the job itself
 _LAST_PRIVILEGED_PORT = 1023
-_HIDDEN = "whose it is may not be read; run tpumon as the job's user, or give --port"
+_HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
 
 _POLL_S = 2.0
-_FIRST_S = 2.5  # the first result waits so long for answers when nobody has answered ...
-_OTHERS_S = 0.5  # ... and so long for others when somebody has
+_FIRST_S = 2.5  # the first result waits so long for a first answer ...
+_OTHERS_S = 0.5  # ... and so long for others after it
 _KEEP_GONE_S = 600.0
-_CLOSED_S = 8.0  # a port of which only a call can tell whether anything listens
+_CLOSED_S = 8.0  # for a port if only a call shows whether anything listens
 _SILENT_S, _SILENT_TRIES = 30.0, 3
 _STRANGERS_TRIES, _FORGET_S = 2, 600.0
 
@@ -45,9 +47,9 @@ class Seen:
 
     Attributes:
         address: `host:port`.
-        owner: who listens, where that may be known.
-        not_approached: why it got no call; None where it got one.
-        answer: what was answered, where that was not a profiler server.
+        owner: the process that listens, if it may be seen.
+        not_approached: why it was not called; None if it was.
+        answer: what it answered, if it is not a profiler server.
         is_profiler: whether a profiler server answered.
     """
 
@@ -60,10 +62,10 @@ class Seen:
 
 
 def why_not_approached(port: int, owner: Owner | None, *, asked_for: bool = False) -> str | None:
-    """Why a port that listens gets no call; None: it gets one.
+    """Why a listening port is not called; None: it is called.
 
-    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers get a
-    call whoever listens there; any other only where a process listens that can have a profiler server.
+    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
+    called whoever listens there; any other only if its process can have a profiler server.
     """
     if owner is not None and owner.is_tpumon:
         return "it is tpumon's own"
@@ -85,10 +87,10 @@ def why_not_approached(port: int, owner: Owner | None, *, asked_for: bool = Fals
 
 
 async def survey(port: int | None = None) -> list[Seen]:
-    """Everything that listens here and what it is to tpumon; each port gets at most one call, the harmless one.
+    """Lists everything that listens here; each port gets at most one call, the harmless one.
 
     Raises:
-        OSError: what listens here cannot be read.
+        OSError: the listeners cannot be read.
     """
     listeners = await asyncio.to_thread(read_listeners)
     owners = await asyncio.to_thread(_owners_of, listeners, PROC)
@@ -109,10 +111,10 @@ async def survey(port: int | None = None) -> list[Seen]:
 
 @dataclass(slots=True)
 class _Worker:
-    """A profiler server that was found.
+    """A profiler server.
 
     Attributes:
-        name: to show; given when it is first told of.
+        name: to show; given when it is first yielded.
         gone_s: when its port had closed; None while it is open.
     """
 
@@ -124,12 +126,12 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Refused:
-    """What is remembered of a port where no profiler server answered.
+    """What is remembered about a port where no profiler server answered.
 
     Attributes:
         inodes: of the listener that was there.
         at_s: when it was called.
-        tries: calls that this port got lately.
+        tries: recent calls of this port.
         again_s: when the same listener may be called again.
     """
 
@@ -151,20 +153,20 @@ class _Call:
 class LocalDiscovery:
     """Finds the profiler servers of this host, and follows them as jobs end and start.
 
-    What listens is read from /proc every 2 s; a port is called when it is new there, once in its life. Where /proc
-    cannot be read, the usual ports are called, and those that are closed again every 8 s.
+    Reads the listeners from /proc every 2 s, and calls a new one once. If /proc cannot be read, it calls the usual
+    ports, and closed ones again every 8 s.
 
-    A job that ends stays as a worker that is down, for 10 minutes or until another job starts and takes its place.
+    A job that ends stays as a worker that is down, for 10 minutes or until another job takes its place.
 
     Args:
         port: the only one to look at; None: all, as `why_not_approached` says.
-        say: takes a line when there is something that a user should know.
-        runtime_only: whether a job without a profiler server, but with runtime metrics, is a worker.
+        say: takes lines that a user should see.
+        runtime_only: whether a job with runtime metrics, but without a profiler server, is a worker.
         proc: where /proc is.
-        only: which listeners exist for it; for tests, which share their machine.
+        only: which listeners to see; for tests, which share their machine.
         call: the harmless call.
-        poll_s: from one look to the next.
-        keep_gone_s: how long a worker stays whose port has closed.
+        poll_s: time between looks.
+        keep_gone_s: how long a worker stays after its port has closed.
     """
 
     def __init__(
@@ -194,24 +196,24 @@ class LocalDiscovery:
         self._calls: dict[int, _Call] = {}
         self._refused: dict[int, _Refused] = {}
         self._workers: dict[int, _Worker] = {}
-        self._told_no_profiler = False
+        self._said_no_profiler = False
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields this host's workers, each time they have changed."""
+        """Yields this host's workers each time they have changed."""
         clock_s = asyncio.get_running_loop().time
-        told: Workers | None = None
+        sent: Workers | None = None
         try:
             while True:
                 await self._look()
                 self._note_gone(clock_s(), all_gone=all_gone())
                 self._take_answers(clock_s())
                 self._call_new_ones(clock_s())
-                if told is None:
+                if sent is None:
                     await self._first_answers(clock_s)
-                found = self._found()
-                if found != told:
-                    told = found
-                    yield found
+                workers = self._now()
+                if workers != sent:
+                    sent = workers
+                    yield workers
                 await self._wait(self._poll_s)
         finally:
             tasks = [call.task for call in self._calls.values()]
@@ -220,7 +222,7 @@ class LocalDiscovery:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(self) -> None:
-        """Learns what listens now and, of what is new, whose it is."""
+        """Reads what listens now and, for what is new, which process."""
         try:
             listeners = await asyncio.to_thread(read_listeners, self._proc)
             self._blind = None
@@ -228,10 +230,10 @@ class LocalDiscovery:
             ports = USUAL_PORTS if self._port is None else (self._port,)
             listeners = [Listener(port=port, address=f"127.0.0.1:{port}", inodes=frozenset()) for port in ports]
             self._blind = error.strerror or str(error)
-        before, self._listeners = self._listeners, {found.port: found for found in listeners if self._only(found)}
+        before, self._listeners = self._listeners, {one.port: one for one in listeners if self._only(one)}
         here = self._listeners
         self._owners = {port: owner for port, owner in self._owners.items() if _same(before[port], here.get(port))}
-        fresh = [found for found in here.values() if not _same(found, before.get(found.port))]
+        fresh = [one for one in here.values() if not _same(one, before.get(one.port))]
         if fresh and self._blind is None:
             self._owners |= await asyncio.to_thread(_owners_of, fresh, self._proc)
 
@@ -255,11 +257,11 @@ class LocalDiscovery:
             if call_at_s <= now_s:
                 task = asyncio.create_task(self._ask(listener.address), name=f"knock {listener.address}")
                 self._calls[port] = _Call(listener, self._owners.get(port), task)
-            elif call_at_s == math.inf:  # a stranger has the port: whoever follows the worker would call him on and on
+            elif call_at_s == math.inf:  # a stranger has the port and would be called on and on
                 self._workers.pop(port, None)
 
     def _call_at_s(self, listener: Listener, now_s: float) -> float:
-        """From when on a port may be called; infinite: not as long as this one listens there."""
+        """When a port may be called; infinite: not while this one listens there."""
         owner, asked_for = self._owners.get(listener.port), listener.port == self._port
         if why_not_approached(listener.port, owner, asked_for=asked_for) is not None:
             return math.inf
@@ -268,7 +270,7 @@ class LocalDiscovery:
             return now_s
         if refused.inodes == listener.inodes or refused.inodes & listener.inodes:
             return refused.again_s
-        # Others listen there now. A stranger that starts over and over is not called each time.
+        # Something new listens there. A stranger that restarts over and over is not called each time.
         job = asked_for or (owner is not None and owner.runs_xla)
         return now_s if job or refused.tries < _STRANGERS_TRIES else refused.at_s + _FORGET_S
 
@@ -276,10 +278,10 @@ class LocalDiscovery:
         try:
             return await self._call(address)
         except Exception as error:  # noqa: BLE001 - a bug in one call must not end the search
-            return SourceError("internal", f"{address}: a bug in tpumon: {type(error).__name__}")
+            return SourceError("internal", f"a bug in tpumon: {type(error).__name__}", address=address)
 
     async def _wait(self, timeout_s: float) -> None:
-        """Until an answer has come, or so long."""
+        """Waits for an answer, or for so long."""
         if self._calls:
             tasks = [call.task for call in self._calls.values()]
             await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -309,7 +311,7 @@ class LocalDiscovery:
             worker = self._workers[port]
             worker.listener, worker.owner, worker.gone_s = call.listener, call.owner, None
             return
-        # A job that starts anew on other ports is not a second one for ever.
+        # A job that restarts on other ports does not stay a second one.
         gone = [worker for worker in self._workers.values() if worker.gone_s is not None]
         if len(gone) == len(self._workers):
             self._workers.clear()
@@ -330,18 +332,18 @@ class LocalDiscovery:
             again_s = now_s + _SILENT_S  # a job may be too busy to answer, or stopped for a moment
         self._refused[call.listener.port] = _Refused(call.listener.inodes, now_s, tries, again_s)
 
-    def _found(self) -> Workers:
+    def _now(self) -> Workers:
         workers = [worker for _, worker in sorted(self._workers.items())]
         if not workers:
             target = self._without_profiler() if self._runtime_only else None
-            if target is not None and not self._told_no_profiler:
+            if target is not None and not self._said_no_profiler:
                 self._say(
-                    "no profiler server is found of the job on this host, which leaves memory and duty cycle only; for "
-                    f"matrix units, idle and step time add `{LINE_FOR_A_JOB}` to it"
+                    "the job on this host has no profiler server: only memory and duty cycle are available; for matrix "
+                    f"units, idle and step time add `{LINE_FOR_A_JOB}` to it"
                 )
-            self._told_no_profiler = target is not None
+            self._said_no_profiler = target is not None
             return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
-        self._told_no_profiler = False
+        self._said_no_profiler = False
         alone = len(workers) == 1
         targets = []
         for worker in workers:
@@ -352,7 +354,7 @@ class LocalDiscovery:
         return Workers(targets=tuple(targets))
 
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
-        """Of the process that has the profiler; where that cannot be told, there is but one worker to have it."""
+        """Those of the profiler's process; if that is unknown, all go to the worker if it is the only one."""
         here = self._runtime_ports()
         ports = [port for port in here if owner and (its := self._owners.get(port)) and its.pid == owner.pid]
         if alone and not ports:
@@ -360,14 +362,14 @@ class LocalDiscovery:
         return tuple(f"localhost:{port}" for port in ports)
 
     def _runtime_ports(self) -> list[int]:
-        """Where a runtime metric service seems to listen: who reads it asks again and again, so no stranger's port."""
+        """Where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
         here = [port for port in RUNTIME_PORTS if port in self._listeners]
         return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
 
     def _without_profiler(self) -> Target | None:
-        """A worker of which only the runtime metric service is there."""
+        """A worker that has only the runtime metric service."""
         ports = self._runtime_ports()
-        # Where its profiler server will be, once it has one; not where others listen: they would be called on and on.
+        # Where its profiler server will be once it has one; not where others listen, who would be called on and on.
         wanted = (SUGGESTED_PORT, *USUAL_PORTS) if self._port is None else (self._port,)
         port = next((port for port in wanted if port not in self._listeners or port in self._calls), None)
         if not ports or port is None:
@@ -376,16 +378,16 @@ class LocalDiscovery:
         return Target(worker=self._host, address=f"127.0.0.1:{port}", independent=True, runtime_addresses=runtime)
 
     def _waiting(self) -> str:
-        """Where was looked, and what to do."""
+        """Where tpumon looked, and what to do."""
         where = f"port {self._port}"
         if self._port is None:
             where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})"
             if self._blind is not None:
                 where += f"; what else listens here cannot be read ({self._blind})"
             elif any(why_not_approached(port, self._owners.get(port)) == _HIDDEN for port in self._listeners):
-                where += "; others' were left alone (to see a job there, run tpumon as its user, or give --port)"
+                where += "; ports of other users were left alone (run tpumon as the job's user, or give --port)"
             else:
-                where += ", nor on another of a job's"
+                where += ", nor on another port of a job"
         return (
             f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "
             "HOST:PORT; to look around: tpumon --simulate v5e-8"
@@ -393,13 +395,13 @@ class LocalDiscovery:
 
 
 def _same(listener: Listener, other: Listener | None) -> bool:
-    """Whether it is the same server that listens; with nothing known of either, it is taken to be."""
+    """Whether the same server listens; assumed if nothing is known about either."""
     return other is not None and (listener.inodes == other.inodes or not listener.inodes.isdisjoint(other.inodes))
 
 
 def _owners_of(listeners: Iterable[Listener], proc: Path) -> dict[int, Owner]:
-    """By port; a port with sockets of several processes goes to the first of them."""
-    found = list(listeners)
-    owners = find_owners({inode for listener in found for inode in listener.inodes}, proc)
-    by_port = {listener.port: [owners[inode] for inode in listener.inodes if inode in owners] for listener in found}
+    """Owners by port; a port shared by several processes goes to the first of them."""
+    listed = list(listeners)
+    owners = find_owners({inode for listener in listed for inode in listener.inodes}, proc)
+    by_port = {listener.port: [owners[inode] for inode in listener.inodes if inode in owners] for listener in listed}
     return {port: min(of_port, key=lambda owner: owner.pid) for port, of_port in by_port.items() if of_port}

@@ -1,79 +1,60 @@
-"""Where the runtime metric service of a worker is looked for: where somebody said, else at libtpu's usual port."""
+"""Where a worker's runtime metric service may be: where the user said, otherwise at libtpu's usual port."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from itertools import zip_longest
 
 from tpumon.errors import UsageError
-from tpumon.model import Target, Workers
+from tpumon.model import Address, Target, Workers
 from tpumon.targets.addresses import parse_address
 from tpumon.targets.base import Discovery
 from tpumon.targets.local import RUNTIME_PORTS
 
 
-class WithUsualRuntime:
-    """A finder whose workers may have a runtime metric service at their host's usual port.
+class WithRuntime:
+    """Another discovery's workers, with the addresses of their runtime metric services.
 
-    A host with several workers has one a worker, and which is whose is not to be known from elsewhere: they get none.
-
-    Args:
-        finder: finds the workers.
-    """
-
-    def __init__(self, finder: Discovery) -> None:
-        self._finder = finder
-
-    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the finder does."""
-        async with aclosing(self._finder.watch(all_gone)) as changes:
-            async for found in changes:
-                workers = Counter(map(_host, found.targets))
-                yield replace(
-                    found,
-                    targets=tuple(
-                        replace(target, runtime_addresses=(f"{_host(target)}:{RUNTIME_PORTS[0]}",))
-                        if workers[_host(target)] == 1 and not target.runtime_addresses
-                        else target
-                        for target in found.targets
-                    ),
-                )
-
-
-class WithRuntimeAt:
-    """A finder whose workers have their runtime metric services where somebody said, in the order of the workers.
+    Without addresses, a worker that is alone on its host gets its host's usual port. Of several workers on a host it
+    is unknown from elsewhere which service is whose: they get none.
 
     Args:
-        finder: finds the workers.
-        addresses: `host:port` or `unix:PATH`, as `parse_runtime_addresses` gives them.
+        discovery: finds the workers.
+        addresses: `host:port` or `unix:PATH` in the order of the workers, as `parse_runtime_addresses` gives them.
     """
 
-    def __init__(self, finder: Discovery, addresses: Sequence[str]) -> None:
-        self._finder = finder
+    def __init__(self, discovery: Discovery, addresses: Sequence[str] = ()) -> None:
+        self._discovery = discovery
         self._addresses = tuple(addresses)
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields what the finder does."""
-        async with aclosing(self._finder.watch(all_gone)) as changes:
-            async for found in changes:
-                told = zip_longest(found.targets, self._addresses[: len(found.targets)])
-                yield replace(
-                    found,
-                    targets=tuple(
-                        target if address is None else replace(target, runtime_addresses=(address,))
-                        for target, address in told
-                    ),
-                )
+        """Yields what the other discovery yields."""
+        add = self._given if self._addresses else _usual
+        async with aclosing(self._discovery.watch(all_gone)) as changes:
+            async for workers in changes:
+                yield replace(workers, targets=tuple(add(workers.targets)))
+
+    def _given(self, targets: Sequence[Target]) -> Iterator[Target]:
+        for place, target in enumerate(targets):
+            given = self._addresses[place : place + 1]
+            yield replace(target, runtime_addresses=given) if given else target
+
+
+def _usual(targets: Sequence[Target]) -> Iterator[Target]:
+    addresses = [Address.parse(target.address) for target in targets]
+    workers_at = Counter(address.host for address in addresses)
+    for target, address in zip(targets, addresses, strict=True):
+        known = target.runtime_addresses or workers_at[address.host] > 1
+        yield target if known else replace(target, runtime_addresses=(str(address.at(RUNTIME_PORTS[0])),))
 
 
 def parse_runtime_addresses(texts: Sequence[str]) -> tuple[str, ...]:
-    """Addresses from an option that may repeat and may hold several with commas.
+    """Reads an option that may repeat and may hold several addresses with commas.
 
     Raises:
-        UsageError: one of them is bad.
+        UsageError: an address is bad.
     """
     parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
     for part in parts:
@@ -82,7 +63,3 @@ def parse_runtime_addresses(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(
         part if part.startswith("unix:") else parse_address(part, default_port=RUNTIME_PORTS[0]) for part in parts
     )
-
-
-def _host(target: Target) -> str:
-    return target.address.rpartition(":")[0]

@@ -1,4 +1,4 @@
-"""Workers from a file in the form of Prometheus' file_sd."""
+"""Workers listed in a file of Prometheus' file_sd format."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _SETTLES_S = 3.0  # what was changed just now may be half of it, and may change 
 
 
 class _BadFileError(Exception):
-    """The file does not say who the workers are; the message says why, and where in it."""
+    """The file cannot be used; the message says why, and where in it."""
 
 
 class TargetFile:
-    """Finds the workers that a file names, and follows its changes.
+    """Follows the workers that a file lists.
 
     The file holds a list of `{"targets": ["HOST:PORT", ...], "labels": {...}}`, in JSON or YAML. The label `slice`
     names the slice of a group; `worker` names the one worker of a group.
 
     Args:
-        path: of the file; it is looked at every 2 s.
-        port: for addresses that name none; None: 8466.
-        say: takes a line when the file is no longer good; the workers of before then stay.
-        poll_s: from one look to the next.
+        path: of the file; it is read every 2 s if it has changed.
+        port: for addresses without one; None: 8466.
+        say: takes a line when the file cannot be used any more; the known workers then stay.
+        poll_s: time between looks.
     """
 
     def __init__(
@@ -54,27 +54,27 @@ class TargetFile:
         self._say = say
         self._poll_s = poll_s
         self._seen: tuple[int, ...] | None = None
-        self._told: Workers | None = None
+        self._sent: Workers | None = None
         self._trouble: str | None = None
         self._reading: asyncio.Task[Workers | None] | None = None
 
     async def watch(self, _all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields the workers, each time they have changed.
+        """Yields the workers each time they have changed.
 
         Raises:
-            UsageError: the file cannot be read, or is not of that form.
+            UsageError: the file cannot be read or used.
         """
         try:
             while True:
                 try:
-                    found = await self._look()
-                    self._trouble = None if found is not None else self._trouble
+                    workers = await self._look()
+                    self._trouble = None if workers is not None else self._trouble
                 except (OSError, _BadFileError) as error:  # TimeoutError is an OSError
-                    found = None
+                    workers = None
                     self._note_trouble(error)
-                if found is not None and found != self._told:
-                    self._told = found
-                    yield found
+                if workers is not None and workers != self._sent:
+                    self._sent = workers
+                    yield workers
                 await asyncio.sleep(self._poll_s)
         finally:
             if self._reading is not None:
@@ -82,7 +82,7 @@ class TargetFile:
                 self._reading = None
 
     async def _look(self) -> Workers | None:
-        """As `_read`; one that takes long is waited for anew, so that no more than one thread ever hangs in it."""
+        """As `_read`; keeps waiting for one that hangs, so that at most one thread hangs."""
         if self._reading is None:
             self._reading = asyncio.create_task(in_thread(self._read, timeout_s=None), name="read targets")
         async with asyncio.timeout(_READ_S):
@@ -95,29 +95,29 @@ class TargetFile:
         if isinstance(error, OSError):
             why = error.strerror or f"it cannot be read within {_READ_S:.0f} s"
         trouble = f"--targets {self._path}: {one_line(why)}"
-        if self._told is None:
+        if self._sent is None:
             raise UsageError(trouble) from None
         if trouble != self._trouble:
             self._trouble = trouble
-            self._say(f"{trouble}; going on with the workers of before")
+            self._say(f"{trouble}; going on with the known workers")
 
     def _read(self) -> Workers | None:
-        """Who the workers are; None where the file has not changed."""
-        told = self._path.stat()
-        if not stat.S_ISREG(told.st_mode):  # reading may never end
-            raise _BadFileError("it is no regular file, but a directory, pipe or device")
-        seen = (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns)
-        fresh = abs(time.time() - told.st_mtime) < _SETTLES_S
+        """The workers; None if the file has not changed."""
+        status = self._path.stat()
+        if not stat.S_ISREG(status.st_mode):  # reading may never end
+            raise _BadFileError("not a regular file, but a directory, pipe or device")
+        seen = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        fresh = abs(time.time() - status.st_mtime) < _SETTLES_S
         if seen == self._seen and not fresh:
             return None
         data = b""
-        if told.st_size <= _MAX_BYTES:
+        if status.st_size <= _MAX_BYTES:
             with self._path.open("rb") as file:
                 data = file.read(_MAX_BYTES + 1)
-        if max(told.st_size, len(data)) > _MAX_BYTES:
+        if max(status.st_size, len(data)) > _MAX_BYTES:
             raise _BadFileError(f"it is larger than {_MAX_BYTES >> 20} MiB")
         text = data.decode(errors="replace")
-        if not text.strip() and fresh and self._told is not None:
+        if not text.strip() and fresh and self._sent is not None:
             return None  # just about to be written
         self._seen = seen
         groups = _parse(text, is_yaml=self._path.suffix in {".yml", ".yaml"})
@@ -128,7 +128,7 @@ class TargetFile:
 
     def _keep_names(self, targets: Sequence[Target]) -> tuple[Target, ...]:
         """A worker that stays keeps its name, also when its host has another one from now on."""
-        before = {target.address: target.worker for target in self._told.targets} if self._told is not None else {}
+        before = {target.address: target.worker for target in self._sent.targets} if self._sent is not None else {}
         taken = {target.worker for target in targets}
         kept = []
         for target in targets:

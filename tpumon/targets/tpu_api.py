@@ -1,4 +1,4 @@
-"""Workers of TPUs that are given by name."""
+"""The workers of TPUs given by name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import Target, Workers
+from tpumon.errors import MEANING, NoTargetError, UsageError
+from tpumon.model import Address, Target, Workers
 from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import PROFILER_PORT
 from tpumon.targets.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tpumon.errors import SourceError
 
 PORTS = (8466, 9999, 9012)
-"""Where a TPU VM's job may have its profiler server, tried in this order."""
+"""Where a TPU VM's job may have its profiler server, in the order to try."""
 
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 _POLL_S = 2.0
@@ -31,7 +31,6 @@ _REFRESH_S = 300.0
 _KNOCK_AGAIN_S = 10.0
 _LEAVE_ALONE_S = 600.0
 _WORKERS_AT_ONCE = 32
-_CLOSED = frozenset({"unavailable", "deadline", "resolve"})
 
 _STATES = {
     "CREATING": "is being created",
@@ -42,11 +41,11 @@ _STATES = {
     "STOPPING": "is being stopped",
     "STOPPED": "is stopped; start it: gcloud compute tpus tpu-vm start {name} --zone {zone}",
     "DELETING": "is being deleted",
-    "PREEMPTED": "was preempted; delete it and create it anew",
-    "TERMINATED": "was terminated; delete it and create it anew",
+    "PREEMPTED": "was preempted; delete it and create it again",
+    "TERMINATED": "was terminated; delete it and create it again",
     "HIDING": "is being hidden by Google for maintenance",
     "HIDDEN": "is hidden by Google for maintenance",
-    "UNHIDING": "comes back from Google's maintenance",
+    "UNHIDING": "is coming back from Google's maintenance",
 }
 _WELL = {None, "", "HEALTHY", "HEALTH_UNSPECIFIED"}
 
@@ -56,13 +55,13 @@ class _Slice:
     """One TPU.
 
     Attributes:
-        ready: whether it is there, as the API last said.
-        line: why it is not, or what else is to be known; None: all is well.
-        ips: of its workers, in their order; the last known ones where it is not ready.
+        ready: whether it is READY, as the API last said.
+        line: why it is not, or what else a user should know; None: all is well.
+        ips: of its workers, in their order; the last known ones while it is not ready.
         ports: where their profiler servers may be.
-        port_of: where they are, by address.
-        not_before_s: strangers' ports are left alone until then.
-        knock_at_s: when its ports are to be tried next.
+        port_of: where they are, by IP address.
+        not_before_s: when ports of strangers may be called again.
+        knock_at_s: when to try its ports next.
     """
 
     name: str
@@ -75,16 +74,16 @@ class _Slice:
     knock_at_s: float = 0.0
 
     def targets(self) -> list[Target]:
-        """Its workers; those that did not answer at any port are where most of the others are, or will be."""
+        """Its workers; those that did not answer at any port get the port of most of the others."""
         ports = [self._port(ip) for ip in self.ips]
         return [
-            Target(worker=f"{self.name}-w-{index}", address=_address(ip, port), slice=self.name)
+            Target(worker=f"{self.name}-w-{index}", address=str(Address(ip, port)), slice=self.name)
             for index, (ip, port) in enumerate(zip(self.ips, ports, strict=True))
             if ip is not None and port is not None
         ]
 
     def _port(self, ip: str | None) -> int | None:
-        """Where a worker's profiler server is or is awaited; not where a stranger is, who would be called on and on."""
+        """Where a worker's profiler server is or will be; not a stranger's port, which would be called on and on."""
         if ip in self.port_of:
             return self.port_of[ip]
         usual = [port for port, _ in Counter(self.port_of.values()).most_common()]
@@ -92,34 +91,34 @@ class _Slice:
         return next((port for port in wanted if (ip, port) not in self.not_before_s), None)
 
     def lines(self) -> list[str]:
-        """What is to be known of it, beside its workers."""
+        """What a user should know about it, beside its workers."""
         lines = [self.line] if self.line is not None else []
         if self.ready and not self.port_of:
             lines.append(
                 f"TPU {self.name} is READY, but none of its {sum(ip is not None for ip in self.ips)} workers has a "
-                f"profiler server at port {', '.join(map(str, self.ports))} yet, which leaves memory and duty cycle at "
-                f"most; add `{LINE_FOR_A_JOB}` to the job, or give --port"
+                f"profiler server at port {', '.join(map(str, self.ports))} yet: at most memory and duty cycle are "
+                f"available; add `{LINE_FOR_A_JOB}` to the job, or give --port"
             )
         return lines
 
 
 class NamedTpus:
-    """Finds the workers of TPUs by name, and again when all of them are gone: preempted and created anew, for example.
+    """Looks up the workers of TPUs by name, and again once all are gone, for example preempted and created again.
 
-    One GET a TPU and look: at the start, every 5 minutes, and while no worker answers after 10 s and more. Where the
-    port is not given, on TPU VMs the usual ones get the harmless call, one each a worker. While any worker answers, all
-    of them stay, whatever the API says.
+    Makes one GET per TPU at the start, every 5 minutes, and every 10 to 60 s while no worker answers. Without a given
+    port, the usual ports of TPU VMs get the harmless call, one each per worker. While any worker answers, all of them
+    stay, whatever the API says.
 
     Args:
         names: of the TPUs; one may hold several with commas. Each is a slice.
-        zone: where they are; None: where this machine is.
-        project: whose they are; None: that of the credentials, or of this machine.
-        port: of the profiler servers; None: 8466 on TPU nodes, tried on TPU VMs.
-        say: takes a line when there is something that a user should know.
+        zone: of the TPUs; None: this machine's.
+        project: of the TPUs; None: that of the credentials, or this machine's.
+        port: of the profiler servers; None: 8466 on TPU nodes, to be tried on TPU VMs.
+        say: takes lines that a user should see.
         runtime_only: whether a TPU without a profiler server has workers, which may have runtime metrics.
-        endpoint: of the API; None: Google's, or what CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU says.
+        endpoint: of the API; None: Google's, or CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU.
         call: the harmless call.
-        poll_s: from one look at whether to look to the next.
+        poll_s: time between decisions whether to look.
 
     Raises:
         UsageError: a name cannot be one, or the extra `gcp` is missing.
@@ -152,14 +151,14 @@ class NamedTpus:
         self._runtime_only = runtime_only
         self._call = call
         self._poll_s = poll_s
-        self._told: Workers | None = None
+        self._sent: Workers | None = None
         self._said: dict[str, list[str]] = {}
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
-        """Yields the workers of all of them, each time they have changed.
+        """Yields the workers of all TPUs each time they have changed.
 
         Raises:
-            UsageError: zone or project are missing.
+            UsageError: zone or project is missing.
             NoTargetError: the API does not show these TPUs to this user.
         """
         clock_s = asyncio.get_running_loop().time
@@ -168,33 +167,33 @@ class NamedTpus:
             settled = self._any_answers(all_gone)
             vain = 0 if settled else vain
             pause_s = _REFRESH_S if settled else min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2 ** max(0, vain - 1))
-            if self._told is None or clock_s() - asked_s >= pause_s:
+            if self._sent is None or clock_s() - asked_s >= pause_s:
                 asked_s, vain = clock_s(), vain + 1
                 for tpu in self._slices:  # one after the other: they share credentials, and there are few
                     await self._ask(tpu)
             for tpu in self._slices:
                 if tpu.ready and (not tpu.port_of or not settled) and clock_s() >= tpu.knock_at_s:
                     await self._find_ports(tpu, clock_s)
-            found = self._found()
-            if found != self._told and (found.targets or not self._any_answers(all_gone)):
-                self._told = found
-                yield found
+            workers = self._now()
+            if workers != self._sent and (workers.targets or not self._any_answers(all_gone)):
+                self._sent = workers
+                yield workers
             self._say_lines()
             await asyncio.sleep(self._poll_s)
 
     def _any_answers(self, all_gone: Callable[[], bool]) -> bool:
-        return self._told is not None and bool(self._told.targets) and not all_gone()
+        return self._sent is not None and bool(self._sent.targets) and not all_gone()
 
     async def _ask(self, tpu: _Slice) -> None:
-        """Learns of the API how a TPU is; what was known stays where it does not answer."""
+        """Asks the API how a TPU is; if it does not answer, what was known stays."""
         try:
             node = await in_thread(partial(self._api.node, tpu.name), timeout_s=LOOKUP_S)
         except (ApiError, UsageError, TimeoutError) as trouble:
-            if self._told is None and isinstance(trouble, UsageError):
+            if self._sent is None and isinstance(trouble, UsageError):
                 raise
             passing = isinstance(trouble, TimeoutError) or (isinstance(trouble, ApiError) and trouble.passing)
             words = str(trouble) or f"the TPU API did not answer within {LOOKUP_S:.0f} s"
-            if self._told is None and not passing:
+            if self._sent is None and not passing:
                 raise NoTargetError(f"--tpu {tpu.name}: {words}") from None
             tpu.line = f"TPU {tpu.name}: {words}"
             tpu.ready = tpu.ready and passing
@@ -210,7 +209,7 @@ class NamedTpus:
         tpu.not_before_s = {(ip, port): at_s for (ip, port), at_s in tpu.not_before_s.items() if ip in tpu.ips}
 
     async def _find_ports(self, tpu: _Slice, clock_s: Callable[[], float]) -> None:
-        """Tries the ports of a TPU's workers, where there is a choice."""
+        """Tries the ports of a TPU's workers if there is a choice."""
         ips = [ip for ip in tpu.ips if ip is not None]
         if len(tpu.ports) == 1:
             tpu.port_of = dict.fromkeys(ips, tpu.ports[0])
@@ -227,27 +226,27 @@ class NamedTpus:
         async def answers(port: int) -> bool:
             if clock_s() < tpu.not_before_s.get((ip, port), 0.0):
                 return False
-            answer = await self._call(_address(ip, port))
+            answer = await self._call(str(Address(ip, port)))
             tpu.not_before_s.pop((ip, port), None)
-            if answer is not None and answer.reason not in _CLOSED:
+            if answer is not None and (MEANING[answer.reason].final or not MEANING[answer.reason].unreached):
                 tpu.not_before_s[ip, port] = clock_s() + _LEAVE_ALONE_S
             return answer is None
 
         here = await asyncio.gather(*(answers(port) for port in tpu.ports))
         return next((port for port, yes in zip(tpu.ports, here, strict=True) if yes), None)
 
-    def _found(self) -> Workers:
-        """Everybody while any slice is there: one that is not is down. Nobody where none is."""
+    def _now(self) -> Workers:
+        """All workers while any slice is there, those of the others down; none if no slice is."""
         here = [tpu for tpu in self._slices if self._runtime_only or tpu.port_of]
         if any(tpu.ready for tpu in here) and (targets := [target for tpu in here for target in tpu.targets()]):
             return Workers(targets=tuple(targets))
         return Workers(waiting="; ".join(line for tpu in self._slices for line in tpu.lines()))
 
     def _say_lines(self) -> None:
-        """Tells what is to be known beside the workers, once."""
+        """Says what a user should know beside the workers, each line once."""
         for tpu in self._slices:
             before, self._said[tpu.name] = self._said.get(tpu.name, []), tpu.lines()
-            if self._told is not None and self._told.targets:
+            if self._sent is not None and self._sent.targets:
                 for line in self._said[tpu.name]:
                     if line not in before:
                         self._say(line)
@@ -261,7 +260,3 @@ def _line(name: str, node: Node, zone: str) -> str | None:
         why = f": {node.health_words}" if node.health_words else ""
         return f"TPU {name} is READY, but its health is {node.health}{why}"
     return None
-
-
-def _address(ip: str, port: int) -> str:
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"

@@ -115,9 +115,9 @@ class Notices:
             trouble.queries += 1
             return []
         self._troubles[sample.worker] = _Trouble(failure.reason, 1 if trouble is None else trouble.queries + 1)
-        name = "" if failure.message.startswith(sample.worker) else f"{sample.worker}: "
+        name = "" if failure.line.startswith(sample.worker) else f"{sample.worker}: "
         only = "; runtime metrics alone are shown" if sample.answered else ""
-        return [f"{name}{failure.message} [{failure.reason}]{only}"]
+        return [f"{name}{failure.line} [{failure.reason}]{only}"]
 
 
 def _few(names: list[str]) -> str:

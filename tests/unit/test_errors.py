@@ -1,0 +1,44 @@
+"""What a failure carries, and what its reason means."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tpumon.errors import MEANING, REASONS, SourceError
+from tpumon.model import Failure, Sample
+
+
+def test_every_reason_has_a_meaning():
+    """One row each, with something that a user can do."""
+    assert set(MEANING) == set(REASONS)
+    assert all(meaning.remedy for meaning in MEANING.values())
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_whoever_asks_to_be_left_alone_is_not_pressed(reason):
+    """Nor is anyone asked again who cannot answer otherwise; neither costs the job anything."""
+    meaning = MEANING[reason]
+    assert meaning.retry == (not meaning.final and meaning.state == "down")
+    if meaning.state != "down":
+        assert not meaning.traced
+
+
+def test_an_error_says_whose_it_is_once():
+    """In its text, and not in its message."""
+    error = SourceError("deadline", "no answer", address="10.0.0.2:9999", status="DEADLINE_EXCEEDED")
+    assert (str(error), error.message) == ("10.0.0.2:9999: no answer", "no answer")
+    assert str(SourceError("malformed", "not a trace")) == "not a trace"
+
+
+def test_a_failure_carries_its_address_into_json():
+    """And is read from JSON that has none."""
+    failure = Failure(source="trace", reason="busy", message="another session", address="a:1")
+    assert failure.line == "a:1: another session"
+    sample = Sample(worker="w", address="a:1", time_unix_s=1.0, window_s=None, took_s=0.0, errors=(failure,))
+    plain = json.loads(json.dumps(sample.to_json()))
+    assert plain["errors"] == [{"source": "trace", "reason": "busy", "message": "another session", "address": "a:1"}]
+    del plain["errors"][0]["address"]
+    (old,) = Sample.from_json(plain).errors
+    assert (old.address, old.line) == (None, "another session")

@@ -1,0 +1,333 @@
+"""What `tpumon doctor` finds out: chips, ports, servers, one harmless call at a time. Prints nothing itself."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import socket
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from tpumon import __version__, sources
+from tpumon.errors import MEANING, Reason, SourceError, TpumonError
+from tpumon.model import Address, Target
+from tpumon.sources import Client, Companion, SourceOptions
+from tpumon.sources.examination import Answer, CompanionReport, Examination, State
+from tpumon.system.pausing import current_pause
+from tpumon.targets.chips import Chip, find_chips
+from tpumon.targets.local import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
+
+_SERVER_S = 5.0  # for all calls of one source to one server
+_ALL_S = 15.0  # whatever was not asked by then is not
+_AT_ONCE = 64  # servers
+_NO_TIME = "no time was left to ask; name fewer workers"
+_OPTIONS = SourceOptions(runtime_metrics=True)
+
+Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
+"""Finds the workers that are there now; takes what to call with lines about trouble."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A worker's profiler server, or what is at its address.
+
+    Attributes:
+        program, pid: of the process that listens there, on this host if it may be seen.
+        answers: by RPC, in the order of the calls.
+        reason: why it did not answer as a profiler server that is free; as in a sample's errors.
+        generation: its age, as the answers show it.
+        device_planes: whether its traces hold device planes; None if no trace was returned.
+        writes_only: whether it can only write traces to a disk.
+        host_events_safe: whether host events may be collected; None if that was not found out.
+        source: name of the source that its figures would come from; None: none.
+        gives: which figures those are, and their price.
+        simulated: whether tpumon's simulator answered.
+    """
+
+    worker: str
+    address: str
+    program: str | None = None
+    pid: int | None = None
+    answers: tuple[Answer, ...] = ()
+    reason: Reason | None = None
+    generation: str | None = None
+    device_planes: bool | None = None
+    writes_only: bool = False
+    host_events_safe: bool | None = None
+    source: str | None = None
+    gives: str = ""
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionReports:
+    """One kind of companion, and what became of each place where it may be."""
+
+    kind: type[Companion]
+    reports: tuple[CompanionReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """Something else that listens on this host; `words` say what it answered, or why it was not called."""
+
+    address: str
+    program: str | None
+    pid: int | None
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """What is wrong, and what to do."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """All that `doctor` finds out.
+
+    Attributes:
+        versions: of tpumon and what it runs on, by name.
+        local: whether this host was examined; if not, workers were named.
+        port: the only port of this host that was examined; None: all.
+        chips, chip_remarks: as in `tpumon.targets.chips`, of this host.
+        companions: a row for each kind in `tpumon.sources.COMPANIONS`.
+        usable: whether there is any figure to show.
+        took_s: how long it took to find out.
+    """
+
+    versions: dict[str, str]
+    local: bool
+    port: int | None
+    chips: tuple[Chip, ...]
+    chip_remarks: tuple[str, ...]
+    paused_until_unix_s: float | None
+    servers: tuple[Server, ...]
+    companions: tuple[CompanionReports, ...]
+    ports: tuple[Port, ...]
+    problems: tuple[Problem, ...]
+    usable: bool
+    took_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """What `--output json` prints: every field; each kind of companion is a list of its own name."""
+        plain = asdict(replace(self, companions=()))
+        del plain["companions"]
+        lists = {row.kind.about.key: [asdict(report) for report in row.reports] for row in self.companions}
+        return plain | lists
+
+
+async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> Diagnosis:
+    """Looks around. Every call is harmless and has a deadline; whatever fails is part of the result.
+
+    Args:
+        find: finds the workers to look at; None: this host.
+        port: the only port of this host to look at; None: all.
+        use_proxy: obey http_proxy.
+    """
+    start_s = time.monotonic()
+    look = _Look(partial(Client, use_proxy=use_proxy))
+    searching = asyncio.create_task(asyncio.to_thread(find_chips))
+    if find is None:
+        await look.at_this_host(port)
+    else:
+        await look.at(find)
+    chips = await searching
+    answering = any(report.state == "ok" for row in look.companions for report in row.reports)
+    return Diagnosis(
+        versions=_versions(),
+        local=find is None,
+        port=port,
+        chips=chips.chips,
+        chip_remarks=chips.remarks,
+        paused_until_unix_s=look.paused_until_unix_s,
+        servers=tuple(look.servers),
+        companions=tuple(look.companions),
+        ports=tuple(look.ports),
+        problems=tuple(look.problems),
+        usable=answering or any(server.source is not None for server in look.servers),
+        took_s=time.monotonic() - start_s,
+    )
+
+
+class _Look:
+    """One look around; the results pile up in its lists."""
+
+    def __init__(self, open_client: Callable[[str], Client]) -> None:
+        self._open_client = open_client
+        self._at_once = asyncio.Semaphore(_AT_ONCE)
+        self._ends_s = time.monotonic() + _ALL_S
+        pause = current_pause()
+        self.paused_until_unix_s = None if pause is None else pause.until_unix_s
+        self.servers: list[Server] = []
+        self.companions: list[CompanionReports] = []
+        self.ports: list[Port] = []
+        self.problems: list[Problem] = []
+
+    async def at_this_host(self, port: int | None) -> None:
+        """Examines what listens here; what is not a profiler server gets no second call."""
+        try:
+            seen = await survey(port)
+        except OSError as error:
+            remedy = "only the usual ports were tried; give --service-addr HOST:PORT"
+            self.problems.append(Problem(what=f"cannot read what listens here: {error.strerror}", remedy=remedy))
+            ports = USUAL_PORTS if port is None else (port,)
+            await self._examine(*_of_this_host([f"127.0.0.1:{n}" for n in ports], [f"localhost:{RUNTIME_PORTS[0]}"]))
+            self.servers = [server for server in self.servers if server.reason != "unavailable"]
+            return
+        runtimes = [one for one in seen if one.port in RUNTIME_PORTS and (one.owner is None or one.owner.runs_xla)]
+        profilers = [one for one in seen if one.is_profiler]
+        self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
+        await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
+        owners = {one.address: one.owner for one in profilers}
+        self.servers = [
+            replace(server, program=owner.program, pid=owner.pid)
+            if (owner := owners.get(server.address)) is not None
+            else server
+            for server in self.servers
+        ]
+
+    async def at(self, find: Find) -> None:
+        """Examines the workers that were named."""
+        try:
+            targets = await find(lambda line: self.problems.append(Problem(what=line, remedy="")))
+        except TpumonError as error:
+            self.problems.append(Problem(what=str(error), remedy=""))
+            return
+        await self._examine(
+            [target for target in targets if not _is_runtime_port(target.address)],
+            [replace(target, runtime_addresses=_runtime_addresses(target)) for target in targets],
+        )
+
+    async def _examine(self, targets: Sequence[Target], companions_of: Sequence[Target]) -> None:
+        """Walks the two tables of sources."""
+        servers = asyncio.gather(*(self._server(target) for target in targets))
+        companions = asyncio.gather(*(self._companions(kind, companions_of) for kind in sources.COMPANIONS))
+        self.servers, self.companions = await servers, await companions
+
+    async def _server(self, target: Target) -> Server:
+        # This machine's own name is left out of what people paste elsewhere.
+        own = target.worker.partition(":")[0] == socket.gethostname()
+        server = Server(worker=target.address if own else target.worker, address=target.address)
+        async with self._at_once, self._open_client(target.address) as client:
+            profilers = [make(client, target, _OPTIONS) for make in sources.PROFILERS]
+            if time.monotonic() > self._ends_s:
+                return _add(server, Answer(rpc=profilers[0].rpc, state="not asked", words=_NO_TIME))
+            for place, profiler in enumerate(profilers, 1):
+                if profiler.costs_job and self.paused_until_unix_s is not None:
+                    answer = Answer(rpc=profiler.rpc, state="not asked", words="sampling on this host is paused")
+                    return _add(replace(server, source=profiler.name, gives=profiler.gives), answer)
+                try:
+                    examination = await _in_time(profiler.examine())
+                except SourceError as error:
+                    if error.reason == "unimplemented":
+                        server = _add(server, Answer(rpc=profiler.rpc, state="absent", words=profiler.missing))
+                        continue
+                    meaning = MEANING[error.reason]
+                    state: State = "busy" if meaning.state == "busy" else "ok" if meaning.usable else "failed"
+                    server = _add(server, Answer(rpc=profiler.rpc, state=state, words=error.message))
+                    source = profiler.name if meaning.usable else None  # it has figures at another time
+                    return replace(server, reason=error.reason, source=source, gives=profiler.gives)
+                spared = tuple(
+                    Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
+                    for other in profilers[place:]
+                )
+                return _examined(server, profiler.name, examination, spared)
+        return replace(server, reason="unimplemented")
+
+    async def _companions(self, kind: type[Companion], targets: Sequence[Target]) -> CompanionReports:
+        opened = (kind.open(place, self._open_client, _OPTIONS) for place in kind.places(targets))
+        companions = [companion for companion in opened if companion is not None]
+        reports = await asyncio.gather(*(self._companion(companion) for companion in companions))
+        return CompanionReports(kind=kind, reports=tuple(reports))
+
+    async def _companion(self, companion: Companion) -> CompanionReport:
+        address = companion.target.address
+        async with self._at_once:
+            if time.monotonic() > self._ends_s:
+                return CompanionReport(address=address, state="not asked", words=_NO_TIME)
+            try:
+                return await _in_time(companion.examine())
+            except SourceError as error:
+                return CompanionReport(address=error.address or address, state="failed", words=error.message)
+            finally:
+                await companion.close()
+
+
+async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:
+    """Awaits a call.
+
+    Raises:
+        SourceError: as the call, or because it took too long.
+    """
+    try:
+        async with asyncio.timeout(_SERVER_S):
+            return await call
+    except TimeoutError:
+        raise SourceError("deadline", f"no answer within {_SERVER_S:.0f} s") from None
+
+
+def _of_this_host(profilers: Sequence[str], runtimes: Sequence[str]) -> tuple[Sequence[Target], Sequence[Target]]:
+    """The targets at these addresses, and those whose companions to examine; all runtimes go with the first one."""
+    targets = [Target(worker=address, address=address) for address in profilers]
+    alone = Target(worker="localhost", address=f"127.0.0.1:{SUGGESTED_PORT}")  # where its profiler would be
+    first = targets[0] if targets else alone if runtimes else None
+    return targets, [replace(first, runtime_addresses=tuple(runtimes)), *targets[1:]] if first is not None else []
+
+
+def _add(server: Server, *answers: Answer) -> Server:
+    return replace(server, answers=server.answers + answers)
+
+
+def _examined(server: Server, source: str, examination: Examination, spared: tuple[Answer, ...]) -> Server:
+    return replace(
+        server,
+        answers=(*server.answers, *examination.answers, *spared),
+        source=source if examination.usable else None,
+        gives=examination.gives,
+        generation=examination.generation,
+        device_planes=examination.device_planes,
+        writes_only=examination.writes_only,
+        host_events_safe=examination.host_events_safe,
+        simulated=examination.simulated,
+    )
+
+
+def _is_runtime_port(address: str) -> bool:
+    """Whether the address of a runtime metric service was given as a profiler's: it is called as what it is."""
+    return Address.parse(address).port in RUNTIME_PORTS
+
+
+def _runtime_addresses(target: Target) -> tuple[str, ...]:
+    """Where a worker's runtime metrics may be; at the usual port of its host unless someone said."""
+    if _is_runtime_port(target.address):
+        return (target.address,)
+    return target.runtime_addresses or (str(Address.parse(target.address).at(RUNTIME_PORTS[0])),)
+
+
+def _port(seen: Seen) -> Port:
+    answer = "" if seen.answer is None else seen.answer.message
+    return Port(
+        address=seen.address,
+        program=None if seen.owner is None else seen.owner.program,
+        pid=None if seen.owner is None else seen.owner.pid,
+        words=seen.not_approached or answer,
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "tpumon": __version__,
+        "Python": platform.python_version(),
+        "grpcio": version("grpcio"),
+        platform.system(): f"{platform.release()} {platform.machine()}",
+    }

@@ -1,0 +1,79 @@
+"""How often to ask, for how much of a job's time, and how long to wait after failures."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+JITTER_RATIO = 0.1
+CREDIT_S = 2.0
+"""What a budget starts with, and the most it saves up."""
+
+LONGEST_PAUSE_S = 10.0
+"""The longest pause after failures."""
+
+_FIRST_PAUSE_S = 0.5
+_TICK_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often to ask, and how long to go on.
+
+    Attributes:
+        interval_s: from one query's start to the next; 0: back to back; None: the source's usual interval.
+        max_duty_ratio: the largest share of time for which a job may be traced.
+        attempts: attempts at one query before it counts as failed.
+        num_queries: queries per worker; 0: until cancelled.
+    """
+
+    interval_s: float | None = None
+    max_duty_ratio: float = 0.02
+    attempts: int = 3
+    num_queries: int = 0
+
+
+def jittered(duration_s: float) -> float:
+    """Changes `duration_s` by up to 10 %, so that sampling neither locks onto a job's steps nor comes in bursts."""
+    return duration_s * random.uniform(1 - JITTER_RATIO, 1 + JITTER_RATIO)
+
+
+def pause_after_failures(count: int) -> float:
+    """Seconds to wait after `count` failures in a row: doubling from 0.5 s to 10 s, jittered."""
+    return jittered(min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(count - 1, 10)))
+
+
+class Budget:
+    """How long a job may still be traced: a share of the time, and 2 s in advance for the first figures.
+
+    Args:
+        ratio: the share.
+        now_s: the present time, by a monotonic clock.
+    """
+
+    def __init__(self, ratio: float, now_s: float) -> None:
+        self._ratio = ratio
+        self._credit_s = CREDIT_S
+        self._counted_s = now_s
+        self.usual_s = 0.0
+        """What the last query cost."""
+
+    def spend(self, traced_s: float, now_s: float) -> None:
+        """Notes that the job was traced for so long."""
+        # Time that was not used does not pile up; debt of a long trace may.
+        self._credit_s = min(CREDIT_S, self._credit_s + self._ratio * (now_s - self._counted_s) - traced_s)
+        self._counted_s = now_s
+
+    def is_full(self, now_s: float) -> bool:
+        """Whether all that was spent has been regained."""
+        return self._credit_s + self._ratio * (now_s - self._counted_s) >= CREDIT_S
+
+    def ready_s(self, traced_s: float) -> float:
+        """When `traced_s` more may be spent, by the same clock."""
+        return self._counted_s + max(0.0, traced_s - self._credit_s) / self._ratio
+
+
+def on_a_tick(due_s: float) -> float:
+    """The next common tick, so that workers that are due together wake this process once."""
+    return math.ceil(due_s / _TICK_S) * _TICK_S

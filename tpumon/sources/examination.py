@@ -1,0 +1,112 @@
+"""What sources tell `tpumon doctor` about themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+State = Literal["ok", "absent", "busy", "failed", "not asked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The outcome of one RPC, or why it was not called; `words` are one line."""
+
+    rpc: str
+    state: State
+    words: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """What a profiler source learned about a server that offers it.
+
+    Attributes:
+        answers: by RPC, in the order of the calls.
+        usable: whether figures can come from it.
+        gives: which figures, and their price.
+        generation: the age of the server, as its answers show it.
+        device_planes: whether its traces hold device planes; None if none was returned.
+        writes_only: whether it can only write traces to a disk.
+        host_events_safe: whether host events may be collected; None if that was not found out.
+        simulated: whether tpumon's simulator answered.
+    """
+
+    answers: tuple[Answer, ...] = ()
+    usable: bool = True
+    gives: str = ""
+    generation: str | None = None
+    device_planes: bool | None = None
+    writes_only: bool = False
+    host_events_safe: bool | None = None
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """A metric that a service lists.
+
+    Attributes:
+        name: on the wire.
+        kind: for example "gauge"; empty if an older libtpu does not say, like the unit.
+        unit: as the service writes it.
+        shown: whether tpumon reads it.
+    """
+
+    name: str
+    kind: str
+    unit: str
+    shown: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """How `doctor` speaks of a companion.
+
+    Attributes:
+        title: heading of its section.
+        key: name of its reports in `--output json`.
+        gives: one of it, and which figures it gives at what price.
+        several: the same for more than one; empty: as `gives`.
+        nowhere: what to say if there is no place to look on this host.
+        absent: what is missing if a TPU job runs without it; empty: nothing is.
+        absent_remedy: what to do about that.
+        failed_remedy: what to do if it is there but fails.
+        shows_job: whether it answers only while a job uses the TPU.
+    """
+
+    title: str
+    key: str
+    gives: str
+    several: str = ""
+    nowhere: str = "none"
+    absent: str = ""
+    absent_remedy: str = ""
+    failed_remedy: str = "see the job's own log"
+    shows_job: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompanionReport:
+    """What `doctor` shows of one companion at one place.
+
+    Attributes:
+        address: where it is, or may be.
+        state: `absent`: nothing listens there.
+        words: one line.
+        simulated: whether tpumon's simulator answered.
+        offered: the metrics that it lists; None if it lists none.
+        warnings: what it warns about, and its metrics that failed.
+    """
+
+    address: str
+    state: State
+    words: str
+    simulated: bool = False
+    offered: tuple[Offered, ...] | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        """What the text output says."""
+        return self.words

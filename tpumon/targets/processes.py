@@ -1,0 +1,48 @@
+"""Processes of this host and the files that they have open, as /proc shows them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from tpumon.text import one_line
+
+PROC = Path("/proc")
+
+
+def open_files(proc: Path = PROC) -> Iterator[tuple[int, list[str] | None]]:
+    """Every process, by number, with what its descriptors point to; None if they may not be read.
+
+    Source: /proc/PID/fd. A process that has ended since is left out.
+    """
+    try:
+        pids = sorted(int(entry.name) for entry in os.scandir(proc) if entry.name.isdecimal())
+    except OSError:
+        return
+    for pid in pids:
+        try:
+            entries = list(os.scandir(proc / str(pid) / "fd"))
+        except PermissionError:
+            yield pid, None
+        except OSError:
+            continue
+        else:
+            yield pid, list(_links(entries))
+
+
+def program_of(pid: int, proc: Path = PROC) -> str | None:
+    """The name of a process's executable, safe to print; None if it may not be read."""
+    try:
+        name = (proc / str(pid) / "exe").readlink().name
+    except OSError:
+        return None
+    return one_line(name.removesuffix(" (deleted)"), limit=40) or None
+
+
+def _links(entries: list[os.DirEntry[str]]) -> Iterator[str]:
+    for entry in entries:
+        try:
+            yield os.readlink(entry.path)  # noqa: PTH115 - a Path for each of many thousands takes its time
+        except OSError:  # closed meanwhile, or a container does not let us look
+            continue
