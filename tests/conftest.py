@@ -1,9 +1,85 @@
-"""What holds for every test."""
+"""What holds for every test: the environment it runs in, and the golden files."""
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+from collections.abc import Iterator
+
 import hypothesis
+import pytest
+
+from support.golden import GOLDEN, Golden
 
 # How long an example takes is the machine's business; no test here times code.
 hypothesis.settings.register_profile("tpumon", deadline=None)
 hypothesis.settings.load_profile("tpumon")
+
+_UNSET_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
+_DESELECTED = pytest.StashKey[bool]()
+
+
+def _undo_ignored_signals() -> None:
+    """Lets the programs that tests start receive signals that this session was started to ignore.
+
+    `nohup` and a shell's `&` start a command with signals ignored, which its children inherit. They do not inherit a
+    handler, so one that does nothing restores the default for them while the session itself still ignores the signal.
+    """
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def _forget_settings() -> None:
+    """Removes settings that are meant for the caller's own programs: of tpumon, terminal and proxy; the zone is UTC."""
+    for name in list(os.environ):
+        if name.startswith("TPUMON_") or name.lower().endswith("_proxy") or name in _UNSET_VARIABLES:
+            del os.environ[name]
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+_undo_ignored_signals()
+_forget_settings()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the flag that rewrites golden files."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the files in tests/golden/ instead of comparing with them",
+    )
+
+
+@pytest.fixture(scope="session")
+def _golden_files(request: pytest.FixtureRequest) -> Iterator[Golden]:
+    golden = Golden(update=request.config.getoption("--update-golden"))
+    yield golden
+    if _all_golden_tests_passed(request.session):
+        golden.check_stale()
+
+
+@pytest.fixture
+def golden(_golden_files: Golden) -> Golden:
+    """Compares texts with the files in tests/golden/: `golden.check("help/serve.txt", text)`."""
+    return _golden_files
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Notes that not all tests run, whatever the reason: `-k`, `-m`, `--lf`, `--deselect`."""
+    if items:
+        items[0].session.stash[_DESELECTED] = True
+
+
+def _all_golden_tests_passed(session: pytest.Session) -> bool:
+    """Whether every golden file must have been compared by now."""
+    collected = {item.path.name for item in session.items}
+    return (
+        {path.name for path in (GOLDEN.parent / "unit").glob("test_golden_*.py")} <= collected
+        and not session.stash.get(_DESELECTED, False)
+        and not any("::" in argument for argument in session.config.args)
+        and not session.testsfailed
+    )
