@@ -1,15 +1,19 @@
-"""What holds for every test: the environment it runs in, and the golden files."""
+"""What holds for every test: it does not notice what else runs on the host, nor how it was started; golden files."""
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 
 import hypothesis
 import pytest
 
+from support import own_network
 from support.golden import GOLDEN, Golden
 
 # How long an example takes is the machine's business; no test here times code.
@@ -37,12 +41,22 @@ def _forget_settings() -> None:
     for name in list(os.environ):
         if name.startswith("TPUMON_") or name.lower().endswith("_proxy") or name in _UNSET_VARIABLES:
             del os.environ[name]
+    # A pause of this host is no pause of the jobs of tests.
+    directory = tempfile.mkdtemp(prefix="tpumon-tests-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    os.environ["TPUMON_PAUSE_DIR"] = directory
     os.environ["TZ"] = "UTC"
     time.tzset()
 
 
 _undo_ignored_signals()
 _forget_settings()
+_shared_network = own_network.enter()
+
+
+def pytest_report_header() -> str | None:
+    """Says so if others are on the network of the tests."""
+    return None if _shared_network is None else f"the network is shared with this host's programs: {_shared_network}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
