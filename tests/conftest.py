@@ -30,10 +30,11 @@ def _undo_ignored_signals() -> None:
     `nohup` and a shell's `&` start a command with signals ignored, which its children inherit. They do not inherit a
     handler, so one that does nothing restores the default for them while the session itself still ignores the signal.
     """
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+    of_python = {signal.SIGPIPE, signal.SIGXFSZ}  # it ignores these itself, and restores them for its children
+    for number in signal.valid_signals() - of_python:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())  # blocked ones are inherited, too
 
 
 def _forget_settings() -> None:
