@@ -12,10 +12,22 @@ NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
 GIB = 1 << 30
 
 
+def _sample(worker: str, **fields) -> Sample:
+    """Every default is written here, so that golden files change only with what they show."""
+    usual = {
+        "address": f"{worker}:9999",
+        "time_unix_s": NOW - 3.0,
+        "window_s": 1.0,
+        "took_s": 1.25,
+        "interval_s": 10.0,
+        "source": None,
+    }
+    return sample(worker, **(usual | fields))
+
+
 def traced(worker: str = "trace", **fields) -> Sample:
     """A trace of a TPU, with every figure that one gives, and the runtime's own; `fields` replace some."""
     answered = {
-        "time_unix_s": NOW - 3.0,
         "traced_s": 0.25,
         "source": "trace",
         "slice": "slice-0",
@@ -64,19 +76,18 @@ def traced(worker: str = "trace", **fields) -> Sample:
         ),
         "runtime": {"uptime_s": 3600.0},
     }
-    return sample(worker, **(answered | fields))
+    return _sample(worker, **(answered | fields))
 
 
 def failed(worker: str, reason: str = "unavailable", message: str = "connection refused", **fields) -> Sample:
     """A query that the profiler did not answer."""
     failure = Failure(source="trace", reason=reason, message=f"{worker}:9999: {message}")
-    return sample(worker, **({"time_unix_s": NOW - 3.0, "errors": (failure,)} | fields))
+    return _sample(worker, **({"errors": (failure,)} | fields))
 
 
 def monitored(worker: str = "monitor", **fields) -> Sample:
     """An answer of the Monitor RPC at level 2."""
     answered = {
-        "time_unix_s": NOW - 3.0,
         "source": "monitor",
         "device_type": "TPU v2",
         "cores": 8,
@@ -87,7 +98,7 @@ def monitored(worker: str = "monitor", **fields) -> Sample:
         "step_source": "server",
         "infeed_ratio": Spread(avg=0.875, min=0.872, max=0.878),
     }
-    return sample(worker, **(answered | fields))
+    return _sample(worker, **(answered | fields))
 
 
 KINDS: Mapping[str, Sample] = {
@@ -114,9 +125,8 @@ KINDS: Mapping[str, Sample] = {
     ),
     "server-text": monitored("server-text", server_text="TPU type: TPU v3\nLaid out: by the server"),
     # A job on CPUs: only what its host's threads show.
-    "host": sample(
+    "host": _sample(
         "host",
-        time_unix_s=NOW - 3.0,
         traced_s=0.3,
         source="trace",
         step_time_s=StepTimes(avg=1.95, min=1.5, max=2.25, stddev=0.25, count=3),

@@ -7,12 +7,15 @@ import json
 
 import pytest
 
-from support.sample_kinds import KINDS, NOW, workers_of
+from support.sample_kinds import KINDS, NOW, fleet, workers_of
 from tpumon import metrics
+from tpumon.fleet import Thresholds
 from tpumon.history import Histories
 from tpumon.outputs import OutputOptions, open_output
 from tpumon.view.text import TextOutput
+from tpumon_exporters.appending import Appended
 from tpumon_exporters.exposition import END, Exposition
+from tpumon_exporters.fleet_summary import FleetSummary
 
 ALL = tuple(KINDS.values())
 
@@ -68,3 +71,16 @@ def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
         histories.add(sample)
     page = Exposition(pytest.fail).render(histories, NOW, openmetrics=openmetrics)
     golden.check(f"outputs/metrics.{ending}", page + (END if openmetrics else ""))
+
+
+def test_the_summary_of_a_fleet(golden, tmp_path):
+    """A line with the figures of all and the workers that are not ok."""
+    path = tmp_path / "out"
+    samples = fleet(8)
+    output = FleetSummary(Appended(str(path)), Thresholds(), clock=lambda: NOW, pace=lambda: 0.0)
+    output.follow(workers_of(*samples[-8:]))
+    for sample in samples:
+        output.write(sample)
+    output.close()
+    (_, last) = path.read_text().splitlines()
+    golden.check("outputs/fleet-summary.json", json.dumps(json.loads(last), indent=1, ensure_ascii=False))
