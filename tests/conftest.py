@@ -22,6 +22,7 @@ hypothesis.settings.load_profile("tpumon")
 
 _UNSET_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
 _DESELECTED = pytest.StashKey[bool]()
+_GOLDEN = pytest.StashKey[Golden]()
 
 
 def _undo_ignored_signals() -> None:
@@ -69,9 +70,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes what the fixture `golden` gives."""
+    config.stash[_GOLDEN] = Golden(update=config.getoption("--update-golden"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the golden files that were written or removed."""
+    for name in terminalreporter.config.stash[_GOLDEN].changed:
+        terminalreporter.write_line(f"updated: tests/golden/{name}")
+
+
 @pytest.fixture(scope="session")
 def _golden_files(request: pytest.FixtureRequest) -> Iterator[Golden]:
-    golden = Golden(update=request.config.getoption("--update-golden"))
+    golden = request.config.stash[_GOLDEN]
     yield golden
     if _all_golden_tests_passed(request.session):
         golden.check_stale()

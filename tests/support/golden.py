@@ -23,14 +23,14 @@ class Golden:
         directory: where they are.
 
     Attributes:
-        written: names of the files that were written or removed.
+        changed: names of the files that were written or removed.
     """
 
     def __init__(self, *, update: bool, directory: Path = GOLDEN) -> None:
         self._update = update
         self._directory = directory
         self._checked: set[str] = set()
-        self.written: list[str] = []
+        self.changed: list[str] = []
 
     def check(self, name: str, text: str) -> None:
         """Fails the test with a unified diff unless the file contains exactly this text.
@@ -51,7 +51,7 @@ class Golden:
         if self._update:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text.encode())
-            self.written.append(name)
+            self.changed.append(name)
             return
         diff = "\n".join(
             difflib.unified_diff(
@@ -68,7 +68,7 @@ class Golden:
         if self._update:
             for name in stale:
                 (self._directory / name).unlink()
-                self.written.append(name)
+                self.changed.append(name)
         elif stale:
             pytest.fail(
                 f"no test compares {', '.join(stale)} in tests/golden; run pytest --update-golden", pytrace=False

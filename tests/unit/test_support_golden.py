@@ -44,5 +44,5 @@ def test_updating_writes_what_differs_and_removes_what_is_stale(tmp_path):
     golden.check("new/a.txt", "one")
     golden.check_stale()
     assert (tmp_path / "new" / "a.txt").read_text() == "one\n"
-    assert golden.written == ["new/a.txt", "stale.txt"]
+    assert golden.changed == ["new/a.txt", "stale.txt"]
     assert not (tmp_path / "stale.txt").exists()
