@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -22,6 +23,7 @@ hypothesis.settings.load_profile("tpumon")
 
 _UNSET_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
 _DESELECTED = pytest.StashKey[bool]()
+_GOLDEN_TEST = re.compile(r"^def test_\w+\([^)]*\bgolden\b", re.MULTILINE)
 _GOLDEN = pytest.StashKey[Golden]()
 
 
@@ -103,9 +105,9 @@ def pytest_deselected(items: list[pytest.Item]) -> None:
 
 def _all_golden_tests_passed(session: pytest.Session) -> bool:
     """Whether every golden file must have been compared by now."""
-    collected = {item.path.name for item in session.items}
+    collected = {item.path for item in session.items}
     return (
-        {path.name for path in (GOLDEN.parent / "unit").glob("test_golden_*.py")} <= collected
+        all(path in collected for path in GOLDEN.parent.rglob("test_*.py") if _GOLDEN_TEST.search(path.read_text()))
         and not session.stash.get(_DESELECTED, False)
         and not any("::" in argument for argument in session.config.args)
         and not session.testsfailed
