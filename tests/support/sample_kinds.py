@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from support.samples import sample
-from tpumon.model import Failure, Sample, Spread, StepTimes, Target, Workers
+from support.samples import failed_sample, sample
+from tpumon.model import Sample, Spread, StepTimes, Target, Workers
 
 NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
 GIB = 1 << 30
 
 
-def _sample(worker: str, **fields) -> Sample:
+def _usual(worker: str) -> dict[str, Any]:
     """Every default is written here, so that golden files change only with what they show."""
-    usual = {
+    return {
         "address": f"{worker}:9999",
         "time_unix_s": NOW - 3.0,
         "window_s": 1.0,
@@ -22,7 +23,6 @@ def _sample(worker: str, **fields) -> Sample:
         "interval_s": 10.0,
         "source": None,
     }
-    return sample(worker, **(usual | fields))
 
 
 def traced(worker: str = "trace", **fields) -> Sample:
@@ -76,13 +76,12 @@ def traced(worker: str = "trace", **fields) -> Sample:
         ),
         "runtime": {"uptime_s": 3600.0},
     }
-    return _sample(worker, **(answered | fields))
+    return sample(worker, **(_usual(worker) | answered | fields))
 
 
 def failed(worker: str, reason: str = "unavailable", message: str = "connection refused", **fields) -> Sample:
     """A query that the profiler did not answer."""
-    failure = Failure(source="trace", reason=reason, message=f"{worker}:9999: {message}")
-    return _sample(worker, **({"errors": (failure,)} | fields))
+    return failed_sample(worker, reason, f"{worker}:9999: {message}", **(_usual(worker) | fields))
 
 
 def monitored(worker: str = "monitor", **fields) -> Sample:
@@ -98,7 +97,7 @@ def monitored(worker: str = "monitor", **fields) -> Sample:
         "step_source": "server",
         "infeed_ratio": Spread(avg=0.875, min=0.872, max=0.878),
     }
-    return _sample(worker, **(answered | fields))
+    return sample(worker, **(_usual(worker) | answered | fields))
 
 
 KINDS: Mapping[str, Sample] = {
@@ -125,10 +124,10 @@ KINDS: Mapping[str, Sample] = {
     ),
     "server-text": monitored("server-text", server_text="TPU type: TPU v3\nLaid out: by the server"),
     # A job on CPUs: only what its host's threads show.
-    "host": _sample(
+    "host": sample(
         "host",
+        **_usual("host") | {"source": "trace"},
         traced_s=0.3,
-        source="trace",
         step_time_s=StepTimes(avg=1.95, min=1.5, max=2.25, stddev=0.25, count=3),
         step_source="host",
         absent=dict.fromkeys(("mxu_utilization_ratio", "idle_ratio", "infeed_ratio"), "no TPU in the trace"),
