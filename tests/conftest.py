@@ -1,9 +1,114 @@
-"""What holds for every test."""
+"""What holds for every test: it does not notice what else runs on the host, nor how it was started; golden files."""
 
 from __future__ import annotations
 
+import atexit
+import os
+import re
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+
 import hypothesis
+import pytest
+
+from support import own_network
+from support.golden import GOLDEN, Golden
 
 # How long an example takes is the machine's business; no test here times code.
 hypothesis.settings.register_profile("tpumon", deadline=None)
 hypothesis.settings.load_profile("tpumon")
+
+_UNSET_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
+_DESELECTED = pytest.StashKey[bool]()
+_GOLDEN_TEST = re.compile(r"^def test_\w+\([^)]*\bgolden\b", re.MULTILINE)
+_GOLDEN = pytest.StashKey[Golden]()
+
+
+def _undo_ignored_signals() -> None:
+    """Lets the programs that tests start receive signals that this session was started to ignore.
+
+    `nohup` and a shell's `&` start a command with signals ignored, which its children inherit. They do not inherit a
+    handler, so one that does nothing restores the default for them while the session itself still ignores the signal.
+    """
+    of_python = {signal.SIGPIPE, signal.SIGXFSZ}  # it ignores these itself, and restores them for its children
+    for number in signal.valid_signals() - of_python:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())  # blocked ones are inherited, too
+
+
+def _forget_settings() -> None:
+    """Removes settings that are meant for the caller's own programs: of tpumon, terminal and proxy; the zone is UTC."""
+    for name in list(os.environ):
+        if name.startswith("TPUMON_") or name.lower().endswith("_proxy") or name in _UNSET_VARIABLES:
+            del os.environ[name]
+    # A pause of this host is no pause of the jobs of tests.
+    directory = tempfile.mkdtemp(prefix="tpumon-tests-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    os.environ["TPUMON_PAUSE_DIR"] = directory
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+
+_undo_ignored_signals()
+_forget_settings()
+_shared_network = own_network.enter()
+
+
+def pytest_report_header() -> str | None:
+    """Says so if others are on the network of the tests."""
+    return None if _shared_network is None else f"the network is shared with this host's programs: {_shared_network}"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the flag that rewrites golden files."""
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="write the files in tests/golden/ instead of comparing with them",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Makes what the fixture `golden` gives."""
+    config.stash[_GOLDEN] = Golden(update=config.getoption("--update-golden"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the golden files that were written or removed."""
+    for name in terminalreporter.config.stash[_GOLDEN].changed:
+        terminalreporter.write_line(f"updated: tests/golden/{name}")
+
+
+@pytest.fixture(scope="session")
+def _golden_files(request: pytest.FixtureRequest) -> Iterator[Golden]:
+    golden = request.config.stash[_GOLDEN]
+    yield golden
+    if _all_golden_tests_passed(request.session):
+        golden.check_stale()
+
+
+@pytest.fixture
+def golden(_golden_files: Golden) -> Golden:
+    """Compares texts with the files in tests/golden/: `golden.check("help/serve.txt", text)`."""
+    return _golden_files
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Notes that not all tests run, whatever the reason: `-k`, `-m`, `--lf`, `--deselect`."""
+    if items:
+        items[0].session.stash[_DESELECTED] = True
+
+
+def _all_golden_tests_passed(session: pytest.Session) -> bool:
+    """Whether every golden file must have been compared by now."""
+    collected = {item.path for item in session.items}
+    return (
+        all(path in collected for path in GOLDEN.parent.rglob("test_*.py") if _GOLDEN_TEST.search(path.read_text()))
+        and not session.stash.get(_DESELECTED, False)
+        and not any("::" in argument for argument in session.config.args)
+        and not session.testsfailed
+    )

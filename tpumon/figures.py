@@ -162,7 +162,7 @@ HBM_BANDWIDTH = Figure(
 )
 STEP = Figure(
     key="step",
-    fields=("step_time_s", "step_source", "step_parts_s"),
+    fields=("step_time_s", "step_source"),
     label="Step time",
     title="STEP ms",
     about="Mean duration of the steps in the window; tpu_worker_info's step_source says what a step is.",
@@ -185,6 +185,14 @@ INFEED = Figure(
     compared=True,
     metric="tpu_infeed_ratio",
 )
+PARTS = Figure(
+    key="parts",
+    fields=("step_parts_s",),
+    label="Step parts",
+    title="PARTS",
+    about="What an average step spends its time on, by XProf's categories.",
+    value=_nothing,
+)
 HBM = Figure(
     key="hbm",
     fields=("hbm_used_bytes", "hbm_total_bytes"),
@@ -196,7 +204,7 @@ HBM = Figure(
     compared=True,
 )
 
-FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, HBM)
+FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM)
 """Every figure, in the order of CSV columns."""
 
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}

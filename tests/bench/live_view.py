@@ -23,7 +23,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
-from support.samples import bare_sample  # noqa: E402
+from support.samples import sample  # noqa: E402
 from tpumon.model import Sample, Spread, StepTimes, Target, Workers  # noqa: E402
 
 WORKERS = (1, 8, 256, 1000)
@@ -69,8 +69,8 @@ class Feed:
 
     def _sample(self, target: Target) -> Sample:
         step_s = random.gauss(0.18, 0.01)
-        return bare_sample(
-            worker=target.worker, address=target.address, time_unix_s=time.time(), window_s=1.0, took_s=0.1,
+        return sample(
+            target.worker, address=target.address, time_unix_s=time.time(), window_s=1.0, took_s=0.1,
             interval_s=1.0, source="monitor", device_type="TPU v5p", cores=8, mxu_method="server",
             mxu_utilization_ratio=random.gauss(0.5, 0.05), idle_ratio=random.gauss(0.1, 0.02), step_source="server",
             step_time_s=StepTimes(avg=step_s, min=step_s * 0.9, max=step_s * 1.1),

@@ -21,7 +21,7 @@ from typing import Self
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support import virtual_time
-from support.samples import bare_sample
+from support.samples import sample
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target
 from tpumon.sampler import Pace, Sampler
@@ -62,15 +62,12 @@ class Job:
         await asyncio.sleep(self.sample_s)
         self.tracing = None
         self.traced_s += self.sample_s
-        return bare_sample(
-            worker="job",
-            address="job:1",
-            time_unix_s=0.0,
+        return sample(
+            "job",
             window_s=self.sample_s,
             took_s=self.sample_s,
             interval_s=query.interval_s,
             traced_s=self.sample_s,
-            source="trace",
         )
 
     async def owner(self) -> None:

@@ -172,6 +172,7 @@ def environment(home: Path) -> dict[str, str]:
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(home / "home"),
         "XDG_RUNTIME_DIR": str(home / "run"),
+        "TPUMON_PAUSE_DIR": str(home / "run"),  # somebody may have paused this host
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         "COLUMNS": "400",

@@ -26,22 +26,24 @@ EDITS = {
     ),
     "tpumon/xspace/summary.py": (
         "            infeed_ratio=infeed,\n",
-        "            infeed_ratio=infeed,\n"
-        '            outfeed_ratio=step_parts_s(shared)["outfeed"] / float(durations_s.mean()),\n',
+        """            infeed_ratio=infeed,
+            outfeed_ratio=step_parts_s(shared)["outfeed"] / float(durations_s.mean()),
+""",
     ),
     "tpumon/figures.py": (
         "FIGURES: tuple[Figure, ...] = (MXU,",
-        "OUTFEED = Figure(\n"
-        '    key="outfeed",\n'
-        '    fields=("outfeed_ratio",),\n'
-        '    label="Outfeed share",\n'
-        '    title="OUTFEED",\n'
-        '    about="Share of a step spent on outfeed.",\n'
-        "    value=lambda figures: figures.outfeed_ratio,\n"
-        "    compared=True,\n"
-        '    metric="tpu_outfeed_ratio",\n'
-        ")\n\n"
-        "FIGURES: tuple[Figure, ...] = (OUTFEED, MXU,",
+        """OUTFEED = Figure(
+    key="outfeed",
+    fields=("outfeed_ratio",),
+    label="Outfeed share",
+    title="OUTFEED",
+    about="Share of a step spent on outfeed.",
+    value=lambda figures: figures.outfeed_ratio,
+    compared=True,
+    metric="tpu_outfeed_ratio",
+)
+
+FIGURES: tuple[Figure, ...] = (OUTFEED, MXU,""",
     ),
 }
 

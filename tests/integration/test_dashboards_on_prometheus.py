@@ -25,8 +25,8 @@ from support.dashboards import (
     targets,
 )
 from support.prometheus import running_prometheus
-from support.samples import bare_sample
-from tpumon.model import Failure, Spread, StepTimes, Target, Workers
+from support.samples import failed_sample, sample
+from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -67,8 +67,8 @@ def healthy(number, now):
         }
         for device in range(4)
     ]
-    return bare_sample(
-        worker=f"w{number}",
+    return sample(
+        f"w{number}",
         address=f"10.0.0.{number}:9999",
         time_unix_s=now,
         window_s=1,
@@ -97,10 +97,7 @@ def healthy(number, now):
 
 
 def failed(worker, reason, now):
-    failure = Failure(source="trace", reason=reason, message=f"{worker}: {reason}")
-    return bare_sample(
-        worker=worker, address=f"{worker}:9999", time_unix_s=now, window_s=1, took_s=0.1, errors=(failure,)
-    )
+    return failed_sample(worker, reason, time_unix_s=now)
 
 
 def trouble(now):

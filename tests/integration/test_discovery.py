@@ -122,14 +122,15 @@ def shown(result: Result) -> dict[str, tuple[str, str]]:
 
 def test_a_named_tpu_is_shown_with_all_its_workers(tmp_path: Path):
     """One GET with the metadata server's token; the port that answers; nothing of the token in anything printed."""
+    port = free_port()  # at the usual ones somebody's job may listen on all addresses of this host
     with (
         Google() as google,
-        TpuNode(FIGURES, host="127.0.0.2", port=9012) as first,
-        TpuNode(FIGURES, host="127.0.0.3", port=9012) as second,
+        TpuNode(FIGURES, host="127.0.0.2", port=port) as first,
+        TpuNode(FIGURES, host="127.0.0.3", port=port) as second,
     ):
         google.nodes["my-tpu"] = node("my-tpu", ["127.0.0.3", "127.0.0.2"])
         env = google.environment(tmp_path)
-        result = tpumon("--tpu", "my-tpu", *ONCE, env=env).ended(0)
+        result = tpumon("--tpu", "my-tpu", "--port", str(port), *ONCE, env=env).ended(0)
         assert shown(result) == {
             "my-tpu-w-0": (second.address, "my-tpu"), "my-tpu-w-1": (first.address, "my-tpu"),
         }  # fmt: skip

@@ -20,7 +20,7 @@ from fakes.google import Google, node
 from fakes.run import Tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode
 from support import exporter, free_port, virtual_time
-from support.samples import bare_sample
+from support.samples import sample
 from tpumon.model import Query, Sample
 from tpumon.sampler import Pace, Sampler
 from tpumon.targets.dns import DnsNames
@@ -161,9 +161,9 @@ class _Steady:
         self._target = target
 
     async def fetch(self, query: Query) -> Sample:
-        return bare_sample(
-            worker=self._target.worker, address=self._target.address, time_unix_s=time.time(), source="monitor",
-            window_s=1.0, took_s=1.0, interval_s=query.interval_s, mxu_utilization_ratio=0.5,
+        return sample(
+            self._target.worker, address=self._target.address, time_unix_s=time.time(), source="monitor",
+            interval_s=query.interval_s, mxu_utilization_ratio=0.5,
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from support.deploy import relabel_configs
 from support.prometheus import running_prometheus
-from support.samples import bare_sample
+from support.samples import sample
 from tpumon.model import Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
@@ -45,14 +45,10 @@ def test_pod_job_and_slice_stand_beside_worker(tmp_path):
     try:
         output.follow(Workers(targets=(Target(worker="host-1", address="127.0.0.1:9999"),)))
         output.write(
-            bare_sample(
-                worker="host-1",
-                address="127.0.0.1:9999",
+            sample(
+                "host-1",
                 time_unix_s=time.time(),
-                window_s=1,
-                took_s=1,
                 interval_s=600,
-                source="trace",
                 slice="named-by-tpumon",
                 mxu_utilization_ratio=0.4,
             )

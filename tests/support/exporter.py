@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
 
-from support import require
-from support.samples import bare_sample
-from tpumon.model import Failure, Sample, Target, Workers
+from support import require, samples
+from support.samples import failed_sample
+from tpumon.model import Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import PrometheusOutput, open_prometheus
 
@@ -28,19 +28,15 @@ def found(*workers: str) -> Workers:
 
 def sample(worker: str = "w", *, reason: str | None = None, time_unix_s: float | None = None, **figures) -> Sample:
     """One that was taken just now, or failed for that reason."""
-    if reason is None:
-        figures = {"source": "trace", "mxu_utilization_ratio": 0.425} | figures
-    else:
-        figures["errors"] = (Failure(source="trace", reason=reason, message=reason, address=f"{worker}:9999"),)
-    return bare_sample(
-        worker=worker,
-        address=f"{worker}:9999",
-        time_unix_s=time.time() if time_unix_s is None else time_unix_s,
-        window_s=1.0,
-        took_s=1.25,
-        interval_s=60.0,
-        **figures,
-    )
+    usual = {
+        "address": f"{worker}:9999",
+        "time_unix_s": time.time() if time_unix_s is None else time_unix_s,
+        "took_s": 1.25,
+        "interval_s": 60.0,
+    }
+    if reason is not None:
+        return failed_sample(worker, reason, reason, **(usual | figures))
+    return samples.sample(worker, **(usual | {"mxu_utilization_ratio": 0.425} | figures))
 
 
 @contextmanager

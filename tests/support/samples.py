@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from tpumon.model import Caution, CoreFigures, DeviceFigures, Figures, RuntimeFigures, Sample
+from tpumon.errors import Reason
+from tpumon.model import Caution, CoreFigures, DeviceFigures, Failure, Figures, RuntimeFigures, Sample
 
 _FIGURES = {item.name for item in fields(Figures)}
 _ROWS = {"per_core": CoreFigures, "devices": DeviceFigures}
@@ -26,6 +27,15 @@ def sample(worker: str = "w0", **given: Any) -> Sample:
         "source": "trace",
     }
     return bare_sample(worker=worker, **(usual | given))
+
+
+def failed_sample(
+    worker: str = "w0", reason: Reason = "unavailable", message: str | None = None, **given: Any
+) -> Sample:
+    """A query that the worker's profiler did not answer; with `source="runtime"` only its runtime metrics did."""
+    address = given.get("address", f"{worker}:8466")
+    failure = Failure(source="trace", reason=reason, message=message or reason, address=address)
+    return sample(worker, **({"source": None, "errors": (failure,)} | given))
 
 
 def bare_sample(**given: Any) -> Sample:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from rich.cells import cell_len
 
-from support.samples import bare_sample, changed
-from tpumon.model import Failure, Spread, StepTimes, Target, Workers
+from support.samples import changed, failed_sample, sample
+from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 
 NOW = 1_767_268_800.0
@@ -18,15 +18,13 @@ def name_of(i):
 
 def answered(worker, time_unix_s=NOW, **figures):
     """A present sample with every figure; `figures` replaces some."""
-    sample = bare_sample(
-        worker=worker,
-        address=f"{worker}:8466",
+    usual = sample(
+        worker,
         time_unix_s=time_unix_s,
         window_s=0.5,
         took_s=0.8,
         interval_s=INTERVAL_S,
         traced_s=0.19,
-        source="trace",
         device_type="TPU v5 Lite",
         cores=4,
         mxu_utilization_ratio=0.453,
@@ -40,29 +38,22 @@ def answered(worker, time_unix_s=NOW, **figures):
         devices=tuple({"device": str(i), "hbm_used_bytes": 9 << 30, "hbm_total_bytes": 16 << 30} for i in range(4)),
         runtime={"uptime_s": 3600.0},
     )
-    return changed(sample, **figures)
+    return changed(usual, **figures)
 
 
 def failed(worker, reason="unavailable", message="connection refused", time_unix_s=NOW, **more):
-    return bare_sample(
-        worker=worker,
-        address=f"{worker}:8466",
-        time_unix_s=time_unix_s,
-        window_s=0.5,
-        took_s=1.0,
-        interval_s=INTERVAL_S,
-        errors=(Failure(source="trace", reason=reason, message=message),),
-        **more,
+    return failed_sample(
+        worker, reason, message, **({"time_unix_s": time_unix_s, "window_s": 0.5, "interval_s": INTERVAL_S} | more)
     )
 
 
 def display_of(*samples, now=NOW, workers=None, **settings):
     """A display that got these samples; the workers are those of the samples, or as named."""
     display = Display(DisplaySettings(**settings))
-    names = workers if workers is not None else list(dict.fromkeys(sample.worker for sample in samples))
+    names = workers if workers is not None else list(dict.fromkeys(each.worker for each in samples))
     display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
-    for sample in samples:
-        display.write(sample)
+    for each in samples:
+        display.write(each)
     display.refresh(now)
     return display
 

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from support.samples import bare_sample
+from support.samples import sample
 from support.traces import CONV, INFEED, LOOP, Traced, run_step
 from tpumon.commands.analyze import AnalyzeSettings, run
 from tpumon.errors import UsageError
@@ -65,7 +65,7 @@ def test_a_file_as_json_is_a_sample(tmp_path, capsys):
     file = put(tmp_path, "10.0.0.1_9999", trace(start_ns=1_700_000_000 * 10**9))
     status, found, _ = analyzed(capsys, file)
     (host,) = found["hosts"]
-    empty = bare_sample(worker="", address="", time_unix_s=0, window_s=0, took_s=0).to_json()
+    empty = sample().to_json()
     assert host.keys() == empty.keys()
     assert (host["worker"], host["address"], host["source"]) == ("10.0.0.1_9999", str(file), "file")
     assert host["time_unix_s"] == 1_700_000_000

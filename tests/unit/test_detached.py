@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from support import wait_until
-from support.samples import bare_sample
+from support import samples, wait_until
 from tpumon import outputs
 from tpumon.model import Target, Workers
 from tpumon.outputs import QueuedOutput
@@ -16,7 +15,7 @@ FOUND = Workers(targets=(Target(worker="w", address="w:1"),))
 
 
 def sample(number):
-    return bare_sample(worker="w", address="w:1", time_unix_s=number, window_s=None, took_s=0)
+    return samples.sample(time_unix_s=number)
 
 
 class Slow:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.samples import bare_sample, changed
+from support.samples import changed, failed_sample, sample
 from tpumon.fleet import Fleet, Thresholds
-from tpumon.model import Failure, Spread, StepTimes, Target, Workers
+from tpumon.model import Spread, StepTimes, Target, Workers
 
 NOW = 1_000_000.0
 
@@ -24,11 +24,12 @@ def fleet_of(workers, **limits):
 
 def add(fleet, worker, at=NOW, *, step=None, idle=None, infeed=None, hbm=None, reason=None):
     """One sample: a step of so many seconds, or a failure."""
+    if reason is not None:
+        fleet.add(failed_sample(worker, reason, time_unix_s=at))
+        return
     fleet.add(
-        bare_sample(
-            worker=worker, address=f"{worker}:1", time_unix_s=at, window_s=1.0, took_s=1.0, interval_s=10.0,
-            source=None if reason else "trace",
-            errors=(Failure(source="trace", reason=reason, message=f"{worker}: {reason}"),) if reason else (),
+        sample(
+            worker, time_unix_s=at,
             step_time_s=None if step is None else StepTimes(avg=step, min=step, max=step),
             idle_ratio=idle,
             infeed_ratio=None if infeed is None else Spread(avg=infeed, min=infeed, max=infeed),
@@ -127,7 +128,7 @@ def test_what_does_not_answer_has_no_severity_but_a_reason():
     add(fleet, "b", step=1)
     assessment = fleet.assess(NOW)
     verdict = assessment.verdicts["a"]
-    assert (verdict.state, verdict.severity, words(verdict)) == ("down", "unknown", ("a: unavailable",))
+    assert (verdict.state, verdict.severity, words(verdict)) == ("down", "unknown", ("unavailable",))
     assert assessment.counts == {"down": 1, "ok": 1}
     assert verdict.rank < assessment.verdicts["b"].rank
 
@@ -154,10 +155,9 @@ def test_workers_that_nobody_named_together_are_compared_with_none():
 def test_runtime_metrics_alone_are_not_ok():
     """A worker whose profiler is gone is not known to be well; its HBM is judged all the same."""
     fleet = fleet_of({"a": None})
-    failure = Failure(source="trace", reason="unavailable", message="a: connection refused")
-    alone = bare_sample(
-        worker="a", address="a:1", time_unix_s=NOW, window_s=None, took_s=0.1, interval_s=10.0, source="runtime",
-        errors=(failure,), hbm_used_bytes=50, hbm_total_bytes=100,
+    alone = failed_sample(
+        "a", message="a: connection refused", time_unix_s=NOW, window_s=None, source="runtime", hbm_used_bytes=50,
+        hbm_total_bytes=100,
     )  # fmt: skip
     fleet.add(alone)
     assessment = fleet.assess(NOW)

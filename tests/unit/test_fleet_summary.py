@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from support.samples import bare_sample
+from support.samples import failed_sample, sample
 from tpumon.fleet import Thresholds
-from tpumon.model import Failure, Spread, Target, Workers
+from tpumon.model import Spread, Target, Workers
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.fleet_summary import FleetSummary
 
@@ -28,14 +28,11 @@ class Log:
 
     def add(self, worker, at, *, infeed=0.01, reason=None):
         self.now = START + at
-        failure = Failure(source="trace", reason=reason or "internal", message=f"{worker}: {reason}")
-        self.output.write(
-            bare_sample(
-                worker=worker, address=f"{worker}:1", time_unix_s=self.now, window_s=1.0, took_s=1.0, interval_s=10.0,
-                source=None if reason else "monitor", errors=(failure,) if reason else (),
-                infeed_ratio=None if reason else Spread(avg=infeed, min=infeed, max=infeed),
-            )
-        )  # fmt: skip
+        if reason is not None:
+            self.output.write(failed_sample(worker, reason, time_unix_s=self.now))
+            return
+        spread = Spread(avg=infeed, min=infeed, max=infeed)
+        self.output.write(sample(worker, time_unix_s=self.now, source="monitor", infeed_ratio=spread))
 
     @property
     def lines(self):
@@ -84,6 +81,6 @@ def test_workers_that_are_not_ok_are_told_worst_first_with_their_figures(log):
     (line,) = log.lines
     assert line["fleet"]["figures"]["infeed"]["count"] == 2
     dead, slow = line["workers"]
-    assert (dead["worker"], dead["state"], dead["causes"], dead["sample"]) == ("b", "down", ["b: unavailable"], None)
+    assert (dead["worker"], dead["state"], dead["causes"], dead["sample"]) == ("b", "down", ["unavailable"], None)
     assert (slow["worker"], slow["severity"], slow["causes"]) == ("a", "warn", ["infeed 10%"])
     assert slow["sample"]["infeed_ratio"]["avg"] == 0.1

@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from support.samples import bare_sample
+from support.samples import failed_sample, sample
 from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Failure, Target, Workers
+from tpumon.model import Target, Workers
 
 NOW = 1_000_000.0
 
 
 def answered(**fields):
     """A sample of a worker asked every 10 s with windows of 1 s."""
-    usual = {"worker": "w", "address": "w:1", "time_unix_s": NOW, "window_s": 1.0, "took_s": 1.2, "interval_s": 10.0}
-    return bare_sample(**(usual | {"source": "trace"} | fields))
+    return sample(**({"worker": "w", "time_unix_s": NOW} | fields))
 
 
 def failed(reason, **fields):
     """A query that the profiler did not answer."""
-    failure = Failure(source="trace", reason=reason, message=f"w:1: {reason}")
-    return answered(**({"source": None, "errors": (failure,)} | fields))
+    return failed_sample("w", reason, **({"time_unix_s": NOW} | fields))
 
 
 def history_of(*samples):
     history = WorkerHistory(Target(worker="w", address="w:1"))
-    for sample in samples:
-        history.add(sample)
+    for each in samples:
+        history.add(each)
     return history
 
 

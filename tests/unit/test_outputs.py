@@ -10,7 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.samples import bare_sample
+from support import samples
+from support.samples import failed_sample
 from tpumon.errors import UsageError
 from tpumon.model import Failure, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions, open_output
@@ -21,9 +22,9 @@ from tpumon_exporters.jsonl import open_jsonl
 
 
 def sample(worker="w", reason=None, **figures):
-    failure = Failure(source="monitor", reason=reason, message=reason, address=f"{worker}:1") if reason else None
-    answer = {"errors": (failure,)} if failure else {"source": "monitor"}
-    return bare_sample(worker=worker, address=f"{worker}:1", time_unix_s=5.5, window_s=1, took_s=2, **answer, **figures)
+    if reason is not None:
+        return failed_sample(worker, reason, reason, time_unix_s=5.5, **figures)
+    return samples.sample(worker, **({"time_unix_s": 5.5, "source": "monitor"} | figures))
 
 
 def test_a_json_line_is_the_whole_sample(tmp_path):
@@ -56,14 +57,12 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
     assert first["infeed_ratio"] == {"avg": 0.1, "min": 0.0, "max": 0.2}
     assert "server_text" not in first
     assert second["source"] is None
-    assert second["errors"] == [{"source": "monitor", "reason": "busy", "message": "busy", "address": "w:1"}]
+    assert second["errors"] == [{"source": "trace", "reason": "busy", "message": "busy", "address": "w:8466"}]
 
 
 def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():
     """2.5 intervals and a window after its start it is no longer the present state."""
-    fresh = bare_sample(
-        worker="w", address="w:1", time_unix_s=100.0, window_s=1.0, took_s=1.0, interval_s=10.0, source="trace"
-    )  # fmt: skip
+    fresh = samples.sample(time_unix_s=100.0, window_s=1.0, interval_s=10.0)
     assert not fresh.is_stale(125.9)
     assert fresh.is_stale(126.1)
     assert sample(reason="busy").is_stale(5.6)
@@ -92,7 +91,7 @@ def test_trouble_is_told_once_per_kind_and_its_end():
         )
     ]  # fmt: skip
     assert [len(lines) for lines in said] == [0, 1, 0, 1, 1, 0]
-    assert said[1] == ["w:1: busy [busy]"]
+    assert said[1] == ["w:8466: busy [busy]"]
     assert "answers again after 3 queries" in said[4][0]
     assert notices.answered == {"w"}
 
@@ -106,15 +105,13 @@ def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
     said = [notices.update(one) for one in (*gone, *gone, *back)]
     assert said[0] == ["exporter http://h:1: Connection refused [unavailable]"]
     assert said[1:6] == [[]] * 5
-    assert said[6:] == [["the exporter answers again"], ["b:1: busy [busy]"], []]
+    assert said[6:] == [["the exporter answers again"], ["b:8466: busy [busy]"], []]
 
 
 def test_that_a_job_is_traced_is_said_once():
     """The first sample from a trace says what it costs; the figures of a Monitor RPC cost nothing to speak of."""
     notices = Notices()
-    traced = bare_sample(
-        worker="w", address="w:1", time_unix_s=0, window_s=1, took_s=1, source="trace", traced_s=0.62, interval_s=31.0
-    )  # fmt: skip
+    traced = samples.sample("w", traced_s=0.62, interval_s=31.0)
     assert notices.update(sample()) == []
     (line,) = notices.update(traced)
     assert "no Monitor RPC there (UNIMPLEMENTED)" in line

@@ -31,7 +31,7 @@ from fakes.runtime_node import (
     supported,
 )
 from fakes.tpu_node import TpuNode, WrongServer, closed_port
-from support.samples import bare_sample
+from support.samples import sample
 from support.simulated import fleet_of
 from tpumon import metrics
 from tpumon.errors import SourceError
@@ -449,10 +449,9 @@ def test_a_sample_takes_over_what_was_read():
     """Every key of a reading is one that the table of metrics knows."""
     told = metrics_of("v6e") | {MEGASCALE: [detected(0)], SLICE: [detected(0)]}
     reading = reading_of(told)
-    sample = bare_sample(worker="w", address="a", time_unix_s=0.0, window_s=None, took_s=0.0,
-                    devices=reading.figures.devices, runtime=reading.figures.runtime)  # fmt: skip
+    taken = sample(devices=reading.figures.devices, runtime=reading.figures.runtime)
 
-    shown = {metric.name: list(metric.values(sample)) for metric in metrics.SAMPLE_METRICS}
+    shown = {metric.name: list(metric.values(taken)) for metric in metrics.SAMPLE_METRICS}
     assert all(len(shown[name]) == 4 for name in shown if name.startswith("tpu_hbm_used"))
     runtime_names = {name for name in shown if name.startswith(("tpu_runtime_", "tpu_hbm_used", "tpu_hbm_total"))}
     assert {name for name in runtime_names if not shown[name]} == set()

@@ -10,7 +10,7 @@ from collections import defaultdict
 import pytest
 
 from support import virtual_time
-from support.samples import bare_sample
+from support.samples import sample as taken
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
@@ -72,9 +72,9 @@ class Fake:
             raise step
         if step != GOOD:
             raise SourceError(step, step, address=target.address, traced_s=self.traced_s)
-        return bare_sample(
-            worker=target.worker, address=target.address, time_unix_s=0, window_s=query.window_s, took_s=0,
-            interval_s=query.interval_s, traced_s=self.traced_s, source="monitor", simulated=True,
+        return taken(
+            target.worker, address=target.address, window_s=query.window_s, interval_s=query.interval_s,
+            traced_s=self.traced_s, source="monitor", simulated=True,
         )  # fmt: skip
 
 

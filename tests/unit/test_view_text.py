@@ -10,16 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.samples import bare_sample
-from tpumon.model import Failure, Spread, StepTimes, Target, Workers
+from support.samples import failed_sample, sample
+from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.view.text import TextOutput, milliseconds, render_block, three_digits
 
 FIGURES = {
     "worker": "w",
-    "address": "w:1",
     "time_unix_s": 1_769_000_000.0,
-    "window_s": 1.0,
-    "took_s": 1.1,
     "source": "monitor",
     "device_type": "TPU v2",
     "cores": 8,
@@ -33,7 +30,7 @@ FIGURES = {
 
 
 def block(level=2, **changes):
-    return render_block(bare_sample(**(FIGURES | changes)), level=level).splitlines()
+    return render_block(sample(**(FIGURES | changes)), level=level).splitlines()
 
 
 def test_a_level_2_block_is_the_old_tools():
@@ -116,11 +113,7 @@ def test_an_unanswered_query_prints_nothing_but_counts():
     stream = io.StringIO()
     output = TextOutput(stream, level=1, number_samples=True)
     output.follow(Workers(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
-    failed = bare_sample(
-        worker="w", address="w:1", time_unix_s=0, window_s=1, took_s=0,
-        errors=(Failure(source="monitor", reason="busy", message="x"),),
-    )  # fmt: skip
-    output.write(failed)
+    output.write(failed_sample("w", "busy"))
     assert stream.getvalue() == ""
-    output.write(bare_sample(**(FIGURES | {"server_text": "TEXT"})))
+    output.write(sample(**(FIGURES | {"server_text": "TEXT"})))
     assert stream.getvalue() == "Cloud TPU Monitoring Results (Sample 1):\n\nWorker: w\nTEXT\n\n"

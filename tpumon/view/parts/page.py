@@ -54,7 +54,7 @@ _DEVICES = (
 )
 _TABLE_CELL = 9
 _SOURCES = {"trace": "short traces", "monitor": "the Monitor RPC", "runtime": "runtime metrics"}
-_LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"step_parts_s": "Step parts"}
+_LABELS = {figure.fields[0]: figure.label for figure in FIGURES}
 
 
 class Page:

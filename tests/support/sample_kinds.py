@@ -1,0 +1,187 @@
+"""Samples of every kind, for golden files: the same at every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from support.samples import failed_sample, sample
+from tpumon.model import Sample, Spread, StepTimes, Target, Workers
+
+NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
+GIB = 1 << 30
+
+
+def _usual(worker: str) -> dict[str, Any]:
+    """Every default is written here, so that golden files change only with what they show."""
+    return {
+        "address": f"{worker}:9999",
+        "time_unix_s": NOW - 3.0,
+        "window_s": 1.0,
+        "took_s": 1.25,
+        "interval_s": 10.0,
+        "source": None,
+    }
+
+
+def traced(worker: str = "trace", **fields) -> Sample:
+    """A trace of a TPU, with every figure that one gives, and the runtime's own; `fields` replace some."""
+    answered = {
+        "traced_s": 0.25,
+        "source": "trace",
+        "slice": "slice-0",
+        "device_type": "TPU v6 Lite",
+        "cores": 2,
+        "mxu_utilization_ratio": 0.425,
+        "mxu_method": "counter",
+        "idle_ratio": 0.081,
+        "duty_cycle_ratio": 0.919,
+        "flops_utilization_ratio": 0.326,
+        "hbm_bandwidth_utilization_ratio": 0.173,
+        "step_time_s": StepTimes(avg=0.0627, min=0.062, max=0.0634, stddev=0.0004, count=8),
+        "step_source": "steps",
+        "step_durations_s": (0.062, 0.0628, 0.0634),
+        "infeed_ratio": Spread(avg=0.15, min=0.125, max=0.25),
+        "step_parts_s": {
+            "high_flops_compute": 0.04,
+            "low_flops_compute": 0.005,
+            "infeed": 0.009,
+            "outfeed": 0.0,
+            "collective": 0.0025,
+            "host_transfer": 0.0,
+            "idle": 0.0062,
+        },
+        "per_core": tuple(
+            {
+                "chip": chip,
+                "core": 0,
+                "idle_ratio": 0.08 + chip / 100,
+                "flops_utilization_ratio": 0.3 + chip / 100,
+                "infeed_ratio": 0.15,
+                "step_time_s": 0.0627,
+            }
+            for chip in range(2)
+        ),
+        "hbm_used_bytes": 36 * GIB,
+        "hbm_total_bytes": 64 * GIB,
+        "devices": tuple(
+            {
+                "device": str(device),
+                "hbm_used_bytes": 18 * GIB,
+                "hbm_total_bytes": 32 * GIB,
+                "runtime_duty_cycle_ratio": 0.875,
+            }
+            for device in range(2)
+        ),
+        "runtime": {"uptime_s": 3600.0},
+    }
+    return sample(worker, **(_usual(worker) | answered | fields))
+
+
+def failed(worker: str, reason: str = "unavailable", message: str = "connection refused", **fields) -> Sample:
+    """A query that the profiler did not answer."""
+    return failed_sample(worker, reason, message, **(_usual(worker) | fields))
+
+
+def monitored(worker: str = "monitor", **fields) -> Sample:
+    """An answer of the Monitor RPC at level 2."""
+    answered = {
+        "source": "monitor",
+        "device_type": "TPU v2",
+        "cores": 8,
+        "mxu_utilization_ratio": 0.107,
+        "mxu_method": "server",
+        "idle_ratio": 0.00091,
+        "step_time_s": StepTimes(avg=0.0908, min=0.0898, max=0.0922),
+        "step_source": "server",
+        "infeed_ratio": Spread(avg=0.875, min=0.872, max=0.878),
+    }
+    return sample(worker, **(_usual(worker) | answered | fields))
+
+
+KINDS: Mapping[str, Sample] = {
+    "trace": traced(),
+    # Without step markers and the counter: methods other than the usual ones are named.
+    "fallbacks": traced(
+        "fallbacks",
+        mxu_method="flops",
+        step_source="modules",
+        infeed_ratio=None,
+        absent={"infeed_ratio": "no infeed ops"},
+        warnings=("12 events were dropped", "step time: the period of jit_train_step"),
+    ),
+    "monitor": monitored(),
+    # Level 1 gives type and matrix units alone.
+    "level-1": monitored(
+        "level-1",
+        cores=None,
+        mxu_utilization_ratio=0.0,
+        idle_ratio=None,
+        step_time_s=None,
+        step_source=None,
+        infeed_ratio=None,
+    ),
+    "server-text": monitored("server-text", server_text="TPU type: TPU v3\nLaid out: by the server"),
+    # A job on CPUs: only what its host's threads show.
+    "host": sample(
+        "host",
+        **_usual("host") | {"source": "trace"},
+        traced_s=0.3,
+        step_time_s=StepTimes(avg=1.95, min=1.5, max=2.25, stddev=0.25, count=3),
+        step_source="host",
+        absent=dict.fromkeys(("mxu_utilization_ratio", "idle_ratio", "infeed_ratio"), "no TPU in the trace"),
+    ),
+    "simulated": traced("simulated", simulated=True),
+    # Someone else profiles, but the runtime metric service answers.
+    "runtime": failed(
+        "runtime",
+        "busy",
+        "Another profiling session active.",
+        source="runtime",
+        hbm_used_bytes=9 * GIB,
+        hbm_total_bytes=16 * GIB,
+        devices=(
+            {
+                "device": "0",
+                "hbm_used_bytes": 9 * GIB,
+                "hbm_total_bytes": 16 * GIB,
+                "runtime_duty_cycle_ratio": 0.5,
+                "runtime_hlo_queue_size": 3,
+            },
+        ),
+        runtime={"uptime_s": 120.0},
+    ),
+    "busy": failed("busy", "busy", "Another profiling session active."),
+    "down": failed("down"),
+    "paused": failed("paused", "paused", "tpumon pause, for 9 minutes"),
+    "stale": traced("stale", time_unix_s=NOW - 600.0),
+    # A server's words that are hard to write down.
+    "awkward": traced('a,"b"\\c', device_type='TPU "v9", é', slice="s,1"),
+}
+"""By name; each of a worker of its own."""
+
+
+def workers_of(*samples: Sample) -> Workers:
+    """The workers of these samples, in their order."""
+    return Workers(targets=tuple(Target(worker=one.worker, address=one.address, slice=one.slice) for one in samples))
+
+
+def fleet(count: int) -> list[Sample]:
+    """Six samples of each worker, oldest first; of eight or more workers one is slow, one busy and one down."""
+    samples = []
+    for query in range(6):
+        for number in range(count):
+            worker = f"tpu-w-{number}"
+            usual = {"infeed_ratio": Spread(avg=0.02, min=0.01, max=0.03)}
+            when = {"time_unix_s": NOW - 3.0 - 10.0 * (5 - query)}
+            if count > 4 and number == 3:
+                one = traced(worker, step_time_s=StepTimes(avg=0.125, min=0.12, max=0.13, count=4), **usual, **when)
+            elif count > 4 and number == 5 and query > 3:
+                one = failed(worker, "busy", "Another profiling session active.", **when)
+            elif count > 4 and number == 6 and query > 3:
+                one = failed(worker, **when)
+            else:
+                one = traced(worker, mxu_utilization_ratio=0.4 + (7 * number + query) % 10 / 100, **usual, **when)
+            samples.append(replace(one, slice="slice-0"))
+    return samples

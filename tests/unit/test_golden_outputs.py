@@ -1,0 +1,86 @@
+"""What programs read from tpumon, byte for byte: JSON, CSV, text blocks and the page of metrics."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from support.sample_kinds import KINDS, NOW, fleet, workers_of
+from tpumon import metrics
+from tpumon.fleet import Thresholds
+from tpumon.history import Histories
+from tpumon.outputs import OutputOptions, open_output
+from tpumon.view.text import TextOutput
+from tpumon_exporters.appending import Appended
+from tpumon_exporters.exposition import END, Exposition
+from tpumon_exporters.fleet_summary import FleetSummary
+
+ALL = tuple(KINDS.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_as_json(golden, kind):
+    """Every field and its value."""
+    golden.check(f"samples/{kind}.json", json.dumps(KINDS[kind].to_json(), indent=1, ensure_ascii=False))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sample_is_read_back(kind):
+    """What is written as JSON is the same sample when it is read."""
+    told = KINDS[kind].to_json()
+    assert type(KINDS[kind]).from_json(json.loads(json.dumps(told))).to_json() == told
+
+
+@pytest.mark.parametrize(("name", "ending"), [("jsonl", "jsonl"), ("csv", "csv")])
+def test_samples_in_files(golden, tmp_path, name, ending):
+    """Lines and header as appended to a file."""
+    path = tmp_path / "out"
+    output = open_output(name, str(path), OutputOptions())
+    output.follow(workers_of(*ALL))
+    for sample in ALL:
+        output.write(sample)
+    output.close()
+    golden.check(f"outputs/samples.{ending}", path.read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "level", "number_samples"), [("level-1", 1, False), ("level-2", 2, False), ("numbered", 2, True)]
+)
+def test_text_blocks(golden, name, level, number_samples):
+    """The blocks that scripts parse, of several workers and of one."""
+    stream = io.StringIO()
+    several = TextOutput(stream, level=level, number_samples=number_samples)
+    several.follow(workers_of(*ALL))
+    for sample in ALL:
+        several.write(sample)
+    alone = TextOutput(stream, level=level, number_samples=number_samples)
+    alone.follow(workers_of(KINDS["trace"]))
+    alone.write(KINDS["trace"])
+    golden.check(f"outputs/text-{name}.txt", stream.getvalue())
+
+
+@pytest.mark.parametrize(("openmetrics", "ending"), [(False, "prom"), (True, "openmetrics")])
+def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
+    """Both formats, of all kinds of workers."""
+    monkeypatch.setattr(metrics, "__version__", "0.0.0")
+    histories = Histories()
+    histories.follow(workers_of(*ALL))
+    for sample in ALL:
+        histories.add(sample)
+    page = Exposition(pytest.fail).render(histories, NOW, openmetrics=openmetrics)
+    golden.check(f"outputs/metrics.{ending}", page + (END if openmetrics else ""))
+
+
+def test_the_summary_of_a_fleet(golden, tmp_path):
+    """A line with the figures of all and the workers that are not ok."""
+    path = tmp_path / "out"
+    samples = fleet(8)
+    output = FleetSummary(Appended(str(path)), Thresholds(), clock=lambda: NOW, pace=lambda: 0.0)
+    output.follow(workers_of(*samples[-8:]))
+    for sample in samples:
+        output.write(sample)
+    output.close()
+    (_, last) = path.read_text().splitlines()
+    golden.check("outputs/fleet-summary.json", json.dumps(json.loads(last), indent=1, ensure_ascii=False))

@@ -1,0 +1,54 @@
+"""The live view's screens as plain text: fleets of 1, 8 and 256 workers, help, a worker's page."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+
+from support.sample_kinds import KINDS, NOW, fleet, workers_of
+from support.shown import screen
+from tpumon.model import Workers
+from tpumon.view.display import Display, DisplaySettings
+
+SIZES = ((80, 24), (120, 40))
+WAITING = Workers(waiting="no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)")
+
+SCREENS = {
+    "waiting": (WAITING, [], ()),
+    "1-worker": (None, fleet(1), ()),
+    "8-workers": (None, fleet(8), ()),
+    "256-workers": (None, fleet(256), ()),
+    "states": (None, list(KINDS.values()), ()),
+    "simulated": (None, [KINDS["simulated"]], ()),
+    "help": (None, fleet(8), ("?",)),
+    "worker-down": (None, fleet(8), ("enter",)),
+    "worker-slow": (None, fleet(8), ("down", "enter")),
+    "worker-host": (None, [KINDS["host"], KINDS["down"]], ("down", "enter")),
+}
+"""By name: the workers, unless they are those of the samples; samples in their order; keys pressed at the end."""
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size)))
+@pytest.mark.parametrize("name", SCREENS)
+def test_screens(golden, name, size):
+    """What is on the terminal, without colours."""
+    workers, samples, keys = SCREENS[name]
+    display = Display(DisplaySettings())
+    display.follow(workers_of(*_last_of_each(samples)) if workers is None else workers)
+    for _, round_ in groupby(samples, key=lambda sample: sample.time_unix_s):
+        for sample in round_:
+            display.write(sample)
+        display.refresh(sample.time_unix_s + 3.0)
+    display.refresh(NOW)
+    display.render(*size, NOW)
+    for key in keys:
+        display.press(key)
+    golden.check(
+        f"screens/{name}-{size[0]}x{size[1]}.txt",
+        "\n".join(line.rstrip() for line in screen(display, *size, NOW).splitlines()),
+    )
+
+
+def _last_of_each(samples):
+    return {sample.worker: sample for sample in samples}.values()
