@@ -1,12 +1,14 @@
-"""The one table of metrics: what a Prometheus scrape shows and where each value is taken from.
+"""The table of metrics: what a Prometheus scrape shows and where each value comes from, and `collect`, which reads it.
 
-`docs/metrics.md` is made from it. Ratios are 0-1, times seconds, sizes bytes. A value that is absent is no series.
+`docs/metrics.md` is generated from it. Ratios are 0-1, times seconds, sizes bytes. An absent value has no series.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from tpumon import __version__
@@ -21,13 +23,13 @@ Series = tuple[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What all metrics have.
+    """What every metric has.
 
     Attributes:
         name: as exposed; a counter's ends in `_total`.
-        help: one line; what is measured, and by which RPC, proto field or XProf function.
-        kind: of Prometheus' types.
-        labels: its own labels, those beside `worker`, which all have that are about a worker.
+        help: one line: what is measured, and by which RPC, proto field or XProf function.
+        kind: its Prometheus type.
+        labels: its own labels, in addition to `worker`, which every metric about a worker has.
     """
 
     name: str
@@ -35,10 +37,17 @@ class Metric:
     kind: Kind = "gauge"
     labels: tuple[str, ...] = ()
 
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Names of its series on a Prometheus page."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
+        return (self.name,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMetric(Metric):
-    """Of a worker's present sample; a worker whose sample is stale has none.
+    """A figure of a worker's current sample; absent once the sample is stale.
 
     Attributes:
         values: the series of one sample.
@@ -49,7 +58,7 @@ class SampleMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetMetric(Metric):
-    """About watching a worker; there as long as it is followed.
+    """Describes how a worker is watched; present as long as the worker is followed.
 
     Attributes:
         values: the series of one worker at a time, in seconds since the epoch.
@@ -60,10 +69,10 @@ class TargetMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramMetric(Metric):
-    """Of durations, in the classic buckets of `tpumon.history.STEP_BUCKETS_S`; shown while the sample is present.
+    """Durations in the classic buckets of `tpumon.history.STEP_BUCKETS_S`; absent once the worker's sample is stale.
 
     Attributes:
-        value: the histogram of one worker; None where nothing was counted.
+        value: the histogram of one worker; None if nothing was counted.
     """
 
     value: Callable[[WorkerHistory], StepHistogram | None]
@@ -71,10 +80,10 @@ class HistogramMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterMetric(Metric):
-    """Of the exporter itself, without `worker`.
+    """Describes the exporter itself; has no `worker` label.
 
     Attributes:
-        values: the series, from all that it follows.
+        values: the series, from everything that is followed.
     """
 
     values: Callable[[Histories], Iterable[Series]]
@@ -360,3 +369,95 @@ EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
 
 METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)
 """All of them, in the order of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric and its values at one time.
+
+    Attributes:
+        metric: the metric.
+        series: a worker's name and its series; None for series of the exporter itself.
+        histograms: a worker's name and its histogram; only for a HistogramMetric.
+    """
+
+    metric: Metric
+    series: Sequence[tuple[str | None, Sequence[Series]]] = ()
+    histograms: Sequence[tuple[str, StepHistogram]] = ()
+
+
+def collect(
+    histories: Histories,
+    now_unix_s: float,
+    on_error: Callable[[Metric, Exception], None],
+    *,
+    workers: Sequence[WorkerHistory] | None = None,
+    names: AbstractSet[str] | None = None,
+) -> Iterator[Family]:
+    """Reads every metric, in the order of the table; also those without values.
+
+    Values are finite, and no two series have the same labels. A metric that raises for a worker has no value there.
+
+    Args:
+        histories: the workers.
+        now_unix_s: the time, which decides whose sample is current.
+        on_error: called with each metric that raises, for each worker.
+        workers: the workers to read; None: all.
+        names: read only metrics with a series of one of these names; None: all.
+    """
+    followed = [(h.target.worker, h) for h in (histories.all() if workers is None else workers)]
+    current = [(worker, h, sample) for worker, h in followed if (sample := h.current(now_unix_s)) is not None]
+    for metric in METRICS:
+        if names is not None and names.isdisjoint(metric.series_names):
+            continue
+        reads: Iterable[_Read]
+        match metric:
+            case SampleMetric(values=of_sample):
+                reads = ((worker, of_sample, (sample,)) for worker, _, sample in current)
+            case TargetMetric(values=of_target):
+                reads = ((worker, of_target, (history, now_unix_s)) for worker, history in followed)
+            case ExporterMetric(values=of_all):
+                reads = ((None, of_all, (histories,)),)
+            case HistogramMetric():
+                yield Family(metric, histograms=_histograms(metric, current, on_error))
+                continue
+        yield Family(metric, _series(metric, reads, on_error))
+
+
+_Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]
+"""A worker's name, and the function that reads its series, with its arguments."""
+
+
+def _series(
+    metric: Metric, reads: Iterable[_Read], on_error: Callable[[Metric, Exception], None]
+) -> list[tuple[str | None, Sequence[Series]]]:
+    labelled = bool(metric.labels)
+    rows: list[tuple[str | None, Sequence[Series]]] = []
+    for worker, read, arguments in reads:
+        try:
+            series = read(*arguments)
+            if labelled:  # of two series with the same labels, which no scraper would take, the last
+                series = dict(series).items()
+            finite = [each for each in series if isfinite(each[1])]
+        except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the others
+            on_error(metric, error)
+            continue
+        if finite:
+            rows.append((worker, finite))
+    return rows
+
+
+def _histograms(
+    metric: HistogramMetric,
+    current: Iterable[tuple[str, WorkerHistory, Sample]],
+    on_error: Callable[[Metric, Exception], None],
+) -> list[tuple[str, StepHistogram]]:
+    rows: list[tuple[str, StepHistogram]] = []
+    for worker, history, _ in current:
+        try:
+            steps = metric.value(history)
+            if steps is not None and isfinite(steps.sum_s):
+                rows.append((worker, steps))
+        except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the others
+            on_error(metric, error)
+    return rows

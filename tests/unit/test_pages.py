@@ -17,7 +17,7 @@ from tpumon import metrics
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
 from tpumon.outputs import OutputOptions
-from tpumon_exporters import exposition, pages
+from tpumon_exporters import pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
 from tpumon_exporters.web import Request
 
@@ -249,7 +249,7 @@ def test_a_page_is_of_one_moment(monkeypatch):
         watched = metrics.TargetMetric(
             name="tpumon_watched", help="", values=lambda *_: held.append(output._pages._lock.locked()) or ()
         )
-        monkeypatch.setattr(exposition, "METRICS", (watched,))
+        monkeypatch.setattr(metrics, "METRICS", (watched,))
         for path in ("/metrics", "/probe?target=w"):
             assert get(output, path).status == 200
         assert held == [True, True]
