@@ -18,7 +18,7 @@ from tpumon.model import Sample
 
 Kind = Literal["gauge", "counter", "histogram"]
 Series = tuple[tuple[str, ...], float]
-"""Values of a metric's own labels, in their order, and the value."""
+"""Values of a metric's own labels, in order, and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 
 
 def _figure(get: Callable[[Sample], float | None]) -> _SampleValues:
-    """One series, or none."""
+    """One series, or none if the figure is absent."""
 
     def values(sample: Sample) -> Iterable[Series]:
         value = get(sample)
@@ -124,7 +124,7 @@ def _of_table(figure: Figure) -> Iterator[SampleMetric]:
 
 
 def _per_core(key: str) -> _SampleValues:
-    """A series for each core, named chip.core."""
+    """One series per core, named chip.core."""
 
     def values(sample: Sample) -> Iterator[Series]:
         for core in sample.figures.per_core:
@@ -136,6 +136,8 @@ def _per_core(key: str) -> _SampleValues:
 
 
 def _per_device(key: str) -> _SampleValues:
+    """One series per device."""
+
     def values(sample: Sample) -> Iterator[Series]:
         for device in sample.figures.devices:
             value = getattr(device, key)
@@ -166,26 +168,26 @@ def _info(sample: Sample) -> Iterable[Series]:
     return ((labels, 1.0),)
 
 
-_RUNTIME = "libtpu's runtime metric service"
+_RUNTIME = "Source: libtpu's runtime metric service,"
 _BY_TRACE = "Only from traces."
 
 SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     SampleMetric(
         name="tpu_worker_info",
-        help="What a worker is and where its figures come from: always 1; join on worker.",
+        help="Describes a worker and the source of its figures; always 1. Join on worker.",
         labels=("device_type", "cores", "source", "mxu_method", "step_source", "slice", "simulated"),
         values=_info,
     ),
     *(metric for figure in FIGURES if figure.metric is not None for metric in _of_table(figure)),
     SampleMetric(
         name="tpu_step_part_seconds",
-        help=f"What an average step spends its time on, by XProf's categories. {_BY_TRACE}",
+        help=f"Time that an average step spends in each of XProf's categories. {_BY_TRACE}",
         labels=("part",),
         values=lambda sample: _parts(sample.figures.step_parts_s),
     ),
     SampleMetric(
         name="tpu_core_idle_ratio",
-        help=f"tpu_idle_ratio of one core; core is chip.core. {_BY_TRACE}",
+        help=f"tpu_idle_ratio of one core; the label core is chip.core. {_BY_TRACE}",
         labels=("core",),
         values=_per_core("idle_ratio"),
     ),
@@ -209,62 +211,63 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     ),
     SampleMetric(
         name="tpu_hbm_used_bytes",
-        help=f"HBM in use on a device: {_RUNTIME}, tpu.runtime.hbm.memory.usage.bytes.",
+        help=f"HBM in use on a device. {_RUNTIME} tpu.runtime.hbm.memory.usage.bytes.",
         labels=("device",),
         values=_per_device("hbm_used_bytes"),
     ),
     SampleMetric(
         name="tpu_hbm_total_bytes",
-        help=f"HBM of a device that a job can use: {_RUNTIME}, tpu.runtime.hbm.memory.total.bytes.",
+        help=f"HBM of a device that is available to jobs. {_RUNTIME} tpu.runtime.hbm.memory.total.bytes.",
         labels=("device",),
         values=_per_device("hbm_total_bytes"),
     ),
     SampleMetric(
         name="tpu_runtime_duty_cycle_ratio",
-        help=f"Share of the service's last period in which a device was busy: {_RUNTIME}, "
+        help=f"Share of the service's last period in which a device was busy. {_RUNTIME} "
         "tpu.runtime.tensorcore.dutycycle.percent.",
         labels=("device",),
         values=_per_device("runtime_duty_cycle_ratio"),
     ),
     SampleMetric(
         name="tpu_runtime_hbm_bandwidth_utilization_ratio",
-        help=f"HBM bandwidth in use, not capacity: {_RUNTIME}, tpu.runtime.hbm.utilization.percent.",
+        help=f"HBM bandwidth in use; not capacity. {_RUNTIME} tpu.runtime.hbm.utilization.percent.",
         labels=("device",),
         values=_per_device("runtime_hbm_bandwidth_utilization_ratio"),
     ),
     SampleMetric(
         name="tpu_runtime_tensorcore_idle_seconds",
-        help=f"Time since a TensorCore last ran something, 0 while it is busy: {_RUNTIME}, "
+        help=f"Time since a TensorCore last ran something; 0 while it is busy. {_RUNTIME} "
         "tpu.runtime.tensorcore.idle_duration.seconds.",
         labels=("device",),
         values=_per_device("runtime_tensorcore_idle_s"),
     ),
     SampleMetric(
         name="tpu_runtime_hlo_queue_size",
-        help=f"Programs that wait for a device's TensorCore: {_RUNTIME}, hlo.queue.size.gauge.",
+        help=f"Programs queued for a device's TensorCore. {_RUNTIME} hlo.queue.size.gauge.",
         labels=("device",),
         values=_per_device("runtime_hlo_queue_size"),
     ),
     SampleMetric(
         name="tpu_runtime_uptime_seconds",
-        help=f"Age of the job's runtime: {_RUNTIME}, tpu.runtime.uptime.seconds.gauge.",
+        help=f"Uptime of the job's runtime. {_RUNTIME} tpu.runtime.uptime.seconds.gauge.",
         values=_runtime("uptime_s"),
     ),
     SampleMetric(
         name="tpu_runtime_megascale_error",
-        help=f"1 while the runtime detects a hang or error between slices: {_RUNTIME}, megascale.error.detected.gauge.",
+        help=f"1 while the runtime detects a hang or an error between slices. {_RUNTIME} "
+        "megascale.error.detected.gauge.",
         values=_runtime("megascale_error"),
     ),
     SampleMetric(
         name="tpu_runtime_slice_error",
-        help=f"1 while the runtime detects a failed slice: {_RUNTIME}, slice.error.detected.gauge.",
+        help=f"1 while the runtime detects a failed slice. {_RUNTIME} slice.error.detected.gauge.",
         values=_runtime("slice_error"),
     ),
 )
 
 STEPS = HistogramMetric(
     name="tpu_steps_seconds",
-    help="Durations of the steps seen in traces: of those in the sampled windows, not of all steps of the job.",
+    help="Durations of the steps in traces; covers the sampled windows, not every step of the job.",
     kind="histogram",
     value=lambda history: history.steps,
 )
@@ -280,7 +283,7 @@ def _in_state(state: str) -> _TargetValues:
 
 
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
-    """Of the last query, answered or not."""
+    """A figure of the last query, answered or not."""
     values = _figure(get)
     return lambda history, _now_unix_s: () if history.last is None else values(history.last)
 
@@ -292,55 +295,56 @@ def _last_success(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series
 TARGET_METRICS: tuple[TargetMetric, ...] = (
     TargetMetric(
         name="tpumon_target_up",
-        help="1: the worker answers, if only that someone else is profiling it; 0: it does not. Absent while paused.",
+        help="1 if the worker responds, even if only that another session is active; 0 if it does not; "
+        "absent while paused.",
         values=_up,
     ),
     TargetMetric(
         name="tpumon_target_busy",
-        help="1: someone else is profiling the worker and tpumon stands back.",
+        help="1 while another session is profiling the worker and tpumon does not sample it; otherwise 0.",
         values=_in_state("busy"),
     ),
     TargetMetric(
         name="tpumon_target_paused",
-        help="1: `tpumon pause` stops sampling on this host.",
+        help="1 while `tpumon pause` has stopped sampling on this host; otherwise 0.",
         values=_in_state("paused"),
     ),
     TargetMetric(
         name="tpumon_target_last_success_timestamp_seconds",
-        help="When the worker last answered with figures, in seconds since the epoch.",
+        help="Time of the worker's last answer with figures, in seconds since the epoch.",
         values=_last_success,
     ),
     TargetMetric(
         name="tpumon_sample_duration_seconds",
-        help="How long the last query took, from asking to having the answer or failing.",
+        help="Duration of the last query, answered or failed.",
         values=_of_last(lambda sample: sample.took_s),
     ),
     TargetMetric(
         name="tpumon_sample_window_seconds",
-        help="Length of the window that the last query's figures cover.",
+        help="Length of the window that the figures of the last query cover.",
         values=_of_last(lambda sample: sample.window_s),
     ),
     TargetMetric(
         name="tpumon_sample_interval_seconds",
-        help="Effective interval, from one query's start to the next.",
+        help="Effective interval between the starts of two queries.",
         values=_of_last(lambda sample: sample.interval_s),
     ),
     TargetMetric(
         name="tpumon_samples_total",
-        help="Queries that the worker answered.",
+        help="Number of queries that the worker answered.",
         kind="counter",
         values=lambda history, _now_unix_s: (((), float(history.samples)),),
     ),
     TargetMetric(
         name="tpumon_sample_errors_total",
-        help="Queries that failed, by reason.",
+        help="Number of queries that failed, by reason.",
         kind="counter",
         labels=("reason",),
         values=lambda history, _now_unix_s: (((reason,), float(count)) for reason, count in history.errors.items()),
     ),
     TargetMetric(
         name="tpumon_traced_seconds_total",
-        help="How long the worker's job was traced, collecting included: what watching it costs.",
+        help="Time for which the worker's job was traced, including collection: the profiling overhead.",
         kind="counter",
         values=lambda history, _now_unix_s: (((), history.traced_s),),
     ),
@@ -356,19 +360,19 @@ def _waiting(histories: Histories) -> Iterable[Series]:
 EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
     ExporterMetric(
         name="tpumon_waiting",
-        help="1: there is no worker to follow, so no figures; 0: there is one. Absent before that is known.",
+        help="1 while no worker is found, so there are no figures; 0 once one is followed; absent until this is known.",
         values=_waiting,
     ),
     ExporterMetric(
         name="tpumon_build_info",
-        help="The version of tpumon that exports this: always 1.",
+        help="Version of the tpumon that exports this; always 1.",
         labels=("version",),
         values=lambda _histories: (((__version__,), 1.0),),
     ),
 )
 
 METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)
-"""All of them, in the order of the page."""
+"""All metrics, in the order of the page."""
 
 
 @dataclass(frozen=True, slots=True)
