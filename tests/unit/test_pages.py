@@ -289,8 +289,8 @@ def test_a_taken_port_is_named():
         open_prometheus(output.address, OutputOptions())
     host, port = output.address.split(":")
     assert str(error.value) == (
-        f"cannot listen on {host}:{port}: port {port} is taken; "
-        "end the program that listens there, or give another port"
+        f"cannot listen on {host}:{port}: port {port} is in use; "
+        "stop the program that listens there, or give another port"
     )
 
 
