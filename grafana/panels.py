@@ -233,7 +233,7 @@ def table(
     overrides = [_override(query.legend, "unit", query.unit) for query in queries if query.unit]
     overrides += [_override(column, "links", [link]) for column, link in (links or {}).items()]
     for column, mapped in (mappings or {}).items():
-        overrides += [_override(column, "mappings", mapped), _override(column, "custom.cellOptions", _COLOURED)]
+        overrides += [_override(column, "mappings", mapped), _override(column, "custom.cellOptions", _COLORED)]
     organize = {
         "excludeByName": {"Time": True},
         "indexByName": {name: place for place, name in enumerate(names)},
@@ -255,7 +255,7 @@ def table(
     )
 
 
-_COLOURED: Json = {"type": "color-text"}
+_COLORED: Json = {"type": "color-text"}
 
 
 def _override(column: str, what: str, value: Any) -> Json:
