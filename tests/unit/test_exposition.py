@@ -26,7 +26,7 @@ from tpumon_exporters.exposition import END, Exposition
 NOW = 1_769_000_000.0
 
 
-def told(line):
+def unexpected(line):
     pytest.fail(f"it said: {line}")
 
 
@@ -38,7 +38,7 @@ def remembered(*samples, workers=("w",)):
     return histories
 
 
-def page(histories, *, now_unix_s=NOW, say=told, **options):
+def page(histories, *, now_unix_s=NOW, say=unexpected, **options):
     return Exposition(say).render(histories, now_unix_s, **options)
 
 

@@ -207,8 +207,8 @@ def test_only_so_many_samples_are_kept(monkeypatch):
     with serving("a") as output:
         for number in range(10):
             output.write(sample("a", idle_ratio=number / 10))
-        told = json.loads(get(output, "/samples?after=1").body)
-        assert [each["idle_ratio"] for each in told["samples"]] == [0.7, 0.8, 0.9]
+        page = json.loads(get(output, "/samples?after=1").body)
+        assert [each["idle_ratio"] for each in page["samples"]] == [0.7, 0.8, 0.9]
 
 
 def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
@@ -222,8 +222,8 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
         kept.add(sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000))
     assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
     assert not any(each[2].figures.step_durations_s for each in kept._recent)
-    told = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
-    assert [each["idle_ratio"] for each in told["samples"]] == [0.8, 0.9]
+    page = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
+    assert [each["idle_ratio"] for each in page["samples"]] == [0.8, 0.9]
 
 
 def test_a_sample_that_is_no_json_is_left_out():

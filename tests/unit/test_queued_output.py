@@ -82,7 +82,7 @@ def test_what_is_too_much_is_dropped_oldest_first_and_said(said, monkeypatch):
 
 
 def test_an_output_that_fails_is_said_once_and_tried_on(said):
-    """A full disk is one line, not one a sample; when it is over, a new one is told again."""
+    """A full disk is one line, not one a sample; when it is over, a new one is reported again."""
     slow = Slow(1, 2, 4)
     slow.may.set()
     output = QueuedOutput(slow, "csv", said.append)
