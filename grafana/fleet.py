@@ -19,16 +19,16 @@ WORKER_UID = "tpumon-worker"
 
 
 def dashboard() -> Dashboard:
-    """The first one to look at."""
+    """Builds the overview dashboard."""
     return Dashboard(
         uid="tpumon-fleet",
         title="TPU fleet",
-        description="All workers of TPU jobs: who answers, how busy they are, who is slow. Data: tpumon.",
+        description="All workers of TPU jobs: which respond, how busy they are, which are slow. Data: tpumon.",
         rows=[
             Row(title="Is the job healthy?", panels=_now()),
             Row(title="Workers", panels=_workers()),
             Row(title="Over time", panels=_over_time()),
-            Row(title="Who stands out now?", panels=_outliers()),
+            Row(title="Outliers now", panels=_outliers()),
             Row(title="Alerts and exporters", panels=_watching()),
         ],
     )
@@ -38,10 +38,9 @@ def _now() -> list[Panel]:
     return [
         number(
             "Workers",
-            "How many of the chosen workers answer; are down; are left alone because someone else profiles them "
-            "(busy) "
-            "or because of `tpumon pause`. Down: see the table below, and the runbook TpuWorkerDown.",
-            Query(expr=f"sum({of('tpumon_target_up')})", legend="answer"),
+            "Number of selected workers that respond, are down, are busy (another session is profiling them) or are "
+            "paused by `tpumon pause`. For workers that are down, see the table below and the runbook TpuWorkerDown.",
+            Query(expr=f"sum({of('tpumon_target_up')})", legend="up"),
             Query(expr=f"sum(1 - {of('tpumon_target_up')})", legend="down"),
             Query(expr=f"sum({of('tpumon_target_busy')})", legend="busy"),
             Query(expr=f"sum({of('tpumon_target_paused')})", legend="paused"),
@@ -50,31 +49,29 @@ def _now() -> list[Panel]:
         ),
         number(
             "Matrix units",
-            "Utilisation of the matrix units (MXU), mean of the workers with a present sample. What is good "
-            "depends on the "
-            "model; compare with its own past. Near 0: see the runbook TpuIdle.",
+            "Mean utilization of the matrix units (MXU) over workers with a current sample. A good value depends on "
+            "the model, so compare with the past. Near 0, see the runbook TpuIdle.",
             Query(expr=f"avg({of('tpu_mxu_utilization_ratio')})"),
             unit="percentunit",
         ),
         number(
             "Step time",
-            "Average step of the median worker. tpu_worker_info's step_source says what a step is.",
+            "Average step time of the median worker. The label step_source of tpu_worker_info says what counts as a "
+            "step.",
             Query(expr=f"quantile(0.5, {of('tpu_step_time_seconds')})"),
             unit="s",
         ),
         number(
-            "Waiting for input, worst",
-            "Largest share of a step that a worker spends waiting for infeed. From 5 % on it is worth a look, from "
-            "20 % on "
-            "input holds the job up. n/a: no program with infeed; JAX jobs wait for input as idle time.",
+            "Max infeed wait",
+            "Largest share of the step time that a worker spends waiting for infeed. Investigate from 5 %; from 20 % "
+            "the job is input-bound. n/a: no program uses infeed; JAX jobs wait for input as idle time.",
             Query(expr=f"max({of('tpu_infeed_ratio')})"),
             unit="percentunit",
             limits=(0.05, 0.20),
         ),
         number(
-            "HBM, fullest device",
-            "HBM in use on the fullest device of the chosen workers. n/a: no worker's runtime metric service was "
-            "reached.",
+            "Max HBM usage",
+            "HBM usage of the fullest device of the selected workers. n/a: no runtime metric service responds.",
             Query(expr=f"max({FULLEST_DEVICE})"),
             unit="percentunit",
             limits=(0.90, 0.97),
@@ -85,13 +82,12 @@ def _now() -> list[Panel]:
 def _workers() -> list[Panel]:
     return [
         table(
-            "Workers, those that do not answer first",
-            "One row a worker. A worker that is down keeps its row and has no figures: they are absent, not 0. "
-            "Silent for: "
-            "since it last gave figures. Step / median: beside the median of its slice; from 1.1 on it is a "
-            "straggler.",
+            "Workers, down first",
+            "One row per worker. A worker that is down keeps its row without figures: they are absent, not 0. "
+            "Last sample age: time since its last figures. Step / median: relative to the median of its slice; from "
+            "1.1 the worker is a straggler.",
             Query(expr=STATE, legend="State"),
-            Query(expr=f"max by (job, worker) ({SILENT_FOR})", legend="Silent for", unit="s"),
+            Query(expr=f"max by (job, worker) ({SILENT_FOR})", legend="Last sample age", unit="s"),
             Query(expr=per_worker("tpu_mxu_utilization_ratio"), legend="MXU", unit="percentunit"),
             Query(expr=per_worker("tpu_idle_ratio"), legend="Idle", unit="percentunit"),
             Query(expr=per_worker("tpu_step_time_seconds"), legend="Step", unit="s"),
@@ -112,8 +108,8 @@ def _over_time() -> list[Panel]:
     return [
         lines(
             "Workers by state",
-            "A step down of `answer` with no step up of `busy` or `paused` is a worker that was lost.",
-            Query(expr=f"sum({of('tpumon_target_up')})", legend="answer"),
+            "If `up` drops and neither `busy` nor `paused` rises, a worker was lost.",
+            Query(expr=f"sum({of('tpumon_target_up')})", legend="up"),
             Query(expr=f"sum(1 - {of('tpumon_target_up')})", legend="down"),
             Query(expr=f"sum({of('tpumon_target_busy')})", legend="busy"),
             Query(expr=f"sum({of('tpumon_target_paused')})", legend="paused"),
@@ -123,30 +119,31 @@ def _over_time() -> list[Panel]:
             "Matrix units",
             "tpu_mxu_utilization_ratio",
             "percentunit",
-            "A drop of all: the job; of the least: one worker.",
+            "If all drop, look at the job; if only min drops, at one worker.",
         ),
         _spread(
             "Step time",
             "tpu_step_time_seconds",
             "s",
-            "Workers of a synchronous job have equal steps: they wait for the slowest.",
+            "Workers of a synchronous job have equal step times, because they wait for the slowest.",
         ),
         _spread(
             "Idle",
             "tpu_idle_ratio",
             "percentunit",
-            "Where the least is far below the median, the others wait for that worker.",
+            "If min is far below the median, the other workers wait for that one.",
         ),
         _spread(
-            "Waiting for input",
+            "Infeed wait",
             "tpu_infeed_ratio",
             "percentunit",
-            "See the dashboard on steps for where the time goes.",
+            "The dashboard TPU steps and input shows where the time goes.",
             small=True,
         ),
         heatmap(
-            "Matrix units, how many workers at which utilisation",
-            "Darker: more workers. A second band or a tail below the rest are workers that do something else.",
+            "Matrix units, distribution over workers",
+            "Darker cells contain more workers. A second band, or a tail below the rest, is workers that do something "
+            "different.",
             Query(expr=of("tpu_mxu_utilization_ratio")),
             unit="percentunit",
             bucket=0.05,
@@ -157,10 +154,10 @@ def _over_time() -> list[Panel]:
 def _spread(title: str, metric: str, unit: str, hint: str, *, small: bool = False) -> Panel:
     return lines(
         f"{title}, across workers",
-        f"{metric}: least, median and greatest of the chosen workers with a present sample. {hint}",
-        Query(expr=f"max({of(metric)})", legend="greatest"),
+        f"{metric}: min, median and max of the selected workers with a current sample. {hint}",
+        Query(expr=f"max({of(metric)})", legend="max"),
         Query(expr=f"quantile(0.5, {of(metric)})", legend="median"),
-        Query(expr=f"min({of(metric)})", legend="least"),
+        Query(expr=f"min({of(metric)})", legend="min"),
         unit=unit,
         small=small,
     )
@@ -169,42 +166,40 @@ def _spread(title: str, metric: str, unit: str, hint: str, *, small: bool = Fals
 def _outliers() -> list[Panel]:
     return [
         bars(
-            "Slowest against the median of their slice",
-            "Step time of a worker over the median of its slice; the ten greatest. 1 is as fast as the others; "
-            "from 1.1 on "
-            "see the runbook TpuStraggler.",
+            "Slowest relative to their slice's median",
+            "Step time of a worker divided by the median of its slice; the ten largest. 1 is as fast as the others; "
+            "from 1.1, see the runbook TpuStraggler.",
             Query(expr=f"topk(10, {STEP_TO_MEDIAN})", legend="{{worker}}"),
             unit="none",
             limits=(1.10, 1.25),
         ),
         bars(
-            "Idle less than the others",
-            "By how much less than the median of its slice a worker idles; the ten greatest. Clearly above 0: the "
-            "others "
-            "wait while this worker works.",
+            "Idle below their slice's median",
+            "How far a worker's idle ratio is below the median of its slice; the ten largest. Clearly above 0: the "
+            "other workers wait while this one works.",
             Query(expr=f"topk(10, {IDLE_BELOW_MEDIAN})", legend="{{worker}}"),
             unit="percentunit",
             limits=(0.10, 0.25),
         ),
         bars(
-            "Least use of the matrix units",
-            "The ten workers that use their matrix units least.",
+            "Lowest matrix unit utilization",
+            "The ten workers with the lowest utilization of their matrix units.",
             Query(expr=f"bottomk(10, {of('tpu_mxu_utilization_ratio')})", legend="{{worker}}"),
             unit="percentunit",
         ),
         bars(
-            "Waiting most for input",
-            "The ten workers with the largest share of a step spent waiting for infeed. Few of many: their hosts "
-            "or their "
-            "share of the data; all: the input pipeline. See the runbook TpuInputBound.",
+            "Highest infeed wait",
+            "The ten workers that spend the largest share of the step time waiting for infeed. If only a few are "
+            "high, look at their hosts or their share of the data; if all are, at the input pipeline. See the runbook "
+            "TpuInputBound.",
             Query(expr=f"topk(10, {of('tpu_infeed_ratio')})", legend="{{worker}}"),
             unit="percentunit",
             size=(12, 8),
             limits=(0.05, 0.20),
         ),
         bars(
-            "Fullest HBM",
-            "The ten workers whose fullest device has most of its HBM in use. See the runbook TpuHbmNearlyFull.",
+            "Highest HBM usage",
+            "The ten workers with the highest HBM usage, by their fullest device. See the runbook TpuHbmNearlyFull.",
             Query(expr=f"topk(10, {FULLEST_DEVICE})", legend="{{worker}}"),
             unit="percentunit",
             size=(12, 8),
@@ -217,8 +212,8 @@ def _watching() -> list[Panel]:
     return [
         table(
             "Alerts",
-            "Alerts of alerts.rules.yml about the chosen jobs, pending and firing. Empty: none, or the rules are "
-            "not loaded.",
+            "Pending and firing alerts of alerts.rules.yml about the selected jobs. Empty: there are none, or the "
+            "rules are not loaded.",
             Query(
                 expr="max by (alertname, alertstate, severity, job, worker, instance) "
                 f'(ALERTS{{alertname=~"Tpu.*|Tpumon.*",{JOB}}})',
@@ -239,10 +234,12 @@ def _watching() -> list[Panel]:
         ),
         table(
             "Exporters",
-            "The tpumon processes that are scraped, whether they answer (1) and how long a scrape takes. No worker: 1 "
-            "where one finds none to watch; see the runbook TpuJobGone.",
+            "The scraped tpumon processes: whether they respond (1), and how long a scrape takes. No worker is 1 if "
+            "tpumon finds none to watch; see the runbook TpuJobGone.",
             Query(expr=f"max by (job, instance) (up{{{JOB}}})", legend="Up", unit="none"),
-            Query(expr=f"max by (job, instance) (scrape_duration_seconds{{{JOB}}})", legend="Scrape takes", unit="s"),
+            Query(
+                expr=f"max by (job, instance) (scrape_duration_seconds{{{JOB}}})", legend="Scrape duration", unit="s"
+            ),
             Query(expr=f"max by (job, instance) (tpumon_waiting{{{JOB}}})", legend="No worker", unit="none"),
             unit="none",
             labels={"job": "Job", "instance": "Exporter"},
@@ -252,7 +249,7 @@ def _watching() -> list[Panel]:
         ),
         lines(
             "Failed queries",
-            "Queries of workers that failed, a second, by reason. busy and paused are no faults.",
+            "Failed queries per second, by reason. busy and paused are not faults.",
             Query(
                 expr=f"sum by (reason) (rate(tpumon_sample_errors_total{{{CHOSEN}}}[$__rate_interval]))",
                 legend="{{reason}}",
@@ -260,10 +257,10 @@ def _watching() -> list[Panel]:
             unit="ops",
         ),
         lines(
-            "What watching costs",
-            "Share of time for which jobs were traced: greatest and mean of the chosen workers. tpumon keeps to 2 % "
-            "unless --max-duty says otherwise.",
-            Query(expr=f"max(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="greatest"),
+            "Profiling overhead",
+            "Share of time for which jobs were traced: max and mean of the selected workers. tpumon stays below 2 % "
+            "unless --max-duty allows more.",
+            Query(expr=f"max(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="max"),
             Query(expr=f"avg(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="mean"),
             unit="percentunit",
             small=True,

@@ -1,7 +1,7 @@
-"""`python -m grafana.generate` writes grafana/dashboards/*.json from the modules beside this one.
+"""`python -m grafana.generate` writes grafana/dashboards/*.json from the modules in this folder.
 
-With `--runbooks URL --out DIR` it writes dashboards and Prometheus rules whose runbooks are at that URL, to be
-deployed. Nothing but the standard library is needed.
+With `--runbooks URL --out DIR` it writes dashboards and Prometheus rules for deployment, which link to the runbooks at
+that URL. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from grafana import fleet, steps, worker
 
 HERE = Path(__file__).parent
 RUNBOOKS = "https://tpumon.example/runbooks"
-"""A placeholder: nobody answers there."""
+"""A placeholder that does not exist."""
 
 
 def dashboards(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
-    """File names and texts of all dashboards."""
+    """Returns all dashboards as JSON, by file name."""
     made = (module.dashboard().to_json(runbooks) for module in (fleet, worker, steps))
     return {f"{dashboard['uid']}.json": _text(dashboard) for dashboard in made}
 
 
 def rules(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
-    """File names and texts of all Prometheus rules."""
+    """Returns all files of Prometheus rules, by file name."""
     files = sorted((HERE / "prometheus").glob("*.rules.yml"))
     return {file.name: file.read_text(encoding="utf-8").replace(RUNBOOKS, runbooks) for file in files}
 
@@ -43,7 +43,9 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m grafana.generate", description=__doc__)
-    parser.add_argument("--runbooks", metavar="URL", default=RUNBOOKS, help="folder of runbooks; with --out only")
+    parser.add_argument(
+        "--runbooks", metavar="URL", default=RUNBOOKS, help="URL of the folder with the runbooks; only with --out"
+    )
     parser.add_argument("--out", metavar="DIR", type=Path, help="write DIR/dashboards and DIR/prometheus instead")
     options = parser.parse_args()
     runbooks = options.runbooks.rstrip("/")
@@ -51,7 +53,7 @@ def main() -> None:
         _write(options.out / "dashboards", dashboards(runbooks))
         _write(options.out / "prometheus", rules(runbooks))
     elif runbooks != RUNBOOKS:
-        parser.error("--runbooks goes with --out: the files that are checked in keep the placeholder")
+        parser.error("--runbooks needs --out: the checked-in files keep the placeholder")
     else:
         _write(HERE / "dashboards", dashboards())
 

@@ -1,7 +1,7 @@
-"""What a Grafana dashboard is made of, as plain dictionaries: panels, targets, variables, links.
+"""The parts of a Grafana dashboard as plain dictionaries: panels, targets, variables, links.
 
-Figures are always of now or of a moment of the graph: panels that show one number ask for this instant, not for the
-last value of a range, so that what is gone is gone.
+Panels that show a single number query the current time and not the last value of a range, so that figures disappear
+when their series end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 _GREEN, _YELLOW, _RED, _BLUE, _GREY = "green", "yellow", "red", "blue", "text"
 
 ABSENT = "n/a"
-"""Shown where there is no value: absent is not 0."""
+"""Shown for absent values, which are not 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +27,8 @@ class Query:
 
     Attributes:
         expr: PromQL.
-        legend: name of a series, in Grafana's template; of a table's column.
-        unit: of a table's column, where it is another than the panel's.
+        legend: Grafana template for a series' name; in tables, the column's name.
+        unit: unit of a table's column, if it differs from the panel's.
     """
 
     expr: str
@@ -42,15 +42,15 @@ class Panel:
 
     Attributes:
         kind: Grafana's name of the panel type.
-        description: what the figure means, and what to do.
-        unit: Grafana's name: percentunit (ratios, drawn from 0 to 1 unless `small`), s, bytes, short.
-        size: columns of 24, and rows.
-        interval: the least step between points, where a short one would show nothing.
-        custom, options: what is special to the kind.
-        limits: values from which on it is yellow, red.
-        instant: asked for this moment only.
-        more: further keys of the panel.
-        defaults: further keys of the field defaults.
+        description: what the figure means and what to do.
+        unit: Grafana's name of the unit: percentunit (axis from 0 to 1 unless `small`), s, bytes, short.
+        size: width in columns of 24, and height in rows.
+        interval: minimum step between points, if a shorter one would show nothing.
+        custom, options: settings of the panel type.
+        limits: values from which the panel is yellow and red.
+        instant: query the current time only.
+        more: additional keys of the panel.
+        defaults: additional keys of the field defaults.
         overrides: field overrides.
     """
 
@@ -71,7 +71,7 @@ class Panel:
     overrides: list[Json] = field(default_factory=list)
 
     def to_json(self, number: int, x: int, y: int) -> Json:
-        """The panel at a place of the grid."""
+        """Returns the panel at a position of the grid."""
         width, height = self.size
         defaults: Json = {
             "color": {"mode": "thresholds" if self.limits else "palette-classic"},
@@ -81,7 +81,7 @@ class Panel:
             "thresholds": _thresholds(self.limits),
             "unit": self.unit,
         }
-        if self.unit == "percentunit" and self.kind != "table":  # a table's columns are of several kinds
+        if self.unit == "percentunit" and self.kind != "table":  # a table's columns have different units
             defaults |= {"min": 0} | ({} if "axisSoftMax" in self.custom else {"max": 1})
         panel: Json = {
             "datasource": _DATASOURCE,
@@ -126,9 +126,9 @@ def lines(
     interval: str | None = None,
     small: bool = False,
 ) -> Panel:
-    """Lines over time; what is absent is a gap.
+    """A graph over time; absent values are gaps.
 
-    `small` is for ratios of which a few percent matter: drawn to 20 % unless there is more.
+    `small` is for ratios where a few percent matter: the axis ends at 20 % unless a value is higher.
     """
     return Panel(
         kind="timeseries",
@@ -162,7 +162,7 @@ def number(
     size: tuple[int, int] = (4, 4),
     limits: tuple[float, float] | None = None,
 ) -> Panel:
-    """The value at this moment."""
+    """The current value."""
     return Panel(
         kind="stat",
         title=title,
@@ -190,7 +190,7 @@ def bars(
     size: tuple[int, int] = (8, 8),
     limits: tuple[float, float] | None = None,
 ) -> Panel:
-    """A bar for each series at this moment; the query says how many, and in which order."""
+    """One bar per series with its current value; the query determines number and order."""
     return Panel(
         kind="bargauge",
         title=title,
@@ -222,18 +222,18 @@ def table(
     links: Mapping[str, Json] | None = None,
     mappings: Mapping[str, list[Json]] | None = None,
 ) -> Panel:
-    """A row for each set of labels at this moment; a query's legend is its column's name.
+    """Current values, one row per set of labels; a query's legend is its column's name.
 
-    `labels` are columns taken from labels, which all queries must have, and the names to show; `sort` is the column
-    that rows are ordered by; `links`, and `mappings` to texts and colours, are by column.
+    `labels` maps labels, which all queries must have, to column names; `sort` names the column that orders the rows;
+    `links` and `mappings` (values to texts and colors) are by column.
     """
-    # Grafana calls the column of a single query `Value`, those of several `Value #A` and so on.
+    # Grafana names the column of a single query `Value`, and those of several `Value #A` and so on.
     columns = [f"Value #{chr(ord('A') + place)}" if len(queries) > 1 else "Value" for place in range(len(queries))]
     names = dict(labels) | {column: query.legend for column, query in zip(columns, queries, strict=True)}
     overrides = [_override(query.legend, "unit", query.unit) for query in queries if query.unit]
     overrides += [_override(column, "links", [link]) for column, link in (links or {}).items()]
     for column, mapped in (mappings or {}).items():
-        overrides += [_override(column, "mappings", mapped), _override(column, "custom.cellOptions", _COLOURED)]
+        overrides += [_override(column, "mappings", mapped), _override(column, "custom.cellOptions", _COLORED)]
     organize = {
         "excludeByName": {"Time": True},
         "indexByName": {name: place for place, name in enumerate(names)},
@@ -255,7 +255,7 @@ def table(
     )
 
 
-_COLOURED: Json = {"type": "color-text"}
+_COLORED: Json = {"type": "color-text"}
 
 
 def _override(column: str, what: str, value: Any) -> Json:
@@ -263,9 +263,9 @@ def _override(column: str, what: str, value: Any) -> Json:
 
 
 def heatmap(title: str, description: str, query: Query, *, unit: str, bucket: float | None = None) -> Panel:
-    """Colours for how many; of a histogram's buckets, or of many series, each counted at its value.
+    """Counts as colors: of a histogram's buckets or, with `bucket`, of many series by value.
 
-    The latter with `bucket`, the height of a bucket in the unit.
+    `bucket` is the height of a bucket in the unit.
     """
     options: Json = {
         "calculate": bucket is not None,
@@ -297,18 +297,18 @@ STATES: list[Json] = [
     {
         "options": {
             "0": {"color": _RED, "index": 0, "text": "down"},
-            "1": {"color": _GREEN, "index": 1, "text": "answers"},
+            "1": {"color": _GREEN, "index": 1, "text": "up"},
             "2": {"color": _BLUE, "index": 2, "text": "busy"},
             "3": {"color": _GREY, "index": 3, "text": "paused"},
         },
         "type": "value",
     }
 ]
-"""Texts and colours for the values of `queries.state`."""
+"""Texts and colors for the values of `queries.STATE`."""
 
 
 def states(title: str, description: str, query: Query, *, size: tuple[int, int] = (24, 8)) -> Panel:
-    """A band of states over time for each series."""
+    """States over time, one band per series."""
     return Panel(
         kind="state-timeline",
         title=title,
@@ -331,7 +331,7 @@ def states(title: str, description: str, query: Query, *, size: tuple[int, int] 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A heading and the panels under it, placed from left to right."""
+    """A heading, and the panels below it from left to right."""
 
     title: str
     panels: Sequence[Panel]
@@ -342,7 +342,7 @@ class Dashboard:
     """One dashboard.
 
     Attributes:
-        uid: stable; part of its address.
+        uid: stable identifier; part of its URL.
     """
 
     uid: str
@@ -351,10 +351,10 @@ class Dashboard:
     rows: Sequence[Row]
 
     def to_json(self, runbooks: str) -> Json:
-        """The dashboard as Grafana stores it.
+        """Returns the dashboard as Grafana stores it.
 
         Args:
-            runbooks: URL of the folder of runbooks.
+            runbooks: URL of the folder with the runbooks.
         """
         return {
             "annotations": {"list": [_alerts()]},
@@ -464,7 +464,7 @@ def _to_runbooks(base: str) -> Json:
 
 
 def to_worker(dashboard: str) -> Json:
-    """A link from a cell with a worker's name to that worker on another dashboard."""
+    """Links a cell with a worker's name to that worker on another dashboard."""
     return {
         "title": "This worker over time",
         "url": f"/d/{dashboard}?${{datasource:queryparam}}&${{job:queryparam}}"

@@ -1,7 +1,7 @@
-"""`python -m grafana.preview URL` draws what the dashboards' queries give on the Prometheus at URL.
+"""`python -m grafana.preview URL` draws the results of the dashboards' queries on the Prometheus at URL.
 
-It writes grafana/pictures/*.svg: the panels' places, titles and results. That is no picture of Grafana, and it says so.
-Standard library only.
+It writes grafana/pictures/*.svg with the panels' places, titles and results. They say that they are not pictures of
+Grafana. It needs only the standard library.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from grafana.generate import HERE, dashboards
 
 Json = dict[str, Any]
 Row = Json
-"""Of an answer: `metric`, and `value` or `values`."""
+"""One series of an answer: `metric`, and `value` or `values`."""
 
 _COLUMN, _LINE, _HEAD = 56, 30, 40
-_COLOURS = (
+_COLORS = (
     "#3274d9",
     "#56a64b",
     "#e0b400",
@@ -45,12 +45,12 @@ _TIMEOUT_S = 30
 
 
 def interpolated(expr: str, *, job: str, worker: str = ".+", step_s: float, scrape_s: float, range_s: float) -> str:
-    """A query as Grafana sends it.
+    """Replaces the variables of a query, as Grafana does.
 
-    `$__rate_interval` is the greater of a step and an interval together, and four intervals.
+    `$__rate_interval` is the larger of step + scrape interval and four scrape intervals.
 
     Raises:
-        ValueError: there is nothing to put in place of a variable.
+        ValueError: the query has an unknown variable.
     """
     rate_s = max(step_s + scrape_s, 4 * scrape_s)
     values = {
@@ -63,17 +63,17 @@ def interpolated(expr: str, *, job: str, worker: str = ".+", step_s: float, scra
     for name, value in values.items():
         expr = re.sub(rf"\${name}\b", value.replace("\\", r"\\"), expr)
     if "$" in expr:
-        raise ValueError(f"nothing stands for a variable in {expr}")
+        raise ValueError(f"unknown variable in {expr}")
     return expr
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A Prometheus, and what to ask of it.
+    """A Prometheus, and the jobs, workers and times to query.
 
     Attributes:
         worker: a regular expression.
-        start_s, end_s: the range, in seconds since the epoch.
+        start_s, end_s: the time range, in seconds since the epoch.
     """
 
     url: str
@@ -84,7 +84,7 @@ class Source:
     end_s: float
 
     def ask(self, target: Json, panel: Json) -> list[Row]:
-        """The rows of one query; those of a range have `values`."""
+        """Runs one query; the rows of a range query have `values`."""
         least_s = 300 if panel.get("interval") == "5m" else 0
         step_s = max((self.end_s - self.start_s) / _POINTS, self.scrape_s)
         expr = interpolated(
@@ -98,13 +98,13 @@ class Source:
         asked = {"query": expr}
         if target["instant"]:
             return self._get("query", asked | {"time": f"{self.end_s:.3f}"})
-        # Drawn more finely than Grafana would where the panel wants 5 minutes: a preview has little history.
+        # Finer than in Grafana for panels with an interval of 5 minutes, because a preview has little history.
         return self._get(
             "query_range", asked | {"start": f"{self.start_s:.3f}", "end": f"{self.end_s:.3f}", "step": f"{step_s:.3f}"}
         )
 
     def is_simulated(self) -> bool:
-        """Whether all workers say that they are made up."""
+        """Whether all workers are simulated."""
         rows = self._get("query", {"query": f'tpu_worker_info{{job=~"{self.job}"}}'})
         return {row["metric"]["simulated"] for row in rows} == {"true"}
 
@@ -117,7 +117,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Box:
-    """Where a panel's contents go, in pixels."""
+    """The area of a panel's contents, in pixels."""
 
     x: float
     y: float
@@ -126,7 +126,7 @@ class Box:
 
 
 def amount(value: float, unit: str) -> str:
-    """A value as Grafana would write it, more or less."""
+    """Formats a value approximately as Grafana does."""
     if math.isnan(value):
         return "n/a"
     match unit:
@@ -142,23 +142,23 @@ def amount(value: float, unit: str) -> str:
 
 
 def text(x: float, y: float, words: str, size: float = 11, **more: str) -> str:
-    """One line of text."""
+    """Draws one line of text."""
     extra = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in more.items())
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{extra}>{escape(words)}</text>'
 
 
 def rect(box: Box, fill: str) -> str:
-    """A filled rectangle."""
+    """Draws a filled rectangle."""
     return f'<rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.w:.1f}" height="{max(box.h, 0.5):.1f}" fill="{fill}"/>'
 
 
 def name_of(row: Row, legend: str) -> str:
-    """A series' name by its legend's template."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: row["metric"].get(found[1], ""), legend) or "value"
+    """Names a series by its legend's template."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: row["metric"].get(match[1], ""), legend) or "value"
 
 
 def points(row: Row) -> list[tuple[float, float]]:
-    """Times and values of a row of a range; NaN left out."""
+    """Times and values of a range query's row, without NaN."""
     return [(float(at), float(value)) for at, value in row["values"] if value != "NaN"]
 
 
@@ -170,7 +170,7 @@ def _axis(box: Box, low: float, high: float, unit: str) -> Iterable[str]:
 
 
 def draw_lines(panel: Json, answers: list[list[Row]], box: Box, source: Source) -> Iterable[str]:
-    """Lines with gaps, or areas on top of each other."""
+    """Draws lines with gaps, or stacked areas."""
     defaults = panel["fieldConfig"]["defaults"]
     stacked = defaults["custom"]["stacking"]["mode"] == "normal"
     series = [
@@ -184,7 +184,7 @@ def draw_lines(panel: Json, answers: list[list[Row]], box: Box, source: Source) 
         drawn.append((name, [(at, base.get(at, 0.0), base.get(at, 0.0) + value) for at, value in values_at]))
         if stacked:
             base |= {at: base.get(at, 0.0) + value for at, value in values_at}
-    values = [above for _, found in drawn for _, _, above in found]
+    values = [above for _, corners in drawn for _, _, above in corners]
     low = defaults.get("min", min([0.0, *values]))
     high = defaults.get("max", max([*(value * 1.05 for value in values), defaults["custom"].get("axisSoftMax", 1e-9)]))
     plot = Box(box.x + 52, box.y + 4, box.w - 60, box.h - 40)
@@ -195,16 +195,16 @@ def draw_lines(panel: Json, answers: list[list[Row]], box: Box, source: Source) 
         return f"{x:.1f} {plot.y + plot.h * (1 - (min(value, high) - low) / (high - low or 1)):.1f}"
 
     gap_s = 1.5 * max((source.end_s - source.start_s) / _POINTS, source.scrape_s)
-    for number, (_, found) in enumerate(drawn):
-        colour = _COLOURS[number % len(_COLOURS)]
-        if stacked and found:
-            edge = [place(at, above) for at, _, above in found]
-            edge += [place(at, below) for at, below, _ in reversed(found)]
-            yield f'<path d="M{"L".join(edge)}Z" fill="{colour}" fill-opacity="0.7"/>'
+    for number, (_, corners) in enumerate(drawn):
+        color = _COLORS[number % len(_COLORS)]
+        if stacked and corners:
+            edge = [place(at, above) for at, _, above in corners]
+            edge += [place(at, below) for at, below, _ in reversed(corners)]
+            yield f'<path d="M{"L".join(edge)}Z" fill="{color}" fill-opacity="0.7"/>'
             continue
-        parts = ["M" + place(found[0][0], found[0][2])] if found else []
-        parts += [("L" if b[0] - a[0] < gap_s else "M") + place(b[0], b[2]) for a, b in pairwise(found)]
-        yield f'<path d="{"".join(parts)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        parts = ["M" + place(corners[0][0], corners[0][2])] if corners else []
+        parts += [("L" if b[0] - a[0] < gap_s else "M") + place(b[0], b[2]) for a, b in pairwise(corners)]
+        yield f'<path d="{"".join(parts)}" fill="none" stroke="{color}" stroke-width="1.5"/>'
     yield from _legend([name for name, _ in drawn], Box(box.x + 8, box.y + box.h - 22, box.w - 16, 20))
 
 
@@ -215,31 +215,31 @@ def _legend(names: Sequence[str], box: Box) -> Iterable[str]:
         if x + width > box.x + box.w - 60:
             yield text(x, box.y + 12, f"and {len(names) - number} more", 10, fill="#666")
             return
-        yield rect(Box(x, box.y + 4, 9, 9), _COLOURS[number % len(_COLOURS)])
+        yield rect(Box(x, box.y + 4, 9, 9), _COLORS[number % len(_COLORS)])
         yield text(x + 12, box.y + 12, name, 10)
         x += width + 8
 
 
-def _colour(value: float, defaults: Json) -> str:
+def _color(value: float, defaults: Json) -> str:
     steps = [step for step in defaults["thresholds"]["steps"] if step["value"] is None or value >= step["value"]]
     return _SEVERITY[steps[-1]["color"]] if len(defaults["thresholds"]["steps"]) > 1 else "#3274d9"
 
 
 def draw_numbers(panel: Json, answers: list[list[Row]], box: Box, _source: Source) -> Iterable[str]:
-    """The values at this moment, side by side."""
+    """Draws the current values side by side."""
     defaults, width = panel["fieldConfig"]["defaults"], box.w / len(answers)
     for number, (target, rows) in enumerate(zip(panel["targets"], answers, strict=True)):
         value = float(rows[0]["value"][1]) if rows else math.nan
         shown = amount(value, defaults["unit"])
         middle = box.x + width * (number + 0.5)
-        colour = "#222" if math.isnan(value) or len(defaults["thresholds"]["steps"]) == 1 else _colour(value, defaults)
-        yield text(middle, box.y + box.h * 0.55, shown, 22, text_anchor="middle", fill=colour)
+        color = "#222" if math.isnan(value) or len(defaults["thresholds"]["steps"]) == 1 else _color(value, defaults)
+        yield text(middle, box.y + box.h * 0.55, shown, 22, text_anchor="middle", fill=color)
         if len(answers) > 1:
             yield text(middle, box.y + box.h * 0.55 + 20, target["legendFormat"], 11, text_anchor="middle", fill="#666")
 
 
 def draw_bars(panel: Json, answers: list[list[Row]], box: Box, _source: Source) -> Iterable[str]:
-    """A bar for each row."""
+    """Draws one bar per row."""
     defaults, rows = panel["fieldConfig"]["defaults"], answers[0]
     height = min(22.0, box.h / max(len(rows), 1))
     high = defaults.get("max") or max([float(row["value"][1]) for row in rows] + [1e-9])
@@ -247,12 +247,12 @@ def draw_bars(panel: Json, answers: list[list[Row]], box: Box, _source: Source) 
         value, y = float(row["value"][1]), box.y + number * height
         yield text(box.x + 8, y + height * 0.65, name_of(row, panel["targets"][0]["legendFormat"]), 10)
         share = min(max(value / high, 0.0), 1.0)
-        yield rect(Box(box.x + 130, y + 3, (box.w - 210) * share, height - 6), _colour(value, defaults))
+        yield rect(Box(box.x + 130, y + 3, (box.w - 210) * share, height - 6), _color(value, defaults))
         yield text(box.x + box.w - 8, y + height * 0.65, amount(value, defaults["unit"]), 10, text_anchor="end")
 
 
 def draw_table(panel: Json, answers: list[list[Row]], box: Box, _source: Source) -> Iterable[str]:
-    """Rows joined by their labels, as far as there is room."""
+    """Draws rows joined by their labels, as many as fit."""
     organize = panel["transformations"][1]["options"]
     names, columns = organize["renameByName"], sorted(organize["indexByName"], key=organize["indexByName"].get)
     overrides = {
@@ -296,7 +296,7 @@ def draw_table(panel: Json, answers: list[list[Row]], box: Box, _source: Source)
 
 
 def draw_heatmap(panel: Json, answers: list[list[Row]], box: Box, source: Source) -> Iterable[str]:
-    """How many, by time and value."""
+    """Draws counts by time and value."""
     options, unit = panel["options"], panel["options"]["yAxis"]["unit"]
     counts: dict[tuple[float, float], float] = {}
     if options["calculate"]:
@@ -330,7 +330,7 @@ def draw_heatmap(panel: Json, answers: list[list[Row]], box: Box, source: Source
 
 
 def draw_states(panel: Json, answers: list[list[Row]], box: Box, source: Source) -> Iterable[str]:
-    """A band for each row, in the colours of its values."""
+    """Draws one band per row, in the colors of its values."""
     mapped = panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
     height, width = min(22.0, box.h / max(len(answers[0]), 1)), (box.w - 140) / _POINTS
     for number, row in enumerate(answers[0]):
@@ -353,7 +353,7 @@ _DRAW: Mapping[str, Draw] = {
 
 
 def drawing(dashboard: Json, source: Source) -> str:
-    """The SVG of one dashboard."""
+    """Draws one dashboard as SVG."""
     bottom = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in dashboard["panels"])
     width, height = 24 * _COLUMN, _HEAD + bottom * _LINE
     said = f"{dashboard['title']}: drawn by grafana/preview.py from Prometheus' answers to this dashboard's queries"
@@ -384,11 +384,13 @@ def drawing(dashboard: Json, source: Source) -> str:
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m grafana.preview", description=__doc__)
-    parser.add_argument("url", help="of a Prometheus that scrapes simulated workers, as in http://127.0.0.1:9090")
-    parser.add_argument("--job", default="tpumon-demo", help="its scrape job")
-    parser.add_argument("--worker", default=".+", metavar="REGEX", help="on the worker dashboard; all without it")
-    parser.add_argument("--scrape", type=float, default=5, metavar="SECONDS", help="its scrape_interval")
-    parser.add_argument("--minutes", type=float, default=10, help="range to draw, up to now")
+    parser.add_argument(
+        "url", help="URL of a Prometheus that scrapes simulated workers, for example http://127.0.0.1:9090"
+    )
+    parser.add_argument("--job", default="tpumon-demo", help="scrape job of the workers")
+    parser.add_argument("--worker", default=".+", metavar="REGEX", help="workers on the worker dashboard; default: all")
+    parser.add_argument("--scrape", type=float, default=5, metavar="SECONDS", help="scrape interval of the job")
+    parser.add_argument("--minutes", type=float, default=10, help="length of the time range, which ends now")
     parser.add_argument("--out", type=Path, default=HERE / "pictures", metavar="DIR")
     options = parser.parse_args()
     now_s = time.time()

@@ -1,5 +1,6 @@
-"""Pieces of PromQL that the dashboards share. They ask for tpumon's own series, not for recorded ones, so that the
-dashboards need no rules.
+"""PromQL expressions that the dashboards share.
+
+They query tpumon's own series, so the dashboards need no recording rules.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ _GROUP = "job, tpu_job, tpu_slice, slice"
 
 
 def of(metric: str, *matchers: str) -> str:
-    """The series of the chosen workers."""
+    """The series of the selected workers."""
     return f"{metric}{{{','.join((CHOSEN, *matchers))}}}"
 
 
 def few(metric: str, most: int = 10) -> str:
-    """Those of the chosen workers' series that were highest in the range shown; all of them where there are few."""
+    """The selected workers' series with the highest averages over the time range, at most `most`."""
     return f"{of(metric)} and topk({most}, avg_over_time({of(metric)}[$__range] @ end()))"
 
 
 def per_worker(metric: str, how: str = "max") -> str:
-    """One value a worker, with no other labels: what tables join on."""
+    """One value per worker without other labels, which tables join on."""
     return f"{how} by (job, worker) ({of(metric)})"
 
 
@@ -30,7 +31,7 @@ def _sliced(metric: str, selector: str) -> str:
 
 
 def beside_median(metric: str, operator: str) -> str:
-    """A worker's value beside the median of its whole slice, chosen or not, as `recording.rules.yml` has it."""
+    """A worker's value relative to the median of its slice, selected or not; as in `recording.rules.yml`."""
     return (
         f"({_sliced(metric, CHOSEN)}) {operator} on ({_GROUP}) group_left ()"
         f" quantile by ({_GROUP}) (0.5, {_sliced(metric, JOB)})"
@@ -49,12 +50,12 @@ STATE = (
     f"max by (job, worker) ({of('tpumon_target_up')} + {of('tpumon_target_busy')}"
     f" or 3 * ({of('tpumon_target_paused')} == 1))"
 )
-"""0 down, 1 answers, 2 busy, 3 paused; see `panels.STATES`."""
+"""0 down, 1 up, 2 busy, 3 paused; see `panels.STATES`."""
 
 STEPS_BY_LE = f"sum by (le) (increase({of('tpu_steps_seconds_bucket')}[$__rate_interval]))"
 
 
 def step_quantile(ratio: float) -> str:
-    """Of the steps seen by all chosen workers."""
+    """A quantile of the step times of all selected workers."""
     rates = f"sum by (le) (rate({of('tpu_steps_seconds_bucket')}[$__rate_interval]))"
     return f"histogram_quantile({ratio:g}, {rates})"

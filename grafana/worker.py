@@ -1,4 +1,4 @@
-"""Everything about a worker over time, by core and device."""
+"""All figures of a worker over time, by core and device."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from grafana.panels import Dashboard, Panel, Query, Row, lines, states, table
 from grafana.queries import HBM_USAGE, SILENT_FOR, STATE, few, of
 
 UID = "tpumon-worker"
-_FEW = "At most 10 of the chosen workers are drawn, those highest on average."
-_FEW_CORES = "At most 32 of the chosen workers' cores are drawn, those highest on average."
-_FEW_DEVICES = "At most 32 of the chosen workers' devices are drawn, those highest on average."
-_RUNTIME = "From libtpu's runtime metric service; absent where that is not reached."
+_FEW = "Shows the selected workers with the highest averages, at most 10."
+_FEW_CORES = "Shows the selected workers' cores with the highest averages, at most 32."
+_FEW_DEVICES = "Shows the selected workers' devices with the highest averages, at most 32."
+_RUNTIME = "Source: libtpu's runtime metric service; absent if that is unavailable."
 
 
 def dashboard() -> Dashboard:
-    """What is known of a worker."""
+    """Builds the dashboard of single workers."""
     return Dashboard(
         uid=UID,
         title="TPU worker",
-        description="A few workers in detail: choose them above. Data: tpumon.",
+        description="Details of a few workers; select them above. Data: tpumon.",
         rows=[
             Row(title="State", panels=_state()),
             Row(title="Figures", panels=_figures()),
             Row(title="Cores", panels=_cores()),
             Row(title="Devices", panels=_devices()),
-            Row(title="How it is watched", panels=_watching()),
+            Row(title="Sampling", panels=_watching()),
         ],
     )
 
@@ -32,17 +32,17 @@ def _state() -> list[Panel]:
     return [
         states(
             "State",
-            "answers; down: does not answer; busy: someone else is profiling it and tpumon stands back; paused: by "
-            "`tpumon pause`. No band: not watched. At most 25 workers are drawn, those that answered least.",
+            "up: responds; down: does not respond; busy: another session is profiling it, and tpumon does not sample "
+            "it; paused: by `tpumon pause`. No band: not watched. Shows the workers with the lowest availability, at "
+            "most 25.",
             Query(expr=f"{STATE} and on (job, worker) {_least_up()}", legend="{{worker}}"),
             size=(12, 8),
         ),
         table(
-            "What it is",
-            "Type and cores, where the figures come from (monitor: the Monitor RPC; trace: short traces), how the "
-            "MXU figure "
-            "was got and what a step is. Simulated: made up by tpumon's simulator.",
-            Query(expr=of("tpu_worker_info"), legend="Present"),
+            "Worker",
+            "Type and cores, the source of the figures (monitor: the Monitor RPC; trace: short traces), the method of "
+            "the MXU figure, and what counts as a step. Simulated: the figures come from tpumon's simulator.",
+            Query(expr=of("tpu_worker_info"), legend="Current"),
             unit="none",
             labels={
                 "worker": "Worker",
@@ -50,8 +50,8 @@ def _state() -> list[Panel]:
                 "cores": "Cores",
                 "slice": "Slice",
                 "source": "Source",
-                "mxu_method": "MXU by",
-                "step_source": "Step by",
+                "mxu_method": "MXU method",
+                "step_source": "Step source",
                 "simulated": "Simulated",
             },
             sort="Worker",
@@ -73,39 +73,42 @@ def _each(title: str, metric: str, description: str, unit: str = "percentunit", 
 
 def _figures() -> list[Panel]:
     return [
-        _each("Matrix units", "tpu_mxu_utilization_ratio", "Utilisation of the matrix units, idle time included."),
+        _each("Matrix units", "tpu_mxu_utilization_ratio", "Utilization of the matrix units, including idle time."),
         _each(
-            "Idle", "tpu_idle_ratio", "Share of time in which no op ran. High: input, host code, or waiting for others."
+            "Idle",
+            "tpu_idle_ratio",
+            "Share of time in which no op ran. If high, look at input, host code, or slower workers.",
         ),
         _each(
             "Duty cycle",
             "tpu_duty_cycle_ratio",
-            "Share of time in which ops ran, those that wait for input not counted.",
+            "Share of time in which ops ran, excluding ops that wait for input.",
         ),
         _each(
-            "FLOP/s of the peak",
+            "FLOP/s relative to peak",
             "tpu_flops_utilization_ratio",
-            "FLOP/s while ops ran, of the peak: how good the program is while it runs. Low: shapes, layouts, "
-            "precision.",
+            "FLOP/s while ops ran, relative to the peak: the efficiency of the program itself. If low, look at "
+            "shapes, layouts and precision.",
         ),
         _each(
-            "HBM bandwidth of the peak",
+            "HBM bandwidth relative to peak",
             "tpu_hbm_bandwidth_utilization_ratio",
-            "Bytes moved to and from HBM, of the peak. High with low FLOP/s: bound by memory; fuse, or recompute.",
+            "HBM bandwidth relative to the peak. If high while FLOP/s are low, the program is memory-bound: fuse ops, "
+            "or recompute.",
         ),
         _each(
-            "Waiting for input",
+            "Infeed wait",
             "tpu_infeed_ratio",
-            "Share of a step spent waiting for infeed; absent without infeed.",
+            "Share of the step time spent waiting for infeed; absent for programs without infeed.",
             small=True,
         ),
         lines(
-            "Step time, shortest, average and longest",
-            "Of the steps in each sample. The longest far above the average: single steps stall, for example on "
-            "checkpoints, compiling or input. " + _FEW,
+            "Step time, min, average and max",
+            "Step times in each sample. If max is far above the average, single steps stall, for example on "
+            "checkpoints, compilation or input. " + _FEW,
             *(
                 Query(expr=few(f"tpu_step_time{key}_seconds"), legend=f"{{{{worker}}}} {word}")
-                for key, word in (("_max", "longest"), ("", "average"), ("_min", "shortest"))
+                for key, word in (("_max", "max"), ("", "average"), ("_min", "min"))
             ),
             unit="s",
             size=(24, 8),
@@ -115,23 +118,29 @@ def _figures() -> list[Panel]:
 
 def _core(title: str, metric: str, description: str, unit: str = "percentunit", *, small: bool = False) -> Panel:
     query = Query(expr=few(metric, 32), legend="{{worker}} core {{core}}")
-    description = f"{description} Core is chip.core. {_FEW_CORES}"
+    description = f"{description} Cores are named chip.core. {_FEW_CORES}"
     return lines(f"{title}, by core", description, query, unit=unit, small=small)
 
 
 def _cores() -> list[Panel]:
     return [
         _core(
-            "Idle", "tpu_core_idle_ratio", "Share of time in which no op ran on the core. One apart: uneven sharding."
+            "Idle",
+            "tpu_core_idle_ratio",
+            "Share of time in which no op ran on the core. If one core differs, sharding is uneven.",
         ),
-        _core("FLOP/s of the peak", "tpu_core_flops_utilization_ratio", "While ops ran on the core, of its peak."),
         _core(
-            "Waiting for input",
+            "FLOP/s relative to peak",
+            "tpu_core_flops_utilization_ratio",
+            "FLOP/s while ops ran on the core, relative to its peak.",
+        ),
+        _core(
+            "Infeed wait",
             "tpu_core_infeed_ratio",
-            "Share of the core's step spent waiting for infeed.",
+            "Share of the core's step time spent waiting for infeed.",
             small=True,
         ),
-        _core("Step time", "tpu_core_step_time_seconds", "Average step of the core.", "s"),
+        _core("Step time", "tpu_core_step_time_seconds", "Average step time of the core.", "s"),
     ]
 
 
@@ -145,45 +154,45 @@ def _devices() -> list[Panel]:
     return [
         _device("HBM in use", few("tpu_hbm_used_bytes", 32), "Bytes of HBM in use.", "bytes"),
         _device(
-            "HBM in use of total",
+            "HBM usage",
             f"({HBM_USAGE}) and on (job, instance, worker, device) {highest}",
-            "Above 90 % see the runbook TpuHbmNearlyFull.",
+            "HBM in use divided by the total. Above 90 %, see the runbook TpuHbmNearlyFull.",
             "percentunit",
         ),
         _device(
-            "Duty cycle of the runtime",
+            "Runtime duty cycle",
             few("tpu_runtime_duty_cycle_ratio", 32),
-            "Share of the service's last period in which the device was busy; not the profiler's duty cycle.",
+            "Share of the service's last period in which the device was busy; differs from the profiler's duty cycle.",
             "percentunit",
         ),
         _device(
             "HBM bandwidth",
             few("tpu_runtime_hbm_bandwidth_utilization_ratio", 32),
-            "Bandwidth in use, not capacity.",
+            "HBM bandwidth in use; not capacity.",
             "percentunit",
         ),
         _device(
-            "TensorCore idle for",
+            "TensorCore idle time",
             few("tpu_runtime_tensorcore_idle_seconds", 32),
-            "Time since a TensorCore last ran something, 0 while it is busy. It grows while a job hangs or waits.",
+            "Time since a TensorCore last ran something; 0 while it is busy. Grows while a job hangs or waits.",
             "s",
         ),
         _device(
-            "Programs waiting",
+            "Queued programs",
             few("tpu_runtime_hlo_queue_size", 32),
-            "Programs that wait for the TensorCore. 0 all the time while idle is high: the host does not keep up.",
+            "Programs queued for the TensorCore. If always 0 while idle is high, the host does not keep up.",
             "short",
         ),
         lines(
-            "Age of the runtime",
-            f"Back to 0: the job was started again. {_RUNTIME} {_FEW}",
+            "Runtime uptime",
+            f"Time since the job's runtime started; a drop to 0 is a restart of the job. {_RUNTIME} {_FEW}",
             Query(expr=few("tpu_runtime_uptime_seconds"), legend="{{worker}}"),
             unit="s",
         ),
         lines(
-            "Errors that the runtime detects",
-            f"1: the runtime detects a hang or error between slices (megascale), or a failed slice. See the runbook "
-            f"TpuRuntimeError. {_RUNTIME} {_FEW}",
+            "Runtime errors",
+            f"1 while the runtime detects a hang or an error between slices (megascale), or a failed slice. See the "
+            f"runbook TpuRuntimeError. {_RUNTIME} {_FEW}",
             Query(expr=few("tpu_runtime_megascale_error"), legend="{{worker}} megascale"),
             Query(expr=few("tpu_runtime_slice_error"), legend="{{worker}} slice"),
             unit="short",
@@ -198,9 +207,9 @@ def _last_success() -> str:
 def _watching() -> list[Panel]:
     return [
         lines(
-            "Traced share of time",
-            "For how much of the time the job was traced, collecting included: what watching it costs. At most 10 of "
-            "the chosen workers are drawn, those whose queries take longest.",
+            "Profiling overhead",
+            "Share of time for which the job was traced, including collection. Shows the selected workers with the "
+            "longest queries, at most 10.",
             Query(
                 expr=f"rate({of('tpumon_traced_seconds_total')}[$__rate_interval]) and on (job, instance, worker) "
                 f"topk(10, avg_over_time({of('tpumon_sample_duration_seconds')}[$__range] @ end()))",
@@ -212,8 +221,8 @@ def _watching() -> list[Panel]:
         ),
         lines(
             "Queries",
-            "Queries a second of all chosen workers that were answered, and that failed, by reason. busy and paused "
-            "are no faults.",
+            "Queries per second over all selected workers: answered ones, and failed ones by reason. busy and paused "
+            "are not faults.",
             Query(expr=f"sum(rate({of('tpumon_samples_total')}[$__rate_interval]))", legend="answered"),
             Query(
                 expr=f"sum by (reason) (rate({of('tpumon_sample_errors_total')}[$__rate_interval]))",
@@ -223,9 +232,9 @@ def _watching() -> list[Panel]:
             size=(8, 8),
         ),
         lines(
-            "Silent for",
-            "Time since the worker last gave figures. It rises between samples and falls with each; rising on: see the "
-            "runbook TpuNoSamples. At most 10 of the chosen workers are drawn, those that are silent longest.",
+            "Last sample age",
+            "Time since the worker's last figures. It grows between samples and drops with each; if it keeps growing, "
+            "see the runbook TpuNoSamples. Shows the selected workers with the oldest samples, at most 10.",
             Query(
                 expr=f"{SILENT_FOR} and bottomk(10, max_over_time({_last_success()}[$__range] @ end()))",
                 legend="{{worker}}",
@@ -233,12 +242,14 @@ def _watching() -> list[Panel]:
             unit="s",
             size=(8, 8),
         ),
-        _each("A query takes", "tpumon_sample_duration_seconds", "From asking to having the answer, or failing.", "s"),
-        _each("Window", "tpumon_sample_window_seconds", "Length of the window that a sample's figures cover.", "s"),
+        _each("Query duration", "tpumon_sample_duration_seconds", "Duration of queries, answered or failed.", "s"),
+        _each(
+            "Window", "tpumon_sample_window_seconds", "Length of the window that the figures of a sample cover.", "s"
+        ),
         _each(
             "Interval",
             "tpumon_sample_interval_seconds",
-            "From one query to the next. Longer than asked for: traces are dear and --max-duty bounds their share.",
+            "Time between the starts of two queries. --max-duty can make it longer than requested.",
             "s",
         ),
     ]

@@ -119,7 +119,7 @@ def monitor(
         color=view.color.value,
         number_samples=legacy,
     )
-    if any(target == "-" for _, target in settings.exports):
+    if any(export.where == "-" for export in settings.exports):
         raise UsageError("--export NAME=-: stdout has an output already; give a file")
     return partial(monitor.run, _endpoint(settings))
 
@@ -184,6 +184,7 @@ def _settings(
 ) -> MonitorSettings:
     """What the monitor and `serve` have in common."""
     from tpumon.commands.monitor import MonitorSettings
+    from tpumon.outputs import parse_export
     from tpumon.sampler import Pace
     from tpumon.targets.runtime import parse_runtime_addresses
 
@@ -208,7 +209,7 @@ def _settings(
         runtime_metrics=not ask.no_runtime_metrics,
         logdir=ask.logdir,
         output="none",
-        exports=tuple(_export(text) for text in [*listen, *(exports.export or [])]),
+        exports=tuple(map(parse_export, [*listen, *(exports.export or [])])),
         web_config=exports.web_config,
         use_proxy=where.use_proxy,
     )
@@ -218,16 +219,9 @@ def _endpoint(settings: MonitorSettings) -> MonitorSettings:
     """Refuses TLS and users that would guard nothing, or were meant to be given."""
     if settings.web_config == "":
         raise UsageError("--web-config is empty; give a file, or leave the option out")
-    if settings.web_config is not None and not any(name == "prometheus" for name, _ in settings.exports):
+    if settings.web_config is not None and not any(export.name == "prometheus" for export in settings.exports):
         raise UsageError("--web-config is for a Prometheus endpoint; give --listen HOST:PORT as well")
     return settings
-
-
-def _export(text: str) -> tuple[str, str]:
-    name, equals, target = text.partition("=")
-    if not (name and equals and target):
-        raise UsageError(f"--export {text}: give NAME=WHERE, for example csv=samples.csv or prometheus=127.0.0.1:10466")
-    return name, target
 
 
 def _thresholds(view: ViewOptions) -> Thresholds:

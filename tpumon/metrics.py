@@ -1,12 +1,14 @@
-"""The one table of metrics: what a Prometheus scrape shows and where each value is taken from.
+"""The table of metrics: what a Prometheus scrape shows and where each value comes from, and `collect`, which reads it.
 
-`docs/metrics.md` is made from it. Ratios are 0-1, times seconds, sizes bytes. A value that is absent is no series.
+`docs/metrics.md` is generated from it. Ratios are 0-1, times seconds, sizes bytes. An absent value has no series.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from math import isfinite
 from typing import Literal
 
 from tpumon import __version__
@@ -16,18 +18,18 @@ from tpumon.model import Sample
 
 Kind = Literal["gauge", "counter", "histogram"]
 Series = tuple[tuple[str, ...], float]
-"""Values of a metric's own labels, in their order, and the value."""
+"""Values of a metric's own labels, in order, and its value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """What all metrics have.
+    """What every metric has.
 
     Attributes:
         name: as exposed; a counter's ends in `_total`.
-        help: one line; what is measured, and by which RPC, proto field or XProf function.
-        kind: of Prometheus' types.
-        labels: its own labels, those beside `worker`, which all have that are about a worker.
+        help: one line: what is measured, and by which RPC, proto field or XProf function.
+        kind: its Prometheus type.
+        labels: its own labels, in addition to `worker`, which every metric about a worker has.
     """
 
     name: str
@@ -35,10 +37,17 @@ class Metric:
     kind: Kind = "gauge"
     labels: tuple[str, ...] = ()
 
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Names of its series on a Prometheus page."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
+        return (self.name,)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleMetric(Metric):
-    """Of a worker's present sample; a worker whose sample is stale has none.
+    """A figure of a worker's current sample; absent once the sample is stale.
 
     Attributes:
         values: the series of one sample.
@@ -49,7 +58,7 @@ class SampleMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetMetric(Metric):
-    """About watching a worker; there as long as it is followed.
+    """Describes how a worker is watched; present as long as the worker is followed.
 
     Attributes:
         values: the series of one worker at a time, in seconds since the epoch.
@@ -60,10 +69,10 @@ class TargetMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramMetric(Metric):
-    """Of durations, in the classic buckets of `tpumon.history.STEP_BUCKETS_S`; shown while the sample is present.
+    """Durations in the classic buckets of `tpumon.history.STEP_BUCKETS_S`; absent once the worker's sample is stale.
 
     Attributes:
-        value: the histogram of one worker; None where nothing was counted.
+        value: the histogram of one worker; None if nothing was counted.
     """
 
     value: Callable[[WorkerHistory], StepHistogram | None]
@@ -71,10 +80,10 @@ class HistogramMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterMetric(Metric):
-    """Of the exporter itself, without `worker`.
+    """Describes the exporter itself; has no `worker` label.
 
     Attributes:
-        values: the series, from all that it follows.
+        values: the series, from everything that is followed.
     """
 
     values: Callable[[Histories], Iterable[Series]]
@@ -85,7 +94,7 @@ _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 
 
 def _figure(get: Callable[[Sample], float | None]) -> _SampleValues:
-    """One series, or none."""
+    """One series, or none if the figure is absent."""
 
     def values(sample: Sample) -> Iterable[Series]:
         value = get(sample)
@@ -115,7 +124,7 @@ def _of_table(figure: Figure) -> Iterator[SampleMetric]:
 
 
 def _per_core(key: str) -> _SampleValues:
-    """A series for each core, named chip.core."""
+    """One series per core, named chip.core."""
 
     def values(sample: Sample) -> Iterator[Series]:
         for core in sample.figures.per_core:
@@ -127,6 +136,8 @@ def _per_core(key: str) -> _SampleValues:
 
 
 def _per_device(key: str) -> _SampleValues:
+    """One series per device."""
+
     def values(sample: Sample) -> Iterator[Series]:
         for device in sample.figures.devices:
             value = getattr(device, key)
@@ -157,26 +168,26 @@ def _info(sample: Sample) -> Iterable[Series]:
     return ((labels, 1.0),)
 
 
-_RUNTIME = "libtpu's runtime metric service"
+_RUNTIME = "Source: libtpu's runtime metric service,"
 _BY_TRACE = "Only from traces."
 
 SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     SampleMetric(
         name="tpu_worker_info",
-        help="What a worker is and where its figures come from: always 1; join on worker.",
+        help="Describes a worker and the source of its figures; always 1. Join on worker.",
         labels=("device_type", "cores", "source", "mxu_method", "step_source", "slice", "simulated"),
         values=_info,
     ),
     *(metric for figure in FIGURES if figure.metric is not None for metric in _of_table(figure)),
     SampleMetric(
         name="tpu_step_part_seconds",
-        help=f"What an average step spends its time on, by XProf's categories. {_BY_TRACE}",
+        help=f"Time that an average step spends in each of XProf's categories. {_BY_TRACE}",
         labels=("part",),
         values=lambda sample: _parts(sample.figures.step_parts_s),
     ),
     SampleMetric(
         name="tpu_core_idle_ratio",
-        help=f"tpu_idle_ratio of one core; core is chip.core. {_BY_TRACE}",
+        help=f"tpu_idle_ratio of one core; the label core is chip.core. {_BY_TRACE}",
         labels=("core",),
         values=_per_core("idle_ratio"),
     ),
@@ -200,62 +211,63 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     ),
     SampleMetric(
         name="tpu_hbm_used_bytes",
-        help=f"HBM in use on a device: {_RUNTIME}, tpu.runtime.hbm.memory.usage.bytes.",
+        help=f"HBM in use on a device. {_RUNTIME} tpu.runtime.hbm.memory.usage.bytes.",
         labels=("device",),
         values=_per_device("hbm_used_bytes"),
     ),
     SampleMetric(
         name="tpu_hbm_total_bytes",
-        help=f"HBM of a device that a job can use: {_RUNTIME}, tpu.runtime.hbm.memory.total.bytes.",
+        help=f"HBM of a device that is available to jobs. {_RUNTIME} tpu.runtime.hbm.memory.total.bytes.",
         labels=("device",),
         values=_per_device("hbm_total_bytes"),
     ),
     SampleMetric(
         name="tpu_runtime_duty_cycle_ratio",
-        help=f"Share of the service's last period in which a device was busy: {_RUNTIME}, "
+        help=f"Share of the service's last period in which a device was busy. {_RUNTIME} "
         "tpu.runtime.tensorcore.dutycycle.percent.",
         labels=("device",),
         values=_per_device("runtime_duty_cycle_ratio"),
     ),
     SampleMetric(
         name="tpu_runtime_hbm_bandwidth_utilization_ratio",
-        help=f"HBM bandwidth in use, not capacity: {_RUNTIME}, tpu.runtime.hbm.utilization.percent.",
+        help=f"HBM bandwidth in use; not capacity. {_RUNTIME} tpu.runtime.hbm.utilization.percent.",
         labels=("device",),
         values=_per_device("runtime_hbm_bandwidth_utilization_ratio"),
     ),
     SampleMetric(
         name="tpu_runtime_tensorcore_idle_seconds",
-        help=f"Time since a TensorCore last ran something, 0 while it is busy: {_RUNTIME}, "
+        help=f"Time since a TensorCore last ran something; 0 while it is busy. {_RUNTIME} "
         "tpu.runtime.tensorcore.idle_duration.seconds.",
         labels=("device",),
         values=_per_device("runtime_tensorcore_idle_s"),
     ),
     SampleMetric(
         name="tpu_runtime_hlo_queue_size",
-        help=f"Programs that wait for a device's TensorCore: {_RUNTIME}, hlo.queue.size.gauge.",
+        help=f"Programs queued for a device's TensorCore. {_RUNTIME} hlo.queue.size.gauge.",
         labels=("device",),
         values=_per_device("runtime_hlo_queue_size"),
     ),
     SampleMetric(
         name="tpu_runtime_uptime_seconds",
-        help=f"Age of the job's runtime: {_RUNTIME}, tpu.runtime.uptime.seconds.gauge.",
+        help=f"Uptime of the job's runtime. {_RUNTIME} tpu.runtime.uptime.seconds.gauge.",
         values=_runtime("uptime_s"),
     ),
     SampleMetric(
         name="tpu_runtime_megascale_error",
-        help=f"1 while the runtime detects a hang or error between slices: {_RUNTIME}, megascale.error.detected.gauge.",
+        help=f"1 while the runtime detects a hang or an error between slices. {_RUNTIME} "
+        "megascale.error.detected.gauge.",
         values=_runtime("megascale_error"),
     ),
     SampleMetric(
         name="tpu_runtime_slice_error",
-        help=f"1 while the runtime detects a failed slice: {_RUNTIME}, slice.error.detected.gauge.",
+        help=f"1 while the runtime detects a failed slice. {_RUNTIME} slice.error.detected.gauge.",
         values=_runtime("slice_error"),
     ),
 )
 
 STEPS = HistogramMetric(
     name="tpu_steps_seconds",
-    help="Durations of the steps seen in traces: of those in the sampled windows, not of all steps of the job.",
+    help="Durations of the steps in traces; covers the sampled windows, not every step of the job.",
     kind="histogram",
     value=lambda history: history.steps,
 )
@@ -271,7 +283,7 @@ def _in_state(state: str) -> _TargetValues:
 
 
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
-    """Of the last query, answered or not."""
+    """A figure of the last query, answered or not."""
     values = _figure(get)
     return lambda history, _now_unix_s: () if history.last is None else values(history.last)
 
@@ -283,55 +295,56 @@ def _last_success(history: WorkerHistory, _now_unix_s: float) -> Iterable[Series
 TARGET_METRICS: tuple[TargetMetric, ...] = (
     TargetMetric(
         name="tpumon_target_up",
-        help="1: the worker answers, if only that someone else is profiling it; 0: it does not. Absent while paused.",
+        help="1 if the worker responds, even if only that another session is active; 0 if it does not; "
+        "absent while paused.",
         values=_up,
     ),
     TargetMetric(
         name="tpumon_target_busy",
-        help="1: someone else is profiling the worker and tpumon stands back.",
+        help="1 while another session is profiling the worker and tpumon does not sample it; otherwise 0.",
         values=_in_state("busy"),
     ),
     TargetMetric(
         name="tpumon_target_paused",
-        help="1: `tpumon pause` stops sampling on this host.",
+        help="1 while `tpumon pause` has stopped sampling on this host; otherwise 0.",
         values=_in_state("paused"),
     ),
     TargetMetric(
         name="tpumon_target_last_success_timestamp_seconds",
-        help="When the worker last answered with figures, in seconds since the epoch.",
+        help="Time of the worker's last answer with figures, in seconds since the epoch.",
         values=_last_success,
     ),
     TargetMetric(
         name="tpumon_sample_duration_seconds",
-        help="How long the last query took, from asking to having the answer or failing.",
+        help="Duration of the last query, answered or failed.",
         values=_of_last(lambda sample: sample.took_s),
     ),
     TargetMetric(
         name="tpumon_sample_window_seconds",
-        help="Length of the window that the last query's figures cover.",
+        help="Length of the window that the figures of the last query cover.",
         values=_of_last(lambda sample: sample.window_s),
     ),
     TargetMetric(
         name="tpumon_sample_interval_seconds",
-        help="Effective interval, from one query's start to the next.",
+        help="Effective interval between the starts of two queries.",
         values=_of_last(lambda sample: sample.interval_s),
     ),
     TargetMetric(
         name="tpumon_samples_total",
-        help="Queries that the worker answered.",
+        help="Number of queries that the worker answered.",
         kind="counter",
         values=lambda history, _now_unix_s: (((), float(history.samples)),),
     ),
     TargetMetric(
         name="tpumon_sample_errors_total",
-        help="Queries that failed, by reason.",
+        help="Number of queries that failed, by reason.",
         kind="counter",
         labels=("reason",),
         values=lambda history, _now_unix_s: (((reason,), float(count)) for reason, count in history.errors.items()),
     ),
     TargetMetric(
         name="tpumon_traced_seconds_total",
-        help="How long the worker's job was traced, collecting included: what watching it costs.",
+        help="Time for which the worker's job was traced, including collection: the profiling overhead.",
         kind="counter",
         values=lambda history, _now_unix_s: (((), history.traced_s),),
     ),
@@ -347,16 +360,108 @@ def _waiting(histories: Histories) -> Iterable[Series]:
 EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
     ExporterMetric(
         name="tpumon_waiting",
-        help="1: there is no worker to follow, so no figures; 0: there is one. Absent before that is known.",
+        help="1 while no worker is found, so there are no figures; 0 once one is followed; absent until this is known.",
         values=_waiting,
     ),
     ExporterMetric(
         name="tpumon_build_info",
-        help="The version of tpumon that exports this: always 1.",
+        help="Version of the tpumon that exports this; always 1.",
         labels=("version",),
         values=lambda _histories: (((__version__,), 1.0),),
     ),
 )
 
 METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)
-"""All of them, in the order of the page."""
+"""All metrics, in the order of the page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric and its values at one time.
+
+    Attributes:
+        metric: the metric.
+        series: a worker's name and its series; None for series of the exporter itself.
+        histograms: a worker's name and its histogram; only for a HistogramMetric.
+    """
+
+    metric: Metric
+    series: Sequence[tuple[str | None, Sequence[Series]]] = ()
+    histograms: Sequence[tuple[str, StepHistogram]] = ()
+
+
+def collect(
+    histories: Histories,
+    now_unix_s: float,
+    on_error: Callable[[Metric, Exception], None],
+    *,
+    workers: Sequence[WorkerHistory] | None = None,
+    names: AbstractSet[str] | None = None,
+) -> Iterator[Family]:
+    """Reads every metric, in the order of the table; also those without values.
+
+    Values are finite, and no two series have the same labels. A metric that raises for a worker has no value there.
+
+    Args:
+        histories: the workers.
+        now_unix_s: the time, which decides whose sample is current.
+        on_error: called with each metric that raises, for each worker.
+        workers: the workers to read; None: all.
+        names: read only metrics with a series of one of these names; None: all.
+    """
+    followed = [(h.target.worker, h) for h in (histories.all() if workers is None else workers)]
+    current = [(worker, h, sample) for worker, h in followed if (sample := h.current(now_unix_s)) is not None]
+    for metric in METRICS:
+        if names is not None and names.isdisjoint(metric.series_names):
+            continue
+        reads: Iterable[_Read]
+        match metric:
+            case SampleMetric(values=of_sample):
+                reads = ((worker, of_sample, (sample,)) for worker, _, sample in current)
+            case TargetMetric(values=of_target):
+                reads = ((worker, of_target, (history, now_unix_s)) for worker, history in followed)
+            case ExporterMetric(values=of_all):
+                reads = ((None, of_all, (histories,)),)
+            case HistogramMetric():
+                yield Family(metric, histograms=_histograms(metric, current, on_error))
+                continue
+        yield Family(metric, _series(metric, reads, on_error))
+
+
+_Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]
+"""A worker's name, and the function that reads its series, with its arguments."""
+
+
+def _series(
+    metric: Metric, reads: Iterable[_Read], on_error: Callable[[Metric, Exception], None]
+) -> list[tuple[str | None, Sequence[Series]]]:
+    labelled = bool(metric.labels)
+    rows: list[tuple[str | None, Sequence[Series]]] = []
+    for worker, read, arguments in reads:
+        try:
+            series = read(*arguments)
+            if labelled:  # of two series with the same labels, which no scraper would take, the last
+                series = dict(series).items()
+            finite = [each for each in series if isfinite(each[1])]
+        except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the others
+            on_error(metric, error)
+            continue
+        if finite:
+            rows.append((worker, finite))
+    return rows
+
+
+def _histograms(
+    metric: HistogramMetric,
+    current: Iterable[tuple[str, WorkerHistory, Sample]],
+    on_error: Callable[[Metric, Exception], None],
+) -> list[tuple[str, StepHistogram]]:
+    rows: list[tuple[str, StepHistogram]] = []
+    for worker, history, _ in current:
+        try:
+            steps = metric.value(history)
+            if steps is not None and isfinite(steps.sum_s):
+                rows.append((worker, steps))
+        except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the others
+            on_error(metric, error)
+    return rows

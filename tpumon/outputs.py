@@ -1,14 +1,29 @@
-"""What an output is, how one is found by its name, and how several run without waiting for each other."""
+"""What an output is, how `--export` finds one and reads its options, and the thread that each further output has."""
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import partial
 from importlib.metadata import entry_points
-from typing import Protocol, cast, runtime_checkable
+from math import isfinite
+from types import UnionType
+from typing import (
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    runtime_checkable,
+)
 
 from tpumon.errors import UsageError
 from tpumon.fleet import Thresholds
@@ -18,26 +33,51 @@ _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
 _CLOSE_S = 1.5
 
+Own = TypeVar("Own")
+"""An exporter's own options: a frozen dataclass whose fields all have defaults."""
+
 
 class Output(Protocol):
-    """Takes what a run finds, all calls from one thread."""
+    """Receives everything that a run learns. One thread makes all calls."""
 
-    def follow(self, found: Workers) -> None:
-        """These are the workers from now on; called first, and each time they change."""
+    def follow(self, workers: Workers) -> None:
+        """Takes the workers to follow; called first, and whenever they change."""
 
     def write(self, sample: Sample) -> None:
-        """Takes one query's sample, answered or not. Raises OSError where it cannot; the run goes on."""
+        """Takes the sample of one query, answered or not.
+
+        Raises:
+            OSError: it could not be written. The run continues.
+        """
 
     def close(self) -> None:
-        """Called once, at the end."""
+        """Ends the output; called once."""
+
+
+@runtime_checkable
+class Ticking(Protocol):
+    """An output that also has work to do when no sample arrives.
+
+    Attributes:
+        tick_s: seconds between two ticks.
+    """
+
+    tick_s: float
+
+    def tick(self, now_unix_s: float) -> None:
+        """Called about every `tick_s` seconds, in the same thread as all other calls.
+
+        Raises:
+            OSError: something could not be written. The run continues, and so do the ticks.
+        """
 
 
 @runtime_checkable
 class Speaking(Protocol):
-    """An output that has something to say to people beside what it writes.
+    """An output that reports problems.
 
     Attributes:
-        say: takes lines about trouble, from any thread.
+        say: takes one line about a problem, from any thread.
     """
 
     say: Callable[[str], None]
@@ -45,10 +85,10 @@ class Speaking(Protocol):
 
 @runtime_checkable
 class Listening(Protocol):
-    """An output that others come to.
+    """An output that clients connect to.
 
     Attributes:
-        listening: one line about where it is to be found.
+        listening: one line that says where it listens.
     """
 
     listening: str
@@ -56,12 +96,12 @@ class Listening(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
-    """What a user decides about outputs.
+    """Settings of the run that outputs need. An exporter's own options are a dataclass of its own, see `takes`.
 
     Attributes:
-        level: 1 or 2; what was asked of the workers.
-        web_config: file with TLS and users of an HTTP endpoint, in exporter-toolkit's form.
-        thresholds: from when on a figure stands out.
+        level: 1 or 2; how much the workers are asked for.
+        web_config: path of the TLS and user settings of HTTP endpoints, in exporter-toolkit's format.
+        thresholds: limits beyond which a worker stands out.
     """
 
     level: int = 2
@@ -70,93 +110,238 @@ class OutputOptions:
 
 
 OutputFactory = Callable[[str, OutputOptions], Output]
-"""Makes an output of where it writes to: a file, an address, `-` for stdout; each says what it takes.
+"""Opens an output: a function of where it writes (a file, an address, `-` for stdout) and the settings of the run.
 
-Raises UsageError where it cannot be had, with what would do.
+Raises UsageError if it cannot be opened; the message says what would work.
 """
 
 
-def open_output(name: str, where: str, options: OutputOptions) -> Output:
-    """An output of the entry-point group `tpumon.exporters`.
+@dataclass(frozen=True, slots=True)
+class Exporter(Generic[Own]):
+    """An `OutputFactory` with options of its own; made by `takes`.
+
+    Attributes:
+        options: the dataclass of its options.
+        open: opens the output.
+    """
+
+    options: type[Own]
+    open: Callable[[str, OutputOptions, Own], Output]
+
+    def __call__(self, where: str, run: OutputOptions, options: Own | None = None) -> Output:
+        """Opens the output, with default options unless they are given."""
+        return self.open(where, run, self.options() if options is None else options)
+
+
+def takes(options: type[Own]) -> Callable[[Callable[[str, OutputOptions, Own], Output]], Exporter[Own]]:
+    """Declares an exporter's own options: decorates a function `(where, run, options) -> output`.
+
+    Users set them by name in `--export 'NAME[key=value,...]=WHERE'`.
+
+    Args:
+        options: frozen dataclass. Each field is a bool, int, float, str, Literal of strings, or one of these or None,
+            and has a default. `__post_init__` may raise ValueError to reject values.
+    """
+    return partial(Exporter, options)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """One `--export` option.
+
+    Attributes:
+        name: the output's name.
+        where: where it writes; each exporter documents what it accepts.
+        options: its own options, unparsed.
+    """
+
+    name: str
+    where: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+# WHERE comes last and may contain anything, so paths with commas, colons and brackets keep working.
+_EXPORT = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<options>[^\]]*)\])?=(?P<where>.+)", re.DOTALL)
+
+
+def parse_export(text: str) -> Export:
+    """Reads `NAME=WHERE` or `NAME[key=value,...]=WHERE`; values cannot contain `,` or `]`.
 
     Raises:
-        UsageError: there is none of this name, or it cannot write there.
+        UsageError: it has neither form, or sets an option twice.
     """
-    found = entry_points(group=_GROUP, name=name)
-    if not found:
-        known = ", ".join(sorted(entry_points(group=_GROUP).names)) or "none: is tpumon installed?"
-        raise UsageError(f"there is no output {name!r}; there is: {known}")
-    return cast("OutputFactory", next(iter(found)).load())(where, options)
+    match = _EXPORT.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"--export {text}: give NAME=WHERE, for example csv=samples.csv or prometheus=127.0.0.1:10466, "
+            "or NAME[key=value,...]=WHERE"
+        )
+    options: dict[str, str] = {}
+    for part in (match["options"] or "").split(",") if match["options"] else ():
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not (key and equals):
+            raise UsageError(f"--export {text}: {part.strip()!r} is not an option; write key=value")
+        if key in options:
+            raise UsageError(f"--export {text}: {key} is set twice")
+        options[key] = value
+    return Export(name=match["name"].strip(), where=match["where"], options=options)
+
+
+def output_names() -> list[str]:
+    """Names of all installed outputs, sorted; from the entry points of `tpumon.exporters`."""
+    return sorted(entry_points(group=_GROUP).names)
+
+
+def open_output(name: str, where: str, run: OutputOptions, options: Mapping[str, str] | None = None) -> Output:
+    """Opens the output with this name.
+
+    Args:
+        name: one of `output_names()`.
+        where: where it writes.
+        run: settings of the run.
+        options: its own options, as text by name (`Export.options`).
+
+    Raises:
+        UsageError: no output has this name, an option is wrong, or it cannot write there.
+    """
+    factory = _load(name)
+    if isinstance(factory, Exporter):
+        own = _parsed(name, factory.options, options or {})
+        return factory.open(where, run, own)
+    if options:
+        raise UsageError(f"--export {name}: this output has no options, so {', '.join(options)} cannot be set")
+    return factory(where, run)
+
+
+def _load(name: str) -> OutputFactory | Exporter[Any]:
+    points = entry_points(group=_GROUP, name=name)
+    if not points:
+        known = ", ".join(output_names()) or "none; is tpumon installed?"
+        raise UsageError(f"there is no output {name!r}; available: {known}")
+    return cast("OutputFactory | Exporter[Any]", next(iter(points)).load())
+
+
+def _parsed(name: str, options: type[Own], texts: Mapping[str, str]) -> Own:
+    """An exporter's options from their texts."""
+    types = get_type_hints(options)
+    known = {each.name: types[each.name] for each in fields(cast("Any", options))}
+    values: dict[str, Any] = {}
+    for key, text in texts.items():
+        if key not in known:
+            available = ", ".join(known) or "none"
+            raise UsageError(f"--export {name}: there is no option {key!r}; available: {available}")
+        try:
+            values[key] = _value(known[key], text)
+        except ValueError as error:
+            raise UsageError(f"--export {name}: {key}={text}: {error}") from None
+    try:
+        return options(**values)
+    except ValueError as error:
+        raise UsageError(f"--export {name}: {error}") from None
+
+
+def _value(kind: Any, text: str) -> Any:
+    """A text as a value of an option's type; raises ValueError with what to give instead."""
+    if isinstance(kind, UnionType):
+        kind = next(each for each in get_args(kind) if each is not type(None))
+    if get_origin(kind) is Literal:
+        if text not in get_args(kind):
+            raise ValueError(f"give one of {', '.join(get_args(kind))}")
+        return text
+    if kind is bool:
+        if text not in {"true", "false"}:
+            raise ValueError("give true or false")
+        return text == "true"
+    if kind is str:
+        return text
+    assert kind in {int, float}, f"an option cannot be a {kind}"
+    try:
+        number = kind(text)
+    except ValueError:
+        raise ValueError(f"give {'a whole number' if kind is int else 'a number'}") from None
+    if not isfinite(number):
+        raise ValueError("give a finite number")
+    return number
 
 
 class QueuedOutput:
-    """An output in a thread of its own: whatever it waits for, nothing else does.
+    """An output in a thread of its own, so that a slow one delays nothing else.
 
-    Samples that it is too slow for are dropped, oldest first.
+    Samples that it is too slow for are dropped, oldest first. If it is `Ticking`, the thread also ticks.
 
     Args:
-        output: the output; all its methods are called in that thread.
-        name: for messages.
-        say: takes lines about trouble, from any thread.
+        output: the output; the thread makes all calls to it.
+        name: its name in messages.
+        say: takes one line about a problem, from any thread.
     """
 
     def __init__(self, output: Output, name: str, say: Callable[[str], None]) -> None:
         self._output = output
         self._name = name
         self._say = say
+        self._tick_s = output.tick_s if isinstance(output, Ticking) else None
         self._changed = threading.Condition()
-        self._found: Workers | None = None
+        self._workers: Workers | None = None
         self._waiting: deque[Sample] = deque(maxlen=_WAITING_LIMIT)
-        self._closing = self._failing = self._dropping = False
+        self._closing = self._dropping = False
+        self._failing: set[str] = set()  # what was tried: a tick that works says nothing about writing
         self._thread = threading.Thread(target=self._run, name=f"tpumon-{name}", daemon=True)
         self._thread.start()
 
-    def follow(self, found: Workers) -> None:
-        """Never blocks."""
+    def follow(self, workers: Workers) -> None:
+        """Queues the workers; never blocks."""
         with self._changed:
-            self._found = found
+            self._workers = workers
             self._changed.notify()
 
     def write(self, sample: Sample) -> None:
-        """Never blocks."""
+        """Queues a sample; never blocks."""
         with self._changed:
             drops = len(self._waiting) == _WAITING_LIMIT and not self._dropping
             self._waiting.append(sample)
             self._changed.notify()
         if drops:
             self._dropping = True
-            self._say(f"{self._name}: samples are dropped, oldest first: it is too slow")
+            self._say(f"{self._name}: too slow; dropping samples, oldest first")
 
     def close(self) -> None:
-        """Lets it write what waits, for 1.5 s at most."""
+        """Gives the output at most 1.5 s to write what is queued."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
-        closing = False
+        output, closing = self._output, False
+        tick_due_s = None if self._tick_s is None else time.monotonic() + self._tick_s
         while not closing:
             with self._changed:
-                self._changed.wait_for(lambda: self._closing or self._found or self._waiting)
-                closing, found, self._found = self._closing, self._found, None
+                self._changed.wait_for(
+                    lambda: self._closing or self._workers or self._waiting,
+                    None if tick_due_s is None else max(0.0, tick_due_s - time.monotonic()),
+                )
+                closing, workers, self._workers = self._closing, self._workers, None
                 samples = list(self._waiting)
                 self._waiting.clear()
-            if found is not None:
-                self._attempt(partial(self._output.follow, found))
+            if workers is not None:
+                self._attempt("follow", partial(output.follow, workers))
             for sample in samples:
-                self._attempt(partial(self._output.write, sample))
-        self._attempt(self._output.close)
+                self._attempt("write", partial(output.write, sample))
+            if tick_due_s is not None and self._tick_s is not None and time.monotonic() >= tick_due_s and not closing:
+                self._attempt("tick", partial(cast("Ticking", output).tick, time.time()))
+                tick_due_s = time.monotonic() + self._tick_s
+        self._attempt("close", output.close)
 
-    def _attempt(self, call: Callable[[], None]) -> None:
+    def _attempt(self, what: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception as error:  # noqa: BLE001 - whatever one output does, sampling and the others go on
-            if not self._failing:
-                self._say(f"{self._name}: cannot write samples: {reason(error)}; trying again with each sample")
-            self._failing = True
+        except Exception as error:  # noqa: BLE001 - a failing output must not stop sampling or other outputs
+            if what not in self._failing:
+                again = {"write": "; trying again with each sample", "tick": "; trying again"}.get(what, "")
+                self._say(f"{self._name}: cannot write samples: {reason(error)}{again}")
+            self._failing.add(what)
         else:
-            self._failing = False
+            self._failing.discard(what)
 
 
 def reason(error: Exception) -> str:

@@ -1,1 +1,1 @@
-"""Where samples go: one file an output, found through the entry-point group `tpumon.exporters`."""
+"""Outputs: one file each, found through the entry-point group `tpumon.exporters`."""

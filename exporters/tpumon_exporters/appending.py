@@ -1,24 +1,57 @@
-"""A text file that grows a line at a time, while others may move it away or empty it, as logrotate does."""
+"""A text file that grows line by line and survives logrotate, and the output that writes a line for each sample."""
 
 from __future__ import annotations
 
 import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
 
+if TYPE_CHECKING:
+    from tpumon.model import Sample, Workers
+
+
+class SampleLines:
+    """An output that writes each sample as one line, as it arrives.
+
+    Args:
+        lines: where the lines go.
+        line_of: a sample as a line.
+    """
+
+    def __init__(self, lines: Appended, line_of: Callable[[Sample], str]) -> None:
+        self._lines = lines
+        self._line_of = line_of
+
+    def follow(self, _workers: Workers) -> None:
+        """Does nothing: each line names its worker."""
+
+    def write(self, sample: Sample) -> None:
+        """Writes one line.
+
+        Raises:
+            OSError: it cannot be written now.
+        """
+        self._lines.write(self._line_of(sample))
+
+    def close(self) -> None:
+        """Closes a file; leaves stdout open."""
+        self._lines.close()
+
 
 class Appended:
-    """Lines at the end of a file, or on stdout, each written at once.
+    """Appends lines to a file or stdout, each written immediately.
 
     Args:
         where: the file, or `-` for stdout.
-        header: the line that the file begins with; an emptied or new one gets it anew.
+        header: first line of the file; written to every new or emptied file.
 
     Raises:
-        UsageError: it cannot be opened, or begins with another line.
+        UsageError: the file cannot be opened, or begins with another line.
     """
 
     def __init__(self, where: str, *, header: str | None = None) -> None:
@@ -37,13 +70,13 @@ class Appended:
             raise UsageError(f"cannot write to {where}: {error.strerror}; give a file, or - for stdout") from None
         if begins not in {None, header}:
             self.close()
-            raise UsageError(f"{where} holds something else, or other columns; give another file")
+            raise UsageError(f"{where} has other columns or other contents; give another file")
 
     def write(self, line: str) -> None:
-        """One line, without its end.
+        """Writes a line, given without its newline.
 
         Raises:
-            OSError: it cannot be written now. The next call begins on a line of its own.
+            OSError: it cannot be written now. The next call starts a new line.
         """
         if self._path is None:
             self._print(line)
@@ -56,7 +89,7 @@ class Appended:
         self._append(line)
 
     def close(self) -> None:
-        """Leaves stdout alone."""
+        """Closes a file; leaves stdout open."""
         if self._file is not None:
             file, self._file = self._file, None
             os.close(file)
@@ -67,7 +100,7 @@ class Appended:
         sys.stdout.flush()
 
     def _open(self, path: Path) -> None:
-        # A FIFO that nobody reads is refused instead of waited for.
+        # Without O_NONBLOCK, opening a FIFO would wait for its reader.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
         os.set_blocking(self._file, True)
         self._torn = _is_torn(path)
@@ -84,7 +117,7 @@ class Appended:
 
     @staticmethod
     def _moved(file: int, path: Path) -> bool:
-        """Whether the name now means another file, or none."""
+        """Whether the path now names another file, or none."""
         try:
             return not os.path.samestat(os.fstat(file), path.stat())
         except FileNotFoundError:
@@ -92,7 +125,7 @@ class Appended:
 
     @staticmethod
     def _first_line(path: Path) -> str | None:
-        """None where there is nothing to be read."""
+        """The first line; None if there is nothing to read."""
         if not path.is_file():
             return None
         with path.open(encoding="utf-8", errors="replace", newline="") as reader:
@@ -100,14 +133,14 @@ class Appended:
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether the last line has no end: a full disk, or a kill."""
+    """Whether the last line has no newline, as after a full disk or a kill."""
     try:
         if not path.is_file() or not path.stat().st_size:
             return False
         with path.open("rb") as reader:
             reader.seek(-1, os.SEEK_END)
             return reader.read(1) != b"\n"
-    except OSError:  # not ours to read
+    except OSError:  # not readable for us
         return False
 
 

@@ -1,7 +1,7 @@
-"""CSV: one line a query and worker, answered or not, with the figures of the worker as a whole.
+"""CSV: one line per query and worker, answered or not, with the figures of the whole worker.
 
-Names and units are those of the Sample object, which it flattens; an absent figure is an empty cell. What a sample has
-per core or device is only in JSON.
+Names and units are those of the Sample object, flattened; an absent figure is an empty cell. Figures per core or device
+are only in JSON.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from tpumon.figures import csv_columns
 from tpumon.text import one_line
-from tpumon_exporters.appending import Appended
+from tpumon_exporters.appending import Appended, SampleLines
 
 if TYPE_CHECKING:
-    from tpumon.model import Figures, Sample, Workers
+    from tpumon.model import Figures, Sample
     from tpumon.outputs import OutputOptions
 
 _Cell = Callable[["Sample"], Any]
@@ -44,36 +44,20 @@ COLUMNS: Mapping[str, _Cell] = {
 """Every column, and what its cells hold."""
 
 
-class CommaSeparated:
-    """Writes each sample as it comes.
+def open_csv(where: str, _run: OutputOptions) -> SampleLines:
+    """Opens the output.
 
     Args:
-        lines: where to.
-    """
-
-    def __init__(self, lines: Appended) -> None:
-        self._lines = lines
-
-    def follow(self, _found: Workers) -> None:
-        """Each line names its worker."""
-
-    def write(self, sample: Sample) -> None:
-        """One line."""
-        self._lines.write(_row(_text(cell(sample)) for cell in COLUMNS.values()))
-
-    def close(self) -> None:
-        """Closes a file; leaves stdout alone."""
-        self._lines.close()
-
-
-def open_csv(where: str, _options: OutputOptions) -> CommaSeparated:
-    """Args:
         where: a file to append to, or `-` for stdout.
 
     Raises:
-        UsageError: it cannot be written, or holds other columns.
+        UsageError: the file cannot be written, or has other columns.
     """
-    return CommaSeparated(Appended(where, header=_row(COLUMNS)))
+    return SampleLines(Appended(where, header=_row(COLUMNS)), _line)
+
+
+def _line(sample: Sample) -> str:
+    return _row(_text(cell(sample)) for cell in COLUMNS.values())
 
 
 def _row(cells: Any) -> str:

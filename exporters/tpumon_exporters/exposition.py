@@ -1,21 +1,20 @@
-"""The page of a scrape: every metric of the table, as text 0.0.4 or OpenMetrics 1.0.0.
+"""The metrics page as text: Prometheus' format 0.0.4 or OpenMetrics 1.0.0.
 
-prometheus_client renders the same but for the order of labels, which it sorts; for a fleet that takes it several times
-as long. Tests hold the two equal.
+prometheus_client writes the same, except that it sorts labels; for a fleet it takes several times as long. Tests hold
+the two equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import accumulate
-from math import isfinite
 
 from prometheus_client.utils import floatToGoString
 
-from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
-from tpumon.metrics import METRICS, ExporterMetric, HistogramMetric, Metric, SampleMetric, Series, TargetMetric
+from tpumon.history import STEP_BUCKETS_S, Histories, StepHistogram, WorkerHistory
+from tpumon.metrics import Family, Metric, Series, collect
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
@@ -23,13 +22,13 @@ END = "# EOF\n"
 _UNITS = ("seconds", "bytes", "ratio")
 _go_number: Callable[[float], str] = floatToGoString
 _BOUNDS = (*map(_go_number, STEP_BUCKETS_S), "+Inf")
-_EXPONENT_FROM = 1e6  # below, Go and Python write a number alike
+_EXPONENT_FROM = 1e6  # below, Go and Python write numbers alike
 
 
 class Exposition:
-    """Renders workers' histories.
+    """Renders the metrics of workers.
 
-    The page never breaks: a metric that raises for a worker is left out there, a figure that is no number everywhere.
+    A metric that raises for a worker is left out there; the rest of the page is rendered.
 
     Args:
         say: takes one line about each metric that raises, once.
@@ -37,7 +36,7 @@ class Exposition:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def render(
         self,
@@ -48,81 +47,69 @@ class Exposition:
         openmetrics: bool = False,
         names: AbstractSet[str] | None = None,
     ) -> str:
-        """The page, without OpenMetrics' end: more may follow.
+        """The page, without OpenMetrics' end mark, so that more can follow.
 
         Args:
-            histories: what is known.
-            now_unix_s: decides whose sample is still the present one.
-            workers: whom to show; None: everybody.
-            openmetrics: the newer format.
-            names: of series; only the metrics that have one of these.
+            histories: the workers.
+            now_unix_s: the time, which decides whose sample is current.
+            workers: the workers to show; None: all.
+            openmetrics: use OpenMetrics instead of format 0.0.4.
+            names: show only metrics with a series of one of these names; None: all.
         """
-        named = [
-            (history, f'worker="{_escaped(history.target.worker)}"')
+        labels: dict[str | None, str] = {
+            history.target.worker: f'worker="{_escaped(history.target.worker)}"'
             for history in (histories.all() if workers is None else workers)
-        ]
-        present = [
-            (history, sample, label) for history, label in named if (sample := history.current(now_unix_s)) is not None
-        ]
+        }
         lines: list[str] = []
-        for metric in METRICS:
-            if names is not None and names.isdisjoint(_series_names(metric)):
-                continue
-            lines.append(_header(metric, openmetrics=openmetrics))
-            match metric:
-                case SampleMetric(values=of_sample):
-                    for _, sample, label in present:
-                        lines += self._attempt(metric, _lines, label, of_sample, sample)
-                case TargetMetric(values=of_target):
-                    for history, label in named:
-                        lines += self._attempt(metric, _lines, label, of_target, history, now_unix_s)
-                case HistogramMetric():
-                    for history, _, label in present:
-                        lines += self._attempt(metric, _histogram_lines, label, history)
-                case ExporterMetric():
-                    lines += self._attempt(metric, _exporter_lines, histories)
+        for family in collect(histories, now_unix_s, self._report, workers=workers, names=names):
+            lines.append(_header(family.metric, openmetrics=openmetrics))
+            lines += self._lines(family, labels)
         return "".join(lines)
 
-    def _attempt(self, metric: Metric, lines: Callable[..., list[str]], *of: object) -> list[str]:
-        try:
-            return lines(metric, *of)
-        except Exception as error:  # noqa: BLE001 - one figure's fault is not the page's
-            if metric.name not in self._told:
-                self._told.add(metric.name)
-                self._say(f"{metric.name} is left out of the page: {type(error).__name__}: {error}")
-            return []
+    def _lines(self, family: Family, labels: Mapping[str | None, str]) -> list[str]:
+        """A family's series."""
+        metric, name = family.metric, family.metric.name
+        if not metric.labels and family.series and family.series[0][0] is not None:  # most of a fleet's page
+            return [
+                f"{name}{{{labels[worker]}}} {_number(value)}\n"
+                for worker, series in family.series
+                for _, value in series
+            ]
+        lines: list[str] = []
+        for worker, series in family.series:
+            try:
+                lines += _labelled_lines(metric, labels.get(worker, ""), series)
+            except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the page
+                self._report(metric, error)
+        for worker, steps in family.histograms:
+            lines += _histogram_lines(name, labels[worker], steps)
+        return lines
+
+    def _report(self, metric: Metric, error: Exception) -> None:
+        if metric.name not in self._reported:
+            self._reported.add(metric.name)
+            self._say(f"{metric.name} is left out of the page: {type(error).__name__}: {error}")
 
 
-def _lines(metric: Metric, label: str, values: Callable[..., Iterable[Series]], *of: object) -> list[str]:
-    """A worker's series; of two with the same labels, which no scraper would take, the last."""
-    if not metric.labels:
-        return [f"{metric.name}{{{label}}} {_number(value)}\n" for _, value in values(*of) if isfinite(value)]
+def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> list[str]:
+    name = metric.name
+    if worker:
+        return [f"{name}{{{worker}{_own_labels(metric.labels, own)}}} {_number(value)}\n" for own, value in series]
     return [
-        f"{metric.name}{{{label}{_own_labels(metric.labels, own)}}} {_number(value)}\n"
-        for own, value in dict(values(*of)).items()
-        if isfinite(value)
+        f"{name}{f'{{{_own_labels(metric.labels, own)[1:]}}}' if own else ''} {_number(value)}\n"
+        for own, value in series
     ]
 
 
-def _exporter_lines(metric: ExporterMetric, histories: Histories) -> list[str]:
-    return [
-        f"{metric.name}{f'{{{_own_labels(metric.labels, own)[1:]}}}' if own else ''} {_number(value)}\n"
-        for own, value in metric.values(histories)
-    ]
-
-
-def _histogram_lines(metric: HistogramMetric, label: str, history: WorkerHistory) -> list[str]:
-    steps = metric.value(history)
-    if steps is None or not isfinite(steps.sum_s):
-        return []
+def _histogram_lines(name: str, worker: str, steps: StepHistogram) -> list[str]:
     counts = list(accumulate(steps.counts))
     return [
         *(
-            f'{metric.name}_bucket{{{label},le="{bound}"}} {_number(count)}\n'
+            f'{name}_bucket{{{worker},le="{bound}"}} {_number(count)}\n'
             for bound, count in zip(_BOUNDS, counts, strict=True)
         ),
-        f"{metric.name}_count{{{label}}} {_number(counts[-1])}\n",
-        f"{metric.name}_sum{{{label}}} {_number(steps.sum_s)}\n",
+        f"{name}_count{{{worker}}} {_number(counts[-1])}\n",
+        f"{name}_sum{{{worker}}} {_number(steps.sum_s)}\n",
     ]
 
 
@@ -130,20 +117,14 @@ def _header(metric: Metric, *, openmetrics: bool) -> str:
     about = metric.help.replace("\\", r"\\").replace("\n", r"\n")
     if not openmetrics:
         return f"# HELP {metric.name} {about}\n# TYPE {metric.name} {metric.kind}\n"
-    # There a counter's family is called without the `_total` of its series.
+    # In OpenMetrics a counter's family is named without the `_total` of its series.
     name = metric.name.removesuffix("_total")
     about = about.replace('"', r"\"")
     unit = next((f"# UNIT {name} {unit}\n" for unit in _UNITS if name.endswith(f"_{unit}")), "")
     return f"# HELP {name} {about}\n# TYPE {name} {metric.kind}\n{unit}"
 
 
-def _series_names(metric: Metric) -> tuple[str, ...]:
-    if metric.kind == "histogram":
-        return tuple(f"{metric.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
-    return (metric.name,)
-
-
-# The same few cores, devices, parts and reasons at every worker.
+# Every worker has the same few cores, devices, parts and reasons.
 @lru_cache(maxsize=4096)
 def _own_labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
     return "".join(f',{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))

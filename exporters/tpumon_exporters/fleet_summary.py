@@ -5,42 +5,62 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tpumon.fleet import Assessment, Fleet, Thresholds
 from tpumon.model import SCHEMA_VERSION, Sample, Workers
+from tpumon.outputs import OutputOptions, takes
 from tpumon_exporters.appending import Appended
-
-if TYPE_CHECKING:
-    from tpumon.outputs import OutputOptions
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _SHORTEST_INTERVAL_S = 1.0
 _WAIT_FOR_ALL_S = 2.0
+_TICK_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSummaryOptions:
+    """Attributes:
+    interval_s: seconds between lines; None: the median of the workers' intervals, at least 1 s.
+    """
+
+    interval_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval_s is not None and self.interval_s < _SHORTEST_INTERVAL_S:
+            raise ValueError(f"interval_s must be at least {_SHORTEST_INTERVAL_S:g}")
 
 
 class FleetSummary:
-    """Writes a line when a sample comes in after the last line's interval: the median of the workers', 1 s at least.
+    """Writes one line per interval.
 
-    The first line waits until everyone was heard, for 2 s at most.
+    The first line waits until every worker has a sample, for at most 2 s. Lines continue when no sample arrives, if
+    something ticks: workers that fell silent are then reported as stale.
 
     Args:
-        lines: where to.
-        thresholds: from when on a worker is not ok.
-        clock: seconds since the epoch.
-        pace: seconds on a clock that is never put back.
+        lines: where the lines go.
+        thresholds: limits beyond which a worker is not ok.
+        options: the exporter's own options.
+        clock: returns seconds since the epoch.
+        pace: returns seconds of a monotonic clock.
+
+    Attributes:
+        tick_s: seconds between ticks.
     """
 
     def __init__(
         self,
         lines: Appended,
         thresholds: Thresholds,
+        options: FleetSummaryOptions | None = None,
         clock: Callable[[], float] = time.time,
         pace: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.tick_s = _TICK_S
         self._written_to = lines
+        self._options = options or FleetSummaryOptions()
         self._clock = clock
         self._pace = pace
         self._fleet = Fleet(thresholds)
@@ -48,20 +68,32 @@ class FleetSummary:
         self._lines = 0
         self._unwritten = False
 
-    def follow(self, found: Workers) -> None:
-        """These are the workers from now on."""
-        self._fleet.follow(found)
+    def follow(self, workers: Workers) -> None:
+        """Takes the workers to follow."""
+        self._fleet.follow(workers)
 
     def write(self, sample: Sample) -> None:
-        """Takes a sample; a line when it is time for one."""
+        """Adds a sample; writes a line if one is due.
+
+        Raises:
+            OSError: the line cannot be written now.
+        """
         self._fleet.add(sample)
         self._unwritten = True
-        now_s = self._pace()
         if self._next_s is None:
-            self._next_s = now_s + _WAIT_FOR_ALL_S
-        all_heard = all(history.last is not None for history in self._fleet.histories.all())
-        if now_s >= self._next_s or (not self._lines and all_heard):
+            self._next_s = self._pace() + _WAIT_FOR_ALL_S
+        all_answered = all(history.last is not None for history in self._fleet.histories.all())
+        if self._pace() >= self._next_s or (not self._lines and all_answered):
             self._summarise(self._clock())
+
+    def tick(self, now_unix_s: float) -> None:
+        """Writes a line if one is due.
+
+        Raises:
+            OSError: the line cannot be written now.
+        """
+        if self._next_s is not None and self._pace() >= self._next_s:
+            self._summarise(now_unix_s)
 
     def close(self) -> None:
         """Writes what is not written yet."""
@@ -86,18 +118,23 @@ class FleetSummary:
         self._written_to.write(_ENCODER.encode(line))
         self._unwritten = False
         self._lines += 1
+        self._next_s = self._pace() + self._interval_s()
+
+    def _interval_s(self) -> float:
+        if self._options.interval_s is not None:
+            return self._options.interval_s
         intervals = [h.last.interval_s or 0.0 for h in self._fleet.histories.all() if h.last is not None]
-        self._next_s = self._pace() + max(_SHORTEST_INTERVAL_S, median(intervals) if intervals else 0.0)
+        return max(_SHORTEST_INTERVAL_S, median(intervals) if intervals else 0.0)
 
     def _not_ok(self, assessment: Assessment, now_unix_s: float) -> list[dict[str, Any]]:
-        """What is to be said of each worker that stands out, the worst first; its sample only while it is present."""
-        told = []
+        """Each worker that stands out, worst first, with its sample if that is current."""
+        rows = []
         for worker, verdict in sorted(assessment.verdicts.items(), key=lambda item: item[1].rank):
             if verdict.state == "live" and verdict.severity == "ok":
                 continue
             history = self._fleet.histories.get(worker)
             sample = None if history is None else history.current(now_unix_s)
-            told.append(
+            rows.append(
                 {
                     "worker": worker,
                     "state": verdict.state,
@@ -107,12 +144,19 @@ class FleetSummary:
                     "sample": None if sample is None else sample.to_json(),
                 }
             )
-        return told
+        return rows
 
 
-def open_fleet_summary(where: str, options: OutputOptions) -> FleetSummary:
-    """Args:
-    where: a file to append to, or `-` for stdout.
-    options: the thresholds.
+@takes(FleetSummaryOptions)
+def open_fleet_summary(where: str, run: OutputOptions, options: FleetSummaryOptions) -> FleetSummary:
+    """Opens the output.
+
+    Args:
+        where: a file to append to, or `-` for stdout.
+        run: the thresholds.
+        options: its own options.
+
+    Raises:
+        UsageError: the file cannot be written.
     """
-    return FleetSummary(Appended(where), options.thresholds)
+    return FleetSummary(Appended(where), run.thresholds, options)

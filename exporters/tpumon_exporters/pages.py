@@ -1,4 +1,4 @@
-"""What the exporter answers: the page of metrics, samples as JSON, probes, and a page for people."""
+"""The exporter's pages: metrics, samples as JSON, health probes, and an overview for people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tpumon_exporters.web import Request, Response
 _REMEMBERED = 4096
 _REMEMBERED_S = 60.0
 _ANSWERED = 1024
-"""Samples that a reader may still ask for, how long, and how many of them at once: readers ask every second."""
+"""Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
@@ -34,14 +34,14 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class Pages:
-    """What is known of all workers, and every page of it. Filled by one thread, asked by many.
+    """Keeps what is known about all workers and renders every page. One thread writes, many read.
 
-    No page waits for a sample to be taken.
+    No page waits for a sample.
 
     Args:
-        level: 1 or 2; what the workers are asked.
-        clock: seconds since the epoch.
-        say: takes one line about trouble.
+        level: 1 or 2; how much the workers are asked for.
+        clock: returns seconds since the epoch.
+        say: takes one line about a problem.
     """
 
     def __init__(self, level: int, clock: Callable[[], float], say: Callable[[str], None]) -> None:
@@ -57,14 +57,14 @@ class Pages:
         self._run = secrets.token_hex(8)
         self._ready = False
 
-    def follow(self, found: Workers) -> None:
-        """These are the workers from now on."""
+    def follow(self, workers: Workers) -> None:
+        """Takes the workers to follow."""
         with self._lock:
-            self._histories.follow(found)
-            self._ready = self._ready or found.waiting is not None
+            self._histories.follow(workers)
+            self._ready = self._ready or workers.waiting is not None
 
     def add(self, sample: Sample) -> None:
-        """Notes one query's sample."""
+        """Adds the sample of one query."""
         with self._lock:
             if self._histories.add(sample) is None:
                 return
@@ -73,12 +73,12 @@ class Pages:
             now_unix_s = self._clock()
             while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
                 self._recent.popleft()
-            # What is no part of the JSON would only take memory.
+            # Only what the JSON contains is worth the memory.
             kept = replace(sample, figures=replace(sample.figures, step_durations_s=()), server_text=None)
             self._recent.append((self._sequence, now_unix_s, kept))
 
     def answer(self, request: Request) -> Response:
-        """The page of this address."""
+        """Returns the page at the request's path."""
         match request.path:
             case "/metrics":
                 return self._metrics(request)
@@ -92,7 +92,7 @@ class Pages:
                 return self._readiness()
             case "/":
                 return self._landing()
-        return _refused(HTTPStatus.NOT_FOUND, "there is no such page; / lists them")
+        return _refused(HTTPStatus.NOT_FOUND, "no such page; see / for a list")
 
     def _metrics(self, request: Request) -> Response:
         return self._exposed(request, None, self._own)
@@ -100,16 +100,16 @@ class Pages:
     def _probe(self, request: Request) -> Response:
         wanted = request.query.get("target", [""])[0]
         if not wanted:
-            return _refused(HTTPStatus.BAD_REQUEST, "whom? add ?target=WORKER")
+            return _refused(HTTPStatus.BAD_REQUEST, "no worker named; add ?target=WORKER")
         with self._lock:
             followed = self._histories.all()
-        found = [history for history in followed if wanted in {history.target.worker, history.target.address}]
-        if not found:
-            return _refused(HTTPStatus.NOT_FOUND, f"no worker {wanted!r} is followed; / lists those that are")
-        return self._exposed(request, found[:1], CollectorRegistry())
+        matching = [history for history in followed if wanted in {history.target.worker, history.target.address}]
+        if not matching:
+            return _refused(HTTPStatus.NOT_FOUND, f"worker {wanted!r} is not followed; see / for the workers that are")
+        return self._exposed(request, matching[:1], CollectorRegistry())
 
     def _exposed(self, request: Request, workers: Sequence[WorkerHistory] | None, own: CollectorRegistry) -> Response:
-        """prometheus_client chooses the format and shows this process itself."""
+        """The metrics page; prometheus_client chooses the format and adds the metrics of this process."""
         encoder, content_type = choose_encoder(_known_formats(request.accept))
         names = frozenset(request.query.get("name[]", ())) or None
         with self._lock:  # histories change with every sample
@@ -124,10 +124,10 @@ class Pages:
         return Response(body=page.encode(errors="replace") + rest, content_type=content_type)
 
     def _samples(self, request: Request) -> Response:
-        """For `tpumon --from`: what came after a number, or each worker's last."""
+        """For `tpumon --from`: the samples after a sequence number, or the last one of each worker."""
         after = request.query.get("after", [""])[0]
         if after and not re.fullmatch(r"[0-9]{1,18}", after):
-            return _refused(HTTPStatus.BAD_REQUEST, "after is the sequence of an earlier answer")
+            return _refused(HTTPStatus.BAD_REQUEST, "after must be the sequence of an earlier answer")
         with self._lock:
             sequence = self._sequence
             histories = self._histories.all()
@@ -136,7 +136,7 @@ class Pages:
                 samples = [sample for number, _, sample in self._recent if number > int(after)][-_ANSWERED:]
             else:
                 samples = [history.last for history in histories if history.last is not None]
-        told = {
+        header = {
             "schema": SCHEMA_VERSION,
             "tpumon": __version__,
             "run": self._run,
@@ -149,13 +149,13 @@ class Pages:
                 for history in histories
             ],
         }
-        body = f'{json.dumps(told)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
+        body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
         return Response(body=body, content_type="application/json")
 
     def _readiness(self) -> Response:
         if self._ready:
             return Response(body="tpumon is ready.\n")
-        return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "no worker's first query has ended yet")
+        return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "no query has ended yet")
 
     def _landing(self) -> Response:
         now_unix_s = self._clock()
@@ -188,7 +188,7 @@ _LANDING = """<!DOCTYPE html>
 
 
 def _known_formats(accept: str) -> str:
-    """The parts of an Accept header that ask for what we write: names without escapes, no later version."""
+    """The parts of an Accept header that we support: the versions we write, names without escapes."""
     formats = []
     for entry in accept.split(","):
         version = re.search(r"version\s*=\s*([^;\s]*)", entry)
@@ -200,7 +200,7 @@ def _known_formats(accept: str) -> str:
 def _encoded(sample: Sample) -> str | None:
     try:
         return _ENCODER.encode(sample.to_json())
-    except ValueError:  # not a number: a source's bug, which no reader should meet
+    except ValueError:  # NaN is a source's bug; readers must not get invalid JSON
         return None
 
 

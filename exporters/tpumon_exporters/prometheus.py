@@ -1,4 +1,4 @@
-"""A Prometheus endpoint."""
+"""The Prometheus endpoint."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ _MAX_PORT = 65535
 
 
 class PrometheusOutput:
-    """Serves what it is told until it is closed.
+    """Serves the pages over HTTP until it is closed.
 
     Args:
-        host: without brackets; empty: all interfaces.
-        port: 0 for any that is free.
-        options: what the user decided.
-        clock: seconds since the epoch.
+        host: without brackets; empty for all interfaces.
+        port: 0 for any free port.
+        run: settings of the run.
+        clock: returns seconds since the epoch.
 
     Raises:
-        UsageError: it cannot listen there, or the web-config file will not do.
+        UsageError: it cannot listen there, or the web-config file is invalid.
 
     Attributes:
-        address: `host:port` that it listens on, to connect to from this machine.
-        listening: one line that says where.
-        say: takes one line about trouble, from any thread; to be replaced where stderr is not the place.
+        address: `host:port` to connect to from this machine.
+        listening: one line that says where it listens.
+        say: takes one line about a problem, from any thread; prints to stderr unless replaced.
     """
 
-    def __init__(self, host: str, port: int, options: OutputOptions, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, host: str, port: int, run: OutputOptions, *, clock: Callable[[], float] = time.time) -> None:
         self.say: Callable[[str], None] = _say
         security: Security = Open()
-        if options.web_config is not None:
+        if run.web_config is not None:
             from tpumon_exporters.webconfig import WebConfig
 
-            security = WebConfig(options.web_config, self._tell)
-        self._pages = Pages(options.level, clock, self._tell)
+            security = WebConfig(run.web_config, self._report)
+        self._pages = Pages(run.level, clock, self._report)
         listener = listen(host, port)
         port = listener.getsockname()[1]
         scheme = "https" if security.context() else "http"
@@ -55,40 +55,43 @@ class PrometheusOutput:
         self.address = f"{_LOOPBACK if everywhere else f'[{host}]' if ':' in host else host}:{port}"
         shown = f"{socket.gethostname()}:{port}" if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
-        self._server = WebServer(listener, self._pages.answer, security, self._tell)
+        self._server = WebServer(listener, self._pages.answer, security, self._report)
 
-    def follow(self, found: Workers) -> None:
-        """Those that are gone vanish from the page."""
-        self._pages.follow(found)
+    def follow(self, workers: Workers) -> None:
+        """Takes the workers to follow; others disappear from the pages."""
+        self._pages.follow(workers)
 
     def write(self, sample: Sample) -> None:
-        """On the page from the next scrape."""
+        """Adds a sample, which the next scrape shows."""
         self._pages.add(sample)
 
     def close(self) -> None:
-        """Lets scrapes that are under way get through, for 1 s at most."""
+        """Stops listening; gives running scrapes at most 1 s to complete."""
         self._server.close()
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         self.say(f"prometheus: {line}")
 
 
-def open_prometheus(where: str, options: OutputOptions) -> PrometheusOutput:
-    """Args:
-        where: HOST:PORT; `PORT` is on 127.0.0.1, `:PORT` on all interfaces; without a port, 10466.
+def open_prometheus(where: str, run: OutputOptions) -> PrometheusOutput:
+    """Opens the output.
+
+    Args:
+        where: HOST:PORT; `PORT` alone listens on 127.0.0.1, `:PORT` on all interfaces; the default port is 10466.
+        run: the level, and the web-config file.
 
     Raises:
-        UsageError: it is none of these, or cannot be had.
+        UsageError: `where` has none of these forms, it cannot listen there, or the web-config file is invalid.
     """
     host, port = parse_listen(where)
-    return PrometheusOutput(host, port, options)
+    return PrometheusOutput(host, port, run)
 
 
 def parse_listen(where: str) -> tuple[str, int]:
-    """Host without brackets, empty for all interfaces, and port; see `open_prometheus`.
+    """Splits `where` of `open_prometheus` into the host, without brackets and empty for all interfaces, and the port.
 
     Raises:
-        UsageError: it is none of these.
+        UsageError: it has none of the forms.
     """
     text = where.strip()
     if re.fullmatch(r"[0-9]+", text):
@@ -106,4 +109,4 @@ def parse_listen(where: str) -> tuple[str, int]:
 
 def _say(line: str) -> None:
     with contextlib.suppress(OSError, ValueError):
-        print(f"tpumon: {one_line(line)}", file=sys.stderr, flush=True)  # noqa: T201 - where nobody else says it
+        print(f"tpumon: {one_line(line)}", file=sys.stderr, flush=True)  # noqa: T201 - the default of `say`

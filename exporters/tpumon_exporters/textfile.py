@@ -1,127 +1,124 @@
-"""The page of metrics as a file for node_exporter's textfile collector."""
+"""The metrics page as a file for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from tpumon.errors import UsageError
 from tpumon.history import Histories
 from tpumon.model import Sample, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputOptions, takes
 from tpumon_exporters.exposition import Exposition
 
-_PAUSE_S = 1.0
-_REWRITE_S = 10.0
-_MODE = 0o644  # node_exporter is somebody else
+_REFRESH_S = 10.0
+_SHORTEST_INTERVAL_S = 0.1
+_MODE = 0o644  # node_exporter runs as another user
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFileOptions:
+    """Attributes:
+    interval_s: least seconds between two versions of the file.
+    """
+
+    interval_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.interval_s < _SHORTEST_INTERVAL_S:
+            raise ValueError(f"interval_s must be at least {_SHORTEST_INTERVAL_S:g}")
 
 
 class TextFile:
-    """Rewrites a file as a whole, at most once a second; it is there only as long as somebody keeps it current.
+    """Replaces the file after changes, with each tick at most, and every 10 s without: samples become stale.
 
-    It is also rewritten when nothing comes in, because samples become stale. Removed at the end: node_exporter would go
-    on showing the last figures as the present ones.
+    The file exists only while it is kept up to date. It is removed at the end, and while it cannot be replaced:
+    node_exporter would go on exposing its last figures as current.
 
     Args:
         path: the file; its directory must exist.
-        clock: seconds since the epoch.
+        options: the exporter's own options.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
+
+    Attributes:
+        tick_s: seconds between ticks.
+        say: takes one line about a problem.
     """
 
-    def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        self._path = path
-        self._beside = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
-        self._clock = clock
+    def __init__(self, path: Path, options: TextFileOptions | None = None) -> None:
+        self.tick_s = (options or TextFileOptions()).interval_s
         self.say: Callable[[str], None] = lambda _line: None
+        self._path = path
+        self._new = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
         self._exposition = Exposition(lambda line: self.say(f"textfile: {line}"))
         self._histories = Histories()
-        self._changed = threading.Condition()
-        self._dirty = self._closing = False
-        self._trouble: OSError | None = None  # until the file could be written again
-        self._rewrite()
-        self._thread = threading.Thread(target=self._run, name="tpumon-textfile", daemon=True)
-        self._thread.start()
+        self._changed = True
+        self._written_unix_s = 0.0
+        self._replace(time.time())
 
-    def follow(self, found: Workers) -> None:
-        """Those that are gone vanish from the file."""
-        with self._changed:
-            self._histories.follow(found)
-            self._mark()
+    def follow(self, workers: Workers) -> None:
+        """Takes the workers to follow; others disappear from the file."""
+        self._histories.follow(workers)
+        self._changed = True
 
     def write(self, sample: Sample) -> None:
-        """In the file within a second.
+        """Adds a sample, which the next tick writes."""
+        self._histories.add(sample)
+        self._changed = True
+
+    def tick(self, now_unix_s: float) -> None:
+        """Replaces the file if something changed, or after 10 s.
 
         Raises:
-            OSError: the file could not be written last time and is gone; it will be tried again.
+            OSError: it cannot be written now, and is gone; the next tick tries again.
         """
-        with self._changed:
-            self._histories.add(sample)
-            self._mark()
-        if self._trouble is not None:
-            raise self._trouble.with_traceback(None)
+        if self._changed or not 0 <= now_unix_s - self._written_unix_s < _REFRESH_S:
+            self._replace(now_unix_s)
 
     def close(self) -> None:
         """Removes the file."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify()
-        self._thread.join(_PAUSE_S)
-        for path in (self._path, self._beside):
+        for path in (self._path, self._new):
             path.unlink(missing_ok=True)
 
-    def _mark(self) -> None:
-        self._dirty = True
-        self._changed.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._dirty or self._closing, _REWRITE_S)
-                if self._closing:
-                    return
-            try:
-                self._rewrite()
-            except OSError as error:
-                self._trouble = error
-            else:
-                self._trouble = None
-            with self._changed:
-                self._changed.wait_for(lambda: self._closing, _PAUSE_S)
-
-    def _rewrite(self) -> None:
-        with self._changed:
-            self._dirty = False
-            page = self._exposition.render(self._histories, self._clock())
+    def _replace(self, now_unix_s: float) -> None:
+        self._changed = True  # until it is written
+        page = self._exposition.render(self._histories, now_unix_s)
         try:
-            with self._beside.open("wb") as file:
+            with self._new.open("wb") as file:
                 os.fchmod(file.fileno(), _MODE)
                 file.write(page.encode(errors="replace"))
-            self._beside.replace(self._path)
+            self._new.replace(self._path)
         except OSError:
-            for path in (self._beside, self._path):  # what stands there would go on being shown as the present
+            for path in (self._new, self._path):  # node_exporter would expose old figures as current
                 with contextlib.suppress(OSError):
                     path.unlink(missing_ok=True)
             raise
+        self._changed = False
+        self._written_unix_s = now_unix_s
 
 
-def open_textfile(where: str, _options: OutputOptions) -> TextFile:
-    """Args:
+@takes(TextFileOptions)
+def open_textfile(where: str, _run: OutputOptions, options: TextFileOptions) -> TextFile:
+    """Opens the output.
+
+    Args:
         where: a path ending in `.prom`, in the directory that node_exporter reads.
+        options: its own options.
 
     Raises:
-        UsageError: it is not, or cannot be written.
+        UsageError: the path does not end in `.prom`, or cannot be written.
     """
     path = Path(where)
     if path.suffix != ".prom":
-        raise UsageError(f"cannot write to {where}: node_exporter reads only files called *.prom; give such a name")
+        raise UsageError(f"cannot write to {where}: node_exporter only reads *.prom files; give a name ending in .prom")
     try:
-        return TextFile(path)
+        return TextFile(path, options)
     except OSError as error:
         raise UsageError(
             f"cannot write to {where}: {error.strerror}; give a file in the directory of node_exporter's "

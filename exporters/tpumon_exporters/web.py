@@ -1,6 +1,6 @@
-"""HTTP for scrapers, probes and browsers: one request a connection, few threads, a deadline for everything.
+"""HTTP server for scrapers, probes and browsers: one request per connection, few threads, deadlines everywhere.
 
-Whatever a client does costs that client its connection, and this process at most `_CONNECTIONS` threads for a while.
+A misbehaving client loses its connection; this process spends at most `_CONNECTIONS` threads on clients.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from prometheus_client.exposition import gzip_accepted
 from tpumon.errors import UsageError
 
 _CONNECTIONS = 32
-_CROWDED_S = 1.0  # a connection older than this makes room when all are taken; a scrape is done by then
+_CROWDED_S = 1.0  # when all connections are in use, an older one is dropped; a scrape takes less
 _ROOM_S = 0.2
 _HEAD_S = 5.0
 _ANSWER_S = 30.0
@@ -35,18 +35,18 @@ _LINGER_BYTES = 1024 * 1024
 _POLL_S = 1.0
 _HEAD_BYTES = 16 * 1024
 _FIELDS = 100
-_GZIP_LEVEL = 1  # a twentieth of level 9's time for a page half as large again
+_GZIP_LEVEL = 1  # takes 1/20 of level 9's time; the page is 1.5 times as large
 _GZIP_FROM_BYTES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A GET or HEAD.
+    """A GET or HEAD request.
 
     Attributes:
-        path: without query, as it came.
+        path: without the query, not decoded.
         query: decoded parameters, each with all its values.
-        accept: the header.
+        accept: the Accept header.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """What to answer; compressed where the client takes that."""
+    """What to answer; compressed if the client accepts it."""
 
     body: str | bytes
     status: HTTPStatus = HTTPStatus.OK
@@ -64,44 +64,44 @@ class Response:
 
 
 class Security(Protocol):
-    """Who may ask, and how it is encrypted."""
+    """Who has access, and how connections are encrypted."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Sent with every answer."""
+        """Headers sent with every answer."""
 
     def context(self) -> ssl.SSLContext | None:
-        """For a new connection; None: not encrypted."""
+        """Settings for a new connection; None: no encryption."""
 
     def admits(self, authorization: str | None) -> bool | None:
-        """Whether the header names a user; None: too busy to tell."""
+        """Whether the Authorization header grants access; None: too busy to check."""
 
 
 class Open:
-    """Everybody may ask, in clear text."""
+    """Access for everyone, without encryption."""
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """None."""
+        """No headers."""
         return {}
 
     def context(self) -> None:
-        """Not encrypted."""
+        """No encryption."""
 
     def admits(self, _authorization: str | None) -> bool:
-        """Yes."""
+        """Always grants access."""
         return True
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket.
+    """Opens a listening socket.
 
     Args:
-        host: a name or an address without brackets; empty: all interfaces.
-        port: 0 for any that is free.
+        host: a name, or an address without brackets; empty for all interfaces.
+        port: 0 for any free port.
 
     Raises:
-        UsageError: somebody else listens there, or it cannot be had; says what to do.
+        UsageError: the address is in use or unavailable; the message says what to do.
     """
     try:
         if host in {"", "::"}:
@@ -112,27 +112,27 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server(address, family=family)
     except OSError as error:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise UsageError(f"cannot listen on {where}: {_trouble(error, port)}") from None
+        raise UsageError(f"cannot listen on {where}: {_cause(error, port)}") from None
 
 
-def _trouble(error: OSError, port: int) -> str:
+def _cause(error: OSError, port: int) -> str:
     if isinstance(error, socket.gaierror):
-        return "no such host is known; give an address of this machine, as in 127.0.0.1:10466"
+        return "unknown host; give an address of this machine, for example 127.0.0.1:10466"
     match error.errno:
         case errno.EADDRINUSE:
-            return f"port {port} is taken; end the program that listens there, or give another port"
+            return f"port {port} is in use; stop the program that listens there, or give another port"
         case errno.EACCES:
-            return "that needs more rights; give a port from 1024 on"
+            return "permission denied; give a port of 1024 or above"
         case errno.EADDRNOTAVAIL:
-            return "this machine does not have that address; 127.0.0.1 is itself, :PORT all its interfaces"
+            return "this machine does not have that address; give 127.0.0.1:PORT, or :PORT for all interfaces"
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 class _Connection:
-    """One client.
+    """One client's connection.
 
     Attributes:
-        state: reading: the request is not complete; done: the answer is sent.
+        state: "reading" until the request is complete, "done" once the answer is sent.
     """
 
     def __init__(self, client: socket.socket) -> None:
@@ -145,7 +145,7 @@ class _Connection:
         return time.monotonic() - self.since_s > (_HEAD_S if self.state == "reading" else _ANSWER_S)
 
     def drop(self) -> None:
-        """Ends whatever its thread waits for. TLS has no say in it."""
+        """Ends whatever its thread waits for, below TLS."""
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self.client, socket.SHUT_RDWR)
 
@@ -154,10 +154,10 @@ class WebServer:
     """Answers requests until it is closed.
 
     Args:
-        listener: from `listen`; closed with it.
+        listener: from `listen`; closed with the server.
         answer: called in several threads at once.
-        security: who may ask.
-        say: takes one line about trouble that is a bug.
+        security: who has access, and how connections are encrypted.
+        say: takes one line about a problem that is a bug.
     """
 
     def __init__(
@@ -179,13 +179,13 @@ class WebServer:
         self._thread.start()
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Takes no more connections, and lets answers that are under way get through for that long."""
+        """Accepts no more connections; gives running answers `timeout_s` seconds to complete."""
         until_s = time.monotonic() + timeout_s
         self._closing.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         with self._changed:
-            # A request may have come in that nobody has read yet.
+            # A request may have arrived that is not read yet.
             self._changed.wait_for(lambda: not self._under_way("reading"), _ROOM_S)
             self._drop(self._under_way("reading"))
             self._changed.wait_for(lambda: not self._under_way("answering"), until_s - time.monotonic())
@@ -211,16 +211,16 @@ class WebServer:
                 continue
             try:
                 self._admit(client)
-            except Exception as error:  # noqa: BLE001 - a bug, which must not end the taking of connections
+            except Exception as error:  # noqa: BLE001 - a bug must not stop the server
                 client.close()
-                self._say(f"a connection could not be taken: {type(error).__name__}: {error}")
+                self._say(f"a connection could not be accepted: {type(error).__name__}: {error}")
 
     def _next_client(self) -> socket.socket | None:
         try:
             return self._listener.accept()[0]
         except TimeoutError:
             return None
-        except OSError:  # closing; or out of descriptors, which asking again at once would not change
+        except OSError:  # closing, or out of descriptors, where retrying at once would not help
             self._closing.wait(_ROOM_S)
             return None
 
@@ -233,7 +233,7 @@ class WebServer:
             context = self._security.context()
             if context is not None:
                 client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
-        except (OSError, ValueError):  # it is gone already
+        except (OSError, ValueError):  # the client is gone
             client.close()
             return
         connection = _Connection(client)
@@ -241,7 +241,7 @@ class WebServer:
             self._connections[connection] = None
         try:
             threading.Thread(target=self._serve, args=(connection,), name="tpumon-http-client", daemon=True).start()
-        except RuntimeError:  # no more threads to be had
+        except RuntimeError:  # no more threads available
             self._forget(connection)
 
     def _make_room(self) -> bool:
@@ -273,12 +273,12 @@ class WebServer:
                 client.sendall(answer)
                 self._advance(connection, "done")
                 _linger(client)
-        except ssl.SSLError:  # the alert that says why is on its way
+        except ssl.SSLError:  # lets the client read the alert, which says why
             with contextlib.suppress(OSError):
                 _linger(client)
-        except OSError:  # timeouts, too: the client's trouble
+        except OSError:  # includes timeouts; only this client is affected
             pass
-        except Exception as error:  # noqa: BLE001 - a bug, which must cost no more than this answer
+        except Exception as error:  # noqa: BLE001 - a bug must cost only this answer
             self._say(f"a request could not be answered: {type(error).__name__}: {error}")
         finally:
             self._forget(connection)
@@ -309,7 +309,7 @@ def _read_head(client: socket.socket) -> bytes:
 
 
 def _linger(client: socket.socket) -> None:
-    """Lets the client read the answer: closing with something of it unread would take the answer away."""
+    """Lets the client read the answer; closing with unread input would discard it."""
     socket.socket.shutdown(client, socket.SHUT_WR)
     client.settimeout(_LINGER_S)
     unread = _LINGER_BYTES
@@ -318,10 +318,10 @@ def _linger(client: socket.socket) -> None:
 
 
 class _Exchange(BaseHTTPRequestHandler):
-    """Parses one request that has been read, and renders the answer; the standard library's handler without sockets."""
+    """Parses one request and renders the answer: the standard library's handler, without its socket."""
 
     protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.0"  # an answer always has a status line
+    default_request_version = "HTTP/1.0"  # so that every answer has a status line
     error_content_type = "text/plain; charset=utf-8"
     error_message_format = "%(code)d %(message)s\n"
 
@@ -335,7 +335,7 @@ class _Exchange(BaseHTTPRequestHandler):
         self._headers = headers
 
     def answer(self) -> bytes:
-        """The bytes to send."""
+        """Returns the bytes to send."""
         self.raw_requestline = self.rfile.readline()
         self.requestline = self.request_version = self.command = ""
         if self._too_long:
@@ -346,12 +346,12 @@ class _Exchange(BaseHTTPRequestHandler):
 
     def _response(self) -> Response:
         if self.command not in {"GET", "HEAD"}:
-            return Response(status=HTTPStatus.METHOD_NOT_ALLOWED, body="only GET and HEAD\n")
+            return Response(status=HTTPStatus.METHOD_NOT_ALLOWED, body="only GET and HEAD are supported\n")
         try:
             url = urlsplit(self.path)
             query = parse_qs(url.query, max_num_fields=_FIELDS)
         except ValueError:
-            return Response(status=HTTPStatus.BAD_REQUEST, body="that is no path\n")
+            return Response(status=HTTPStatus.BAD_REQUEST, body="the path is malformed\n")
         request = Request(path=url.path, query=query, accept=", ".join(self.headers.get_all("Accept", ())))
         return self._respond(request, self.headers.get("Authorization"))
 
@@ -378,8 +378,8 @@ class _Exchange(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def version_string(self) -> str:
-        """No more about this program than needed: nobody has been asked for a password yet."""
+        """Reveals no version: this is sent before any password is checked."""
         return "tpumon"
 
     def log_message(self, *_: object) -> None:
-        """Requests are not logged."""
+        """Logs nothing."""

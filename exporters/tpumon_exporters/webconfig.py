@@ -1,4 +1,4 @@
-"""TLS and users of an HTTP endpoint, from a file in the form of Prometheus' exporter-toolkit.
+"""TLS and users of an HTTP endpoint, from a file in the format of Prometheus' exporter-toolkit.
 
     tls_server_config:
       cert_file: server.crt            # relative to this file
@@ -11,7 +11,7 @@
     http_server_config:
       headers: {Strict-Transport-Security: max-age=31536000}
 
-What is not understood is refused, never ignored: these settings protect something.
+Unknown settings are errors and never ignored, because these settings protect something.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TLS_VERSIONS = {
 }
 _CLIENT_AUTH = {
     "NoClientCert": ssl.CERT_NONE,
-    "RequestClientCert": ssl.CERT_NONE,  # nothing would be done with the certificate
+    "RequestClientCert": ssl.CERT_NONE,  # the certificate would not be used
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,
     "RequireAndVerifyClientCert": ssl.CERT_REQUIRED,
 }
@@ -53,18 +53,18 @@ _HEADERS = {
     "X-XSS-Protection",
 }
 _BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}")
-_BCRYPT_BYTES = 72  # bcrypt never looked at more
+_BCRYPT_BYTES = 72  # bcrypt ignores the rest
 _CACHED = 100
 _QUEUE_S = 1.0
 
 
-class _WrongError(Exception):
-    """The file will not do; the message does not name it."""
+class _InvalidError(Exception):
+    """The file is invalid; the message does not name it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Config:
-    """A file that was read."""
+    """The contents of a file."""
 
     context: ssl.SSLContext | None = None
     users: Mapping[str, bytes] = field(default_factory=dict)
@@ -74,14 +74,14 @@ class _Config:
 
 
 class WebConfig:
-    """Who may ask, and how it is encrypted; follows changes of the files from the next connection on.
+    """Access and encryption as configured in a file; new connections use the changed file.
 
     Args:
         path: the file.
-        say: takes one line when a changed file will not do; the former one then stays in force.
+        say: takes one line when a changed file is invalid; the previous settings then remain in use.
 
     Raises:
-        UsageError: the file will not do.
+        UsageError: the file is invalid.
     """
 
     def __init__(self, path: str, say: Callable[[str], None]) -> None:
@@ -89,7 +89,7 @@ class WebConfig:
         self._say = say
         try:
             self._config = _read(self._path)
-        except _WrongError as error:
+        except _InvalidError as error:
             raise UsageError(f"{path}: {error}") from None
         self._refused: tuple[object, ...] = ()
         self._checking = threading.Lock()
@@ -98,25 +98,25 @@ class WebConfig:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Sent with every answer."""
+        """Headers sent with every answer."""
         return self._config.headers
 
     def context(self) -> ssl.SSLContext | None:
-        """For a new connection; None: not encrypted. To be called by one thread."""
+        """Settings for a new connection; None: no encryption. Only one thread may call this."""
         stamps = _stamps(self._config.files)
         if stamps not in {self._config.stamps, self._refused}:
             try:
                 self._config = _read(self._path)
-            except _WrongError as error:
+            except _InvalidError as error:
                 self._refused = stamps
-                self._say(f"{self._path} has changed, and will not do: {error}; what it said before stays in force")
+                self._say(f"{self._path} has changed and is invalid: {error}; the previous settings remain in use")
         return self._config.context
 
     def admits(self, authorization: str | None) -> bool | None:
-        """Whether the header names a user; None: too many others are waiting to be checked.
+        """Whether the Authorization header names a user; None: too many checks are waiting.
 
-        One password is checked at a time: bcrypt is slow on purpose, and the machine has a job to do. Those that were
-        right are remembered, as digests.
+        Only one password is checked at a time: bcrypt is slow on purpose, and the host runs a job. Correct ones are
+        remembered as digests.
         """
         users = self._config.users
         if not users:
@@ -129,7 +129,7 @@ class WebConfig:
         if not self._checking.acquire(timeout=_QUEUE_S):
             return None
         try:
-            right = _is_password(password, hashed or _nobodys(users)) and hashed is not None
+            right = _is_password(password, hashed or _dummy_hash(users)) and hashed is not None
             if right:
                 while len(self._admitted) >= _CACHED:
                     self._admitted.pop(next(iter(self._admitted)))
@@ -140,7 +140,7 @@ class WebConfig:
 
 
 def _credentials(authorization: str | None) -> tuple[str, bytes]:
-    """Empty where there are none, which are then as wrong as any other."""
+    """User and password; both empty if there are none, so that they are rejected like wrong ones."""
     scheme, _, encoded = (authorization or "").partition(" ")
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
@@ -158,14 +158,14 @@ def _is_password(password: bytes, hashed: bytes) -> bool:
         return False
 
 
-def _nobodys(users: Mapping[str, bytes]) -> bytes:
-    """A hash as slow as the slowest user's, so that the time does not tell who is one."""
+def _dummy_hash(users: Mapping[str, bytes]) -> bytes:
+    """A hash as slow as the slowest user's, so that timing does not reveal which users exist."""
     cost = max(hashed[4:6] for hashed in users.values())
     return b"$2b$" + cost + b"$" + b"." * 53
 
 
 def _stamps(files: tuple[Path, ...]) -> tuple[object, ...]:
-    """Changes when one of them does."""
+    """A value that changes when one of the files does."""
 
     def stamp(path: Path) -> object:
         try:
@@ -181,14 +181,14 @@ def _read(path: Path) -> _Config:
     try:
         import yaml
     except ImportError:
-        raise _WrongError("reading it needs PyYAML: pip install 'tpumon[web]'") from None
+        raise _InvalidError("reading it needs PyYAML: pip install 'tpumon[web]'") from None
     stamps = _stamps((path,))
     try:
         content = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError) as error:
-        raise _WrongError(f"cannot be read: {_why(error)}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a date that is none
-        raise _WrongError(f"is no YAML: {one_line(str(error))}") from None
+        raise _InvalidError(f"cannot be read: {_why(error)}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an invalid date
+        raise _InvalidError(f"is not valid YAML: {one_line(str(error))}") from None
     top = _mapping(content, "the file", {"tls_server_config", "basic_auth_users", "http_server_config"})
     tls = _part(
         top,
@@ -211,50 +211,50 @@ def _read(path: Path) -> _Config:
 def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContext:
     for name in ("cert_file", "key_file"):
         if name not in files:
-            raise _WrongError(f"tls_server_config lacks {name}")
+            raise _InvalidError(f"tls_server_config lacks {name}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
     context.maximum_version = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
     if tls.get("client_auth_type") == "RequireAnyClientCert":
-        raise _WrongError(
-            "client_auth_type RequireAnyClientCert is not to be had here, and a certificate that nobody verifies "
-            "protects nothing; give RequireAndVerifyClientCert and a client_ca_file"
+        raise _InvalidError(
+            "client_auth_type RequireAnyClientCert is not supported, because an unverified certificate protects "
+            "nothing; give RequireAndVerifyClientCert and a client_ca_file"
         )
     auth = _choice(tls, "client_auth_type", _CLIENT_AUTH, "NoClientCert")
     verifies = _CLIENT_AUTH[auth] != ssl.CERT_NONE
     if verifies != ("client_ca_file" in files):
-        raise _WrongError(f"client_auth_type {auth} {'needs a' if verifies else 'has no use for a'} client_ca_file")
+        raise _InvalidError(f"client_auth_type {auth} {'needs a' if verifies else 'does not use a'} client_ca_file")
     context.verify_mode = _CLIENT_AUTH[auth]
     try:
-        # An encrypted key would be asked for on the terminal.
+        # Without a password argument, an encrypted key would prompt on the terminal.
         context.load_cert_chain(files["cert_file"], files["key_file"], password="")
     except (OSError, ValueError) as error:
-        raise _WrongError(f"cert_file and key_file cannot be used: {_why(error)}") from None
+        raise _InvalidError(f"cert_file and key_file cannot be used: {_why(error)}") from None
     if verifies:
         try:
             context.load_verify_locations(files["client_ca_file"])
         except (OSError, ValueError) as error:
-            raise _WrongError(f"client_ca_file cannot be used: {_why(error)}") from None
+            raise _InvalidError(f"client_ca_file cannot be used: {_why(error)}") from None
     return context
 
 
 def _users(users: Mapping[str, Any]) -> dict[str, bytes]:
     if users:
         try:
-            import bcrypt  # noqa: F401 - rather now than at the first scrape
+            import bcrypt  # noqa: F401 - fail now and not at the first scrape
         except ImportError:
-            raise _WrongError("basic_auth_users needs bcrypt: pip install 'tpumon[web]'") from None
+            raise _InvalidError("basic_auth_users needs bcrypt: pip install 'tpumon[web]'") from None
     for user, hashed in users.items():
         if not isinstance(hashed, str) or not _BCRYPT.fullmatch(hashed):
-            raise _WrongError(f"basic_auth_users: {user!r} has no bcrypt hash; htpasswd -nBC 10 {user} makes one")
+            raise _InvalidError(f"basic_auth_users: {user!r} has no bcrypt hash; htpasswd -nBC 10 {user} makes one")
     return {str(user): hashed.encode() for user, hashed in users.items()}
 
 
 def _headers(server: Mapping[str, Any]) -> dict[str, str]:
-    headers = _part(server, "headers", _HEADERS)  # HTTP/2 is offered to nobody
+    headers = _part(server, "headers", _HEADERS)  # http2 is accepted without effect
     for name in headers:
         if not re.fullmatch(r"[ -~]*", _text(headers, name)):
-            raise _WrongError(f"{name}: give one line of ASCII")
+            raise _InvalidError(f"{name}: give one line of ASCII")
     return headers
 
 
@@ -263,28 +263,28 @@ def _part(values: Mapping[str, Any], name: str, known: set[str] | None = None) -
 
 
 def _mapping(value: object, where: str, known: set[str] | None = None) -> dict[str, Any]:
-    """One that says something: an emptied file, or a name without a value, is more likely an accident than a wish."""
+    """A mapping that is not empty: an emptied file, or a name without a value, is probably an accident."""
     if not isinstance(value, dict) or not value:
-        raise _WrongError(f"{where}: give names and values")
+        raise _InvalidError(f"{where}: give names and values")
     for name, item in value.items():
         if known is not None and name not in known:
-            raise _WrongError(f"{where}: {name!r} is not supported; there is {', '.join(sorted(known))}")
+            raise _InvalidError(f"{where}: {name!r} is not supported; available: {', '.join(sorted(known))}")
         if item in (None, "", [], {}):
-            raise _WrongError(f"{where}: {name} is empty; give a value, or leave it out")
+            raise _InvalidError(f"{where}: {name} is empty; give a value or remove it")
     return value
 
 
 def _text(values: Mapping[str, Any], name: str) -> str:
     value = values[name]
     if not isinstance(value, str):
-        raise _WrongError(f"{name}: give text")
+        raise _InvalidError(f"{name}: give text")
     return value
 
 
 def _choice(values: Mapping[str, Any], name: str, known: Mapping[str, object], default: str) -> str:
     value = values.get(name, default)
     if not isinstance(value, str) or value not in known:
-        raise _WrongError(f"{name}: there is no {value!r}; there is {', '.join(known)}")
+        raise _InvalidError(f"{name}: {value!r} is not supported; available: {', '.join(known)}")
     return value
 
 

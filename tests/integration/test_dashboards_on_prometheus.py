@@ -42,9 +42,9 @@ ONLY_WITH_TROUBLE = {
     "tpumon-fleet: Alerts: A",
     "tpumon-fleet: Failed queries: A",
     "tpumon-worker: Queries: B",
-    "tpumon-worker: Programs waiting, by device: A",
-    "tpumon-worker: Errors that the runtime detects: A",
-    "tpumon-worker: Errors that the runtime detects: B",
+    "tpumon-worker: Queued programs, by device: A",
+    "tpumon-worker: Runtime errors: A",
+    "tpumon-worker: Runtime errors: B",
 }
 """Queries that have no result while all is well, or that ask for what the simulator's runtime does not offer."""
 

@@ -21,13 +21,12 @@ from tpumon import __version__, metrics
 from tpumon.errors import REASONS
 from tpumon.history import Histories
 from tpumon.model import Spread, StepTimes, Target, Workers
-from tpumon_exporters import exposition
 from tpumon_exporters.exposition import END, Exposition
 
 NOW = 1_769_000_000.0
 
 
-def told(line):
+def unexpected(line):
     pytest.fail(f"it said: {line}")
 
 
@@ -39,7 +38,7 @@ def remembered(*samples, workers=("w",)):
     return histories
 
 
-def page(histories, *, now_unix_s=NOW, say=told, **options):
+def page(histories, *, now_unix_s=NOW, say=unexpected, **options):
     return Exposition(say).render(histories, now_unix_s, **options)
 
 
@@ -206,7 +205,7 @@ def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
         return (((), 1.0),)
 
     broken = metrics.SampleMetric(name="tpu_broken_ratio", help="Broken.", values=values)
-    monkeypatch.setattr(exposition, "METRICS", (broken, *metrics.METRICS))
+    monkeypatch.setattr(metrics, "METRICS", (broken, *metrics.METRICS))
     said = []
     shown = Exposition(said.append)
     followed = remembered(FULL, sample("bad", time_unix_s=NOW), workers=("w", "bad"))

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 import sys
+import time
 from contextlib import closing
 
 import pytest
@@ -20,8 +21,8 @@ from support.exporter import found, sample
 from support.prometheus import promtool
 from tpumon.errors import UsageError
 from tpumon.model import Spread, StepTimes
-from tpumon.outputs import OutputOptions, open_output
-from tpumon_exporters import appending, textfile
+from tpumon.outputs import OutputOptions, QueuedOutput, open_output
+from tpumon_exporters import appending
 
 FIGURES = {
     "idle_ratio": 0.0,
@@ -79,7 +80,7 @@ def test_csv_goes_on_where_it_ended(tmp_path):
             output.write(sample(worker))
     assert workers("csv", path) == ["a", "b"]
     path.write_text("time,worker\n1,a\n")
-    with pytest.raises(UsageError, match=r"out\.csv holds something else.*give another file"):
+    with pytest.raises(UsageError, match=r"out\.csv has other columns.*give another file"):
         open_output("csv", str(path), OutputOptions())
     assert path.read_text() == "time,worker\n1,a\n"
 
@@ -199,12 +200,14 @@ def test_a_textfile_is_the_page_of_metrics(tmp_path):
         output.follow(found("a", "b"))
         for worker in ("a", "b"):
             output.write(sample(worker))
-        wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="b"} 0.425\n' in path.read_text(), 10, path.read_text)
+        output.tick(time.time())
+        assert 'tpu_mxu_utilization_ratio{worker="b"} 0.425\n' in path.read_text()
         assert stat.S_IMODE(path.stat().st_mode) == 0o644
         promtool("check", "metrics", text=path.read_text())
         assert "process_" not in path.read_text(), "node_exporter has its own"
         output.write(sample("b", reason="unavailable"))
-        wait_until(lambda: 'tpumon_target_up{worker="b"} 0.0\n' in path.read_text(), 10, path.read_text)
+        output.tick(time.time())
+        assert 'tpumon_target_up{worker="b"} 0.0\n' in path.read_text()
         assert 'tpu_mxu_utilization_ratio{worker="b"}' not in path.read_text()
         assert [each.name for each in tmp_path.iterdir() if each.suffix == ".prom"] == ["tpumon.prom"]
 
@@ -215,22 +218,43 @@ def test_a_textfile_is_never_seen_half_written(tmp_path):
     with opened("textfile", path) as output, path.open() as reader:
         output.follow(found("a"))
         output.write(sample("a"))
-        wait_until(lambda: 'worker="a"' in path.read_text(), 10, path.read_text)
+        output.tick(time.time())
+        assert 'worker="a"' in path.read_text()
         assert 'worker="a"' not in reader.read()
 
 
-def test_a_textfile_forgets_what_has_become_old(tmp_path, monkeypatch):
-    """Also when nothing comes in any more."""
-    monkeypatch.setattr(textfile, "_REWRITE_S", 0.05)
-    monkeypatch.setattr(textfile, "_PAUSE_S", 0.05)
-    now = [1000.0]
+def test_a_textfile_is_replaced_after_changes_and_every_10_s(tmp_path):
+    """A sample becomes old also when nothing comes in any more; a clock that is put back stops nothing."""
     path = tmp_path / "tpumon.prom"
-    with closing(textfile.TextFile(path, clock=lambda: now[0])) as output:
+
+    def replaced(at):
+        before = path.stat().st_ino, path.stat().st_mtime_ns
+        output.tick(at)
+        return (path.stat().st_ino, path.stat().st_mtime_ns) != before
+
+    with opened("textfile", path) as output:
         output.follow(found("a"))
         output.write(sample("a", time_unix_s=1000.0))
-        wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text(), 10, path.read_text)
-        now[0] = 2000.0
-        wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' not in path.read_text(), 10, path.read_text)
+        assert replaced(1000.0)
+        assert 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text()
+        assert not replaced(1009.0)
+        assert replaced(1010.5)
+        assert replaced(2000.0)
+        assert 'tpu_mxu_utilization_ratio{worker="a"}' not in path.read_text()
+        assert replaced(1500.0)
+
+
+def test_a_textfile_is_written_by_its_thread(tmp_path):
+    """As `--export` runs it: nobody but the tick writes."""
+    path = tmp_path / "tpumon.prom"
+    said = []
+    output = QueuedOutput(open_output("textfile", str(path), OutputOptions(), {"interval_s": "0.1"}), "t", said.append)
+    output.follow(found("a"))
+    output.write(sample("a"))
+    wait_until(lambda: 'tpu_mxu_utilization_ratio{worker="a"}' in path.read_text(), 10, path.read_text)
+    output.close()
+    assert not path.exists()
+    assert said == []
 
 
 def test_a_textfile_is_gone_with_tpumon(tmp_path):
@@ -241,49 +265,33 @@ def test_a_textfile_is_gone_with_tpumon(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_trouble_with_a_textfile_is_told_and_passes(tmp_path, monkeypatch):
-    """The next sample that is written says it; when the directory is back, so is the file."""
-    monkeypatch.setattr(textfile, "_PAUSE_S", 0.05)
+def test_a_textfile_is_back_with_its_directory(tmp_path):
+    """Each tick fails until then; nothing has to change for the file to be written again."""
     path = tmp_path / "collector" / "tpumon.prom"
     path.parent.mkdir()
     with opened("textfile", path) as output:
         output.follow(found("a"))
         path.parent.rename(tmp_path / "away")
-
-        def fails():
-            try:
-                output.write(sample("a"))
-            except FileNotFoundError:
-                return True
-            return False
-
-        wait_until(fails, 10, "it is told")
+        for _ in range(3):
+            with pytest.raises(FileNotFoundError):
+                output.tick(time.time())
         path.parent.mkdir()
-
-        def is_back():
-            fails()
-            return path.exists() and 'worker="a"' in path.read_text()
-
-        wait_until(is_back, 10, "the file is back")
+        output.tick(time.time())
+        assert 'worker="a"' in path.read_text()
 
 
-def test_a_textfile_that_cannot_be_rewritten_goes_and_keeps_saying_so(tmp_path, monkeypatch):
-    """Old figures are not left as the present ones; each sample raises until it is written again."""
-    monkeypatch.setattr(textfile, "_PAUSE_S", 0.05)
+def test_a_textfile_that_cannot_be_replaced_goes(tmp_path):
+    """Old figures are not left as the current ones."""
     path, beside = tmp_path / "tpumon.prom", tmp_path / ".tpumon.prom.tmp"
-    output = open_output("textfile", str(path), OutputOptions())
-    wait_until(path.exists, 10, "the file")
-    beside.mkdir()
-    output.follow(found("a"))
-    wait_until(lambda: not path.exists() and output._trouble, 10, "the old file goes")
-    for _ in range(20):
+    with opened("textfile", path) as output:
+        beside.mkdir()
+        output.follow(found("a"))
         with pytest.raises(IsADirectoryError):
-            output.write(sample("a"))
-    beside.rmdir()
-    wait_until(path.exists, 10, "the file is back")
-    wait_until(lambda: output._trouble is None, 10, "the trouble is over")
-    output.write(sample("a"))
-    output.close()
+            output.tick(time.time())
+        assert not path.exists()
+        beside.rmdir()
+        output.tick(time.time())
+        assert path.exists()
 
 
 def test_a_textfile_needs_a_name_that_is_read():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.fleet import Thresholds
 from tpumon.model import Spread, Target, Workers
+from tpumon.outputs import OutputOptions, open_output
 from tpumon_exporters.appending import Appended
-from tpumon_exporters.fleet_summary import FleetSummary
+from tpumon_exporters.fleet_summary import FleetSummary, FleetSummaryOptions
 
 START = 1_000_000.0
 
@@ -18,12 +20,13 @@ START = 1_000_000.0
 class Log:
     """An output with a clock that is set, and the lines it has written."""
 
-    def __init__(self, directory, *workers):
+    def __init__(self, directory, *workers, **options):
         self.path = directory / "fleet.jsonl"
         self.now = START
         self.output = FleetSummary(
-            Appended(str(self.path)), Thresholds(), clock=lambda: self.now, pace=lambda: self.now
-        )
+            Appended(str(self.path)), Thresholds(), FleetSummaryOptions(**options),
+            clock=lambda: self.now, pace=lambda: self.now,
+        )  # fmt: skip
         self.output.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
 
     def add(self, worker, at, *, infeed=0.01, reason=None):
@@ -33,6 +36,10 @@ class Log:
             return
         spread = Spread(avg=infeed, min=infeed, max=infeed)
         self.output.write(sample(worker, time_unix_s=self.now, source="monitor", infeed_ratio=spread))
+
+    def tick(self, at):
+        self.now = START + at
+        self.output.tick(self.now)
 
     @property
     def lines(self):
@@ -59,7 +66,7 @@ def test_a_worker_that_is_not_heard_of_holds_up_nobody_for_long(log):
     log.add("a", 0)
     log.add("b", 2.5)
     (line,) = log.lines
-    assert [(told["worker"], told["state"], told["sample"]) for told in line["workers"]] == [("c", "waiting", None)]
+    assert [(row["worker"], row["state"], row["sample"]) for row in line["workers"]] == [("c", "waiting", None)]
 
 
 def test_one_line_an_interval(log):
@@ -71,6 +78,44 @@ def test_one_line_an_interval(log):
     log.add("a", 33)
     log.output.close()
     assert log.lines[-1]["time_unix_s"] == START + 33
+
+
+def test_lines_go_on_when_no_sample_comes(log):
+    """A tick writes the line that is due; workers that fell silent are stale in it."""
+    for worker in "abc":
+        log.add(worker, 0)
+    for at in range(1, 40):
+        log.tick(at)
+    assert [line["time_unix_s"] - START for line in log.lines] == [0, 10, 20, 30]
+    assert log.lines[0]["fleet"]["counts"] == {"ok": 3}
+    assert {row["state"] for row in log.lines[-1]["workers"]} == {"stale"}
+
+
+def test_a_tick_before_the_first_sample_writes_nothing(log):
+    """Nothing is known yet."""
+    log.tick(100)
+    assert log.lines == []
+
+
+def test_the_interval_can_be_set(tmp_path):
+    """Whatever the workers' intervals are."""
+    log = Log(tmp_path, "a", interval_s=3)
+    for at in range(10):
+        log.add("a", at)
+    assert [line["time_unix_s"] - START for line in log.lines] == [0, 3, 6, 9]
+
+
+def test_thresholds_come_from_the_run(tmp_path):
+    """What stands out is the user's to say, as in the view."""
+    path = tmp_path / "fleet.jsonl"
+    run = OutputOptions(thresholds=Thresholds(infeed_warn_ratio=0.001, infeed_critical_ratio=0.005))
+    output = open_output("fleet-summary", str(path), run)
+    output.follow(Workers(targets=(Target(worker="a", address="a:1"),)))
+    infeed = Spread(avg=0.01, min=0.01, max=0.01)
+    output.write(sample("a", time_unix_s=time.time(), source="monitor", infeed_ratio=infeed))
+    output.close()
+    (row,) = json.loads(path.read_text())["workers"]
+    assert row["severity"] == "critical"
 
 
 def test_workers_that_are_not_ok_are_told_worst_first_with_their_figures(log):

@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "options": {"simulator", "targets", "figures", "typer"},
     "remote": {"errors", "model", "text", "system"},
-    "cli": {"errors", "options", "commands", "sampler", "fleet", "view", "simulator", "targets", "typer"},
+    "cli": {"errors", "options", "commands", "outputs", "sampler", "fleet", "view", "simulator", "targets", "typer"},
     "__main__": {"errors", "system", "cli", "commands", "legacy"},
 }
 

@@ -17,7 +17,7 @@ from tpumon import metrics
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
 from tpumon.outputs import OutputOptions
-from tpumon_exporters import exposition, pages
+from tpumon_exporters import pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
 from tpumon_exporters.web import Request
 
@@ -207,8 +207,8 @@ def test_only_so_many_samples_are_kept(monkeypatch):
     with serving("a") as output:
         for number in range(10):
             output.write(sample("a", idle_ratio=number / 10))
-        told = json.loads(get(output, "/samples?after=1").body)
-        assert [each["idle_ratio"] for each in told["samples"]] == [0.7, 0.8, 0.9]
+        page = json.loads(get(output, "/samples?after=1").body)
+        assert [each["idle_ratio"] for each in page["samples"]] == [0.7, 0.8, 0.9]
 
 
 def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
@@ -222,8 +222,8 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
         kept.add(sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000))
     assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
     assert not any(each[2].figures.step_durations_s for each in kept._recent)
-    told = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
-    assert [each["idle_ratio"] for each in told["samples"]] == [0.8, 0.9]
+    page = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
+    assert [each["idle_ratio"] for each in page["samples"]] == [0.8, 0.9]
 
 
 def test_a_sample_that_is_no_json_is_left_out():
@@ -249,7 +249,7 @@ def test_a_page_is_of_one_moment(monkeypatch):
         watched = metrics.TargetMetric(
             name="tpumon_watched", help="", values=lambda *_: held.append(output._pages._lock.locked()) or ()
         )
-        monkeypatch.setattr(exposition, "METRICS", (watched,))
+        monkeypatch.setattr(metrics, "METRICS", (watched,))
         for path in ("/metrics", "/probe?target=w"):
             assert get(output, path).status == 200
         assert held == [True, True]
@@ -289,8 +289,8 @@ def test_a_taken_port_is_named():
         open_prometheus(output.address, OutputOptions())
     host, port = output.address.split(":")
     assert str(error.value) == (
-        f"cannot listen on {host}:{port}: port {port} is taken; "
-        "end the program that listens there, or give another port"
+        f"cannot listen on {host}:{port}: port {port} is in use; "
+        "stop the program that listens there, or give another port"
     )
 
 

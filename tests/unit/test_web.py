@@ -208,7 +208,7 @@ def test_a_bug_before_the_answer_costs_one_connection():
     assert serving.ask() == b""
     assert serving.ask().endswith(b"fine\n")
     serving.server.close()
-    assert serving.said == ["a connection could not be taken: KeyError: 'boom'"]
+    assert serving.said == ["a connection could not be accepted: KeyError: 'boom'"]
 
 
 def test_no_threads_to_be_had_is_survived(serving, monkeypatch):

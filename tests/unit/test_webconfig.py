@@ -56,7 +56,7 @@ def basic(user: str, password: str) -> str:
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def told(line):
+def unexpected(line):
     pytest.fail(f"it said: {line}")
 
 
@@ -97,7 +97,7 @@ def test_client_certificates(files, tmp_path_factory, auth, certificate, served)
 def test_only_so_old_a_tls(files):
     """TLS 1.2 where nothing is said; what is said counts."""
     for line, version in ((TLS, "TLSv1_2"), (TLS.replace("}", ", min_version: TLS13}"), "TLSv1_3")):
-        assert WebConfig(str(config(files, line)), told).context().minimum_version == ssl.TLSVersion[version]
+        assert WebConfig(str(config(files, line)), unexpected).context().minimum_version == ssl.TLSVersion[version]
     with serving(web_config=config(files, TLS.replace("}", ", min_version: TLS13}"))) as output:
         old = client(files)
         old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -124,7 +124,7 @@ def test_a_password_that_was_right_is_not_computed_again(files, monkeypatch):
     checks = []
     real = bcrypt.checkpw
     monkeypatch.setattr(bcrypt, "checkpw", lambda password, hashed: checks.append(hashed[:7]) or real(password, hashed))
-    web = WebConfig(str(config(files, USERS)), told)
+    web = WebConfig(str(config(files, USERS)), unexpected)
     for _ in range(3):
         assert web.admits(basic("prometheus", PASSWORD)) is True
     assert len(checks) == 1
@@ -137,7 +137,7 @@ def test_a_password_that_was_right_is_not_computed_again(files, monkeypatch):
 def test_a_long_password_counts_as_far_as_bcrypt_looks(files):
     """72 bytes, as everywhere else; what cannot be a password is wrong, not an error."""
     hashed = bcrypt.hashpw(b"a" * 72, bcrypt.gensalt(4)).decode()
-    web = WebConfig(str(config(files, f"basic_auth_users: {{u: '{hashed}'}}")), told)
+    web = WebConfig(str(config(files, f"basic_auth_users: {{u: '{hashed}'}}")), unexpected)
     assert web.admits(basic("u", "a" * 100)) is True
     assert web.admits(basic("u", "a" * 71 + "\0")) is False
 
@@ -147,7 +147,7 @@ def test_one_password_at_a_time(files, monkeypatch):
     monkeypatch.setattr("tpumon_exporters.webconfig._QUEUE_S", 0.05)
     checking, go = threading.Event(), threading.Event()
     monkeypatch.setattr(bcrypt, "checkpw", lambda *_: checking.set() or go.wait())
-    web = WebConfig(str(config(files, USERS)), told)
+    web = WebConfig(str(config(files, USERS)), unexpected)
     first = threading.Thread(target=web.admits, args=(basic("prometheus", "a"),))
     first.start()
     assert checking.wait(20)
@@ -157,7 +157,7 @@ def test_one_password_at_a_time(files, monkeypatch):
 
 
 def test_changes_count_from_the_next_connection(files):
-    """Users, and a certificate that was renewed; a file that will not do changes nothing, and is told once."""
+    """Users, and a certificate that was renewed; a file that will not do changes nothing, and is reported once."""
     path = config(files, TLS + USERS)
     said = []
     with serving(web_config=path) as output:
@@ -178,7 +178,7 @@ def test_changes_count_from_the_next_connection(files):
 
 
 def test_an_emptied_file_takes_no_protection_away(files):
-    """As a redirection that went wrong leaves it: users are still asked for, and it is told."""
+    """As a redirection that went wrong leaves it: users are still asked for, and it is reported."""
     path = config(files, USERS)
     said = []
     with serving(web_config=path) as output:
@@ -187,7 +187,7 @@ def test_an_emptied_file_takes_no_protection_away(files):
         for _ in range(2):
             assert get(output, "/-/healthy").status == 401
     assert len(said) == 1
-    assert "stays in force" in said[0]
+    assert "remain in use" in said[0]
 
 
 def test_headers_of_the_file_are_sent(files):
@@ -202,15 +202,15 @@ def test_prometheus_own_checker_takes_the_same_files(files, text):
     """What is good here is good there."""
     path = config(files, text)
     promtool("check", "web-config", str(path))
-    WebConfig(str(path), told)
+    WebConfig(str(path), unexpected)
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a: [", "is no YAML"),
-        ("a: 2020-13-45", "is no YAML"),
-        (TLS.replace("}", ", min_version: [TLS12]}"), "min_version: there is no"),
+        ("a: [", "is not valid YAML"),
+        ("a: 2020-13-45", "is not valid YAML"),
+        (TLS.replace("}", ", min_version: [TLS12]}"), "min_version: ['TLS12'] is not supported"),
         (TLS.replace("server.crt", '"a\\0b"'), "cannot be used"),
         (TLS.replace("server.crt", "[a]"), "cert_file: give text"),
         ("- a", "give names and values"),
@@ -220,8 +220,8 @@ def test_prometheus_own_checker_takes_the_same_files(files, text):
         ("tls_server_config: {cert_file: server.crt, key_file: locked.key}", "cannot be used"),
         ("tls_server_config: {cert_file: gone.crt, key_file: server.key}", "No such file"),
         (TLS.replace("}", ", cipher_suites: []}"), "'cipher_suites' is not supported"),
-        (TLS.replace("}", ", min_version: SSL3}"), "min_version: there is no 'SSL3'"),
-        (TLS.replace("}", ", client_ca_file: ca.crt}"), "has no use for a client_ca_file"),
+        (TLS.replace("}", ", min_version: SSL3}"), "min_version: 'SSL3' is not supported"),
+        (TLS.replace("}", ", client_ca_file: ca.crt}"), "does not use a client_ca_file"),
         (TLS.replace("}", ", client_auth_type: RequireAndVerifyClientCert}"), "needs a client_ca_file"),
         (MUTUAL % "RequireAnyClientCert", "give RequireAndVerifyClientCert"),
         (MUTUAL.replace("ca.crt", "server.key") % "VerifyClientCertIfGiven", "client_ca_file cannot be used"),
@@ -247,7 +247,7 @@ def test_what_is_not_understood_is_refused(files, text, why):
     path = files / "web.yml"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(UsageError) as error:
-        WebConfig(str(path), told)
+        WebConfig(str(path), unexpected)
     assert str(error.value).startswith(f"{path}: ")
     assert why in str(error.value)
     assert "\n" not in str(error.value)
@@ -258,4 +258,4 @@ def test_what_it_needs_is_named(files, monkeypatch, module, text):
     """Where the extra is not installed."""
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UsageError, match=r"pip install 'tpumon\[web\]'"):
-        WebConfig(str(config(files, text)), told)
+        WebConfig(str(config(files, text)), unexpected)

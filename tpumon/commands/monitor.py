@@ -16,7 +16,7 @@ from tpumon.errors import NoTargetError, UsageError
 from tpumon.fleet import Thresholds
 from tpumon.logdir import open_logdir
 from tpumon.model import Query, Sample, Workers
-from tpumon.outputs import Listening, Output, OutputOptions, QueuedOutput, Speaking, open_output, reason
+from tpumon.outputs import Export, Listening, Output, OutputOptions, QueuedOutput, Speaking, open_output, reason
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
 from tpumon.system.background import Background
@@ -39,7 +39,7 @@ class MonitorSettings:
     runtime_metrics: whether libtpu's runtime metric service is asked as well.
     logdir: where servers that cannot return a trace may write it.
     output: what stdout gets: "auto", "live", "text", an output's name, or "none".
-    exports: further outputs, each with where it writes.
+    exports: further outputs.
     web_config: TLS and users of those that serve HTTP.
     display: how the live view looks.
     color: of the live view: "auto", "always" or "never".
@@ -56,7 +56,7 @@ class MonitorSettings:
     runtime_metrics: bool = True
     logdir: str | None = None
     output: str = "auto"
-    exports: Sequence[tuple[str, str]] = ()
+    exports: Sequence[Export] = ()
     web_config: str | None = None
     display: DisplaySettings | None = None
     color: str = "auto"
@@ -201,13 +201,13 @@ def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[QueuedOutp
     """
     options = _output_options(settings)
     opened = []
-    for name, where in settings.exports:
-        output = open_output(name, where, options)
+    for export in settings.exports:
+        output = open_output(export.name, export.where, options, export.options)
         if isinstance(output, Speaking):
             output.say = say
         if isinstance(output, Listening):
             say(output.listening)
-        opened.append(stack.enter_context(closing(QueuedOutput(output, name, say))))
+        opened.append(stack.enter_context(closing(QueuedOutput(output, export.name, say))))
     return opened
 
 

@@ -1,8 +1,9 @@
-"""Outputs that run beside each other: what one of them waits for holds up nothing else."""
+"""Outputs in threads of their own: a slow one delays nothing else, and those with a tick get it."""
 
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
@@ -11,7 +12,7 @@ from tpumon import outputs
 from tpumon.model import Target, Workers
 from tpumon.outputs import QueuedOutput
 
-FOUND = Workers(targets=(Target(worker="w", address="w:1"),))
+WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 
 
 def sample(number):
@@ -27,8 +28,8 @@ class Slow:
         self.got = []
         self.threads = set()
 
-    def follow(self, found):
-        self._note(found)
+    def follow(self, workers):
+        self._note(workers)
 
     def write(self, sample):
         self._note(sample.time_unix_s)
@@ -53,13 +54,13 @@ def test_an_output_that_hangs_holds_up_nobody(said):
     """Whoever hands over samples goes on at once; what waits is written when the output can."""
     slow = Slow()
     output = QueuedOutput(slow, "csv", said.append)
-    output.follow(FOUND)
+    output.follow(WORKERS)
     for number in range(100):
         output.write(sample(number))
     assert slow.got == []
     slow.may.set()
     output.close()
-    assert slow.got == [FOUND, *range(100), "closed"]
+    assert slow.got == [WORKERS, *range(100), "closed"]
     assert slow.threads == {"tpumon-csv"}
     assert said == []
 
@@ -69,18 +70,18 @@ def test_what_is_too_much_is_dropped_oldest_first_and_said(said, monkeypatch):
     monkeypatch.setattr(outputs, "_WAITING_LIMIT", 5)
     slow = Slow()
     output = QueuedOutput(slow, "csv", said.append)
-    output.follow(FOUND)
-    wait_until(lambda: output._found is None, 5, "the thread waits in follow")
+    output.follow(WORKERS)
+    wait_until(lambda: output._workers is None, 5, "the thread waits in follow")
     for number in range(12):
         output.write(sample(number))
     slow.may.set()
     output.close()
-    assert slow.got == [FOUND, 7, 8, 9, 10, 11, "closed"]
-    assert said == ["csv: samples are dropped, oldest first: it is too slow"]
+    assert slow.got == [WORKERS, 7, 8, 9, 10, 11, "closed"]
+    assert said == ["csv: too slow; dropping samples, oldest first"]
 
 
 def test_an_output_that_fails_is_said_once_and_tried_on(said):
-    """A full disk is one line, not one a sample; when it is over, a new one is told again."""
+    """A full disk is one line, not one a sample; when it is over, a new one is reported again."""
     slow = Slow(1, 2, 4)
     slow.may.set()
     output = QueuedOutput(slow, "csv", said.append)
@@ -100,3 +101,53 @@ def test_leaving_does_not_wait_for_an_output_that_hangs(said, monkeypatch):
     output.close()
     assert slow.got == []
     slow.may.set()
+
+
+class Clock(Slow):
+    """An output that ticks every hundredth of a second; fails with each tick when it is to."""
+
+    tick_s = 0.01
+
+    def __init__(self, *, fails=False):
+        super().__init__()
+        self.may.set()
+        self.fails = fails
+        self.ticks = []
+
+    def tick(self, now_unix_s):
+        self.threads.add(threading.current_thread().name)
+        self.ticks.append(now_unix_s)
+        if self.fails:
+            raise OSError(28, "No space left on device")
+
+
+def test_an_output_ticks_without_samples_and_among_them(said):
+    """In the thread of all its other calls, with the time; no longer once it is closed."""
+    clock = Clock()
+    output = QueuedOutput(clock, "textfile", said.append)
+    began = time.time()
+    wait_until(lambda: len(clock.ticks) >= 3, 5, "ticks without a sample")
+    before = len(clock.ticks)
+    for number in range(1000):
+        output.write(sample(number))
+        time.sleep(0.0001)
+    wait_until(lambda: len(clock.ticks) > before, 5, "ticks among samples")
+    output.close()
+    after = len(clock.ticks)
+    time.sleep(0.05)
+    assert len(clock.ticks) == after
+    assert clock.threads == {"tpumon-textfile"}
+    assert clock.got == [*range(1000), "closed"]
+    assert all(began - 1 < tick < time.time() + 1 for tick in clock.ticks)
+    assert said == []
+
+
+def test_ticks_that_fail_are_reported_once_while_samples_are_written(said):
+    """Writing that works in between is no sign that ticks do."""
+    clock = Clock(fails=True)
+    output = QueuedOutput(clock, "textfile", said.append)
+    for number in range(5):
+        output.write(sample(number))
+        wait_until(lambda: len(clock.ticks) > number, 5, "the next tick")  # noqa: B023
+    output.close()
+    assert said == ["textfile: cannot write samples: No space left on device; trying again"]
