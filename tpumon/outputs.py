@@ -76,6 +76,11 @@ Raises UsageError where it cannot be had, with what would do.
 """
 
 
+def output_names() -> tuple[str, ...]:
+    """The names of all installed outputs, sorted."""
+    return tuple(sorted(entry_points(group=_GROUP).names))
+
+
 def open_output(name: str, where: str, options: OutputOptions) -> Output:
     """An output of the entry-point group `tpumon.exporters`.
 
@@ -84,7 +89,7 @@ def open_output(name: str, where: str, options: OutputOptions) -> Output:
     """
     found = entry_points(group=_GROUP, name=name)
     if not found:
-        known = ", ".join(sorted(entry_points(group=_GROUP).names)) or "none: is tpumon installed?"
+        known = ", ".join(output_names()) or "none: is tpumon installed?"
         raise UsageError(f"there is no output {name!r}; there is: {known}")
     return cast("OutputFactory", next(iter(found)).load())(where, options)
 
