@@ -1,4 +1,4 @@
-"""Runs the command line; the only place that prints an error and chooses the exit status."""
+"""Runs the command line; the only place that prints errors and chooses the exit status."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import difflib
 import os
 import sys
 import threading
-from collections.abc import Callable
-from typing import NoReturn, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, cast
 
 from tpumon.system.signals import StoppedError, stop_on_signals
 
@@ -17,9 +17,9 @@ _FLUSH_S = 0.5
 
 def main() -> None:
     """Entry point of the `tpumon` script."""
-    patience_s = None  # a reader that is slow gets all there is
+    patience_s = None  # a slow reader gets everything
     try:
-        stop_on_signals()  # before the rest is loaded, so that an early Ctrl-C is no traceback either
+        stop_on_signals()  # before the rest is loaded, so that an early Ctrl-C prints no traceback either
         status = _run(sys.argv[1:])
     except StoppedError as stopped:
         status, patience_s = stopped.exit_status, _FLUSH_S
@@ -27,10 +27,10 @@ def main() -> None:
 
 
 def _leave(status: int, patience_s: float | None) -> NoReturn:
-    """Ends the process now: a thread that reads a big trace, or waits for a disk, must not hold up the way out.
+    """Ends the process now: a thread that reads a big trace, or waits for a disk, must not delay the exit.
 
     Args:
-        status: what the process ends with.
+        status: the exit status.
         patience_s: how long to wait for the readers of stdout and stderr; None: as long as they take.
     """
     with contextlib.suppress(StoppedError):
@@ -47,15 +47,15 @@ def _flush() -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    from tpumon.commands.console import say
     from tpumon.errors import TpumonError
+    from tpumon.system.console import say
 
     _prepare_streams()
     try:
         status = _command(arguments)()
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has what it wanted. Python would complain once more when it flushes at exit.
+        # The reader is done. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except TpumonError as error:
@@ -67,13 +67,13 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:
         if os.environ.get("TPUMON_DEBUG"):
             raise
-        say(f"a bug in tpumon: {type(error).__name__}: {error}; TPUMON_DEBUG=1 shows where; please report it")
+        say(f"a bug in tpumon: {type(error).__name__}: {error}; please report it; TPUMON_DEBUG=1 shows the traceback")
         return 1
     return status
 
 
 def _prepare_streams() -> None:
-    """Makes stdout and stderr usable: closed ones swallow, odd encodings do not raise."""
+    """Makes stdout and stderr usable: closed ones discard what is written, odd encodings do not raise."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -83,19 +83,19 @@ def _prepare_streams() -> None:
 
 
 def _command(arguments: list[str]) -> Callable[[], int]:
-    """What the command line asks for.
+    """Returns what the command line asks for, to be called.
 
-    Typer only parses: under it, a command would have its signals and broken pipes handled Typer's way.
+    Typer only parses: run by it, a command would have its signals and broken pipes handled Typer's way.
 
     Raises:
-        UsageError: it asks for nothing that can be done.
+        UsageError: the command line is wrong.
     """
     from tpumon.cli import app
-    from tpumon.commands.console import say
     from tpumon.errors import UsageError
     from tpumon.legacy import translate
+    from tpumon.system.console import say
 
-    # Kubernetes puts such an address there for every pod beside a service that is called tpumon.
+    # Kubernetes sets this to an address in every pod if a service is called tpumon.
     if os.environ.get("TPUMON_PORT", "").startswith("tcp://"):
         del os.environ["TPUMON_PORT"]
     translated, notes = translate(arguments)
@@ -104,17 +104,29 @@ def _command(arguments: list[str]) -> Callable[[], int]:
     try:
         command = app(translated, prog_name="tpumon", standalone_mode=False)
     except Exception as error:
-        explain = getattr(error, "format_message", None)  # the parser's own errors have it, whatever their class
-        if explain is None:
+        if not hasattr(error, "format_message"):  # only the parser's own errors have this
             raise
-        unknown = getattr(error, "option_name", None)
-        words = _nearest(unknown, error) if unknown else explain().rstrip(".")
-        raise UsageError(f"{words} (see tpumon --help)") from error
+        path = getattr(getattr(error, "ctx", None), "command_path", "tpumon")
+        raise UsageError(f"{_explanation(error)} (see {path} --help)") from error
     return cast("Callable[[], int]", command) if callable(command) else lambda: 0
 
 
-def _nearest(unknown: str, error: Exception) -> str:
-    near = difflib.get_close_matches(unknown.replace("_", "-"), getattr(error, "possibilities", None) or [], n=1)
+def _explanation(error: Any) -> str:
+    """What the parser found wrong, in our words where its own are long-winded."""
+    if hasattr(error, "possibilities"):
+        return _nearest(error.option_name, error.possibilities or [])
+    option, message = getattr(error, "param", None), getattr(error, "message", "").rstrip(".")
+    if option is None or not message:
+        explanation: str = error.format_message().rstrip(".")
+        return explanation[:1].lower() + explanation[1:]
+    source = error.ctx.get_parameter_source(option.name) if error.ctx is not None else None
+    name = option.envvar if source is not None and source.name == "ENVIRONMENT" else option.opts[0]
+    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    return f"{name} {message}"
+
+
+def _nearest(unknown: str, possibilities: Sequence[str]) -> str:
+    near = difflib.get_close_matches(unknown.replace("_", "-"), possibilities, n=1)
     return f"no such option: {unknown}" + (f"; did you mean {near[0]}?" if near else "")
 
 

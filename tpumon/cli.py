@@ -1,14 +1,11 @@
 """The command line: options become settings, settings and a command become what `__main__` runs.
 
-The only place that wires things together.
-
-Commands are imported when they run: `--help` needs no gRPC.
+The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -16,46 +13,52 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpumon import __version__
-from tpumon.commands.console import say
 from tpumon.errors import UsageError
+from tpumon.help_pages import OUTPUT, CommandPage, GroupPage
 from tpumon.options import (
-    AskOptions,
+    SCENARIO_HELP,
+    SORT_KEYS,
+    AppearanceOptions,
     ExportOptions,
-    OutputFormat,
-    Scenario,
-    ViewOptions,
-    WhereOptions,
+    FromOptions,
+    MeasureOptions,
+    StdoutOptions,
+    TargetOptions,
+    ThresholdOptions,
+    check_choice,
     option,
     takes,
 )
 from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
+from tpumon.system.console import say
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
-    from tpumon.commands.finding import WhereSettings
-    from tpumon.commands.monitor import MonitorSettings
+    from tpumon.feed import FeedSettings, Sampling
     from tpumon.fleet import Thresholds
+    from tpumon.targets.selection import Selection
 
 _SIMULATED_INTERVAL_S = 1.0
 _MAX_DUTY_RATIO = 0.02
 _USUAL_PROFILE_S = 1.0
-_LONGEST_DURATION_MS = 3_600_000
+_MAX_DURATION_MS = 3_600_000
 _LEGACY_NUM_QUERIES = 100
 _LISTEN = "127.0.0.1:10466"
 
 Command = Callable[[], int]
-"""What a command line asks for: to be called once, returns the exit status."""
+"""What a command line asks for: call it once; it returns the exit status."""
 
 app = typer.Typer(
     name="tpumon",
+    cls=GroupPage,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 
-class AnalysisFormat(StrEnum):
+class ReportFormat(StrEnum):
     """What a command that ends by itself writes to stdout."""
 
     text = "text"
@@ -69,213 +72,140 @@ def _show_version(value: bool) -> None:
 
 
 @app.callback(invoke_without_command=True)
-@takes(WhereOptions, AskOptions, ViewOptions, ExportOptions)
+@takes(TargetOptions, FromOptions, MeasureOptions, StdoutOptions, ExportOptions, AppearanceOptions, ThresholdOptions)
 def monitor(
     context: typer.Context,
-    where: WhereOptions,
-    ask: AskOptions,
-    view: ViewOptions,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    stdout: StdoutOptions,
     exports: ExportOptions,
-    version: Annotated[  # noqa: ARG001 - acted upon by its callback
+    appearance: AppearanceOptions,
+    thresholds: ThresholdOptions,
+    version: Annotated[  # noqa: ARG001 - its callback acts on it
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> Command | None:
-    """Watch TPU jobs: matrix units, idle time, step time, infeed, HBM; or take one profile.
+    """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
 
-    Every option can also be set by an environment variable, for example TPUMON_SERVICE_ADDR.
+    Examples:
+      tpumon                                     watch the jobs on this host
+      tpumon --service-addr 10.0.0.2:9999        watch a worker elsewhere
+      tpumon --simulate v5e-8                    try it without a TPU
+      tpumon --output jsonl --num-queries 3      print three samples per worker
+      tpumon --level 0 --logdir /tmp/profiles    save one profile for XProf
     """
     if context.invoked_subcommand is not None:
+        if ignored := [one.opts[0] for one in context.command.params if _is_typed(context, one.name or "")]:
+            say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
         return None
-    level = _level(ask)
-    if level == 0 and view.from_ is not None:
-        raise UsageError("--from shows samples; a profile is taken from the workers: give --service-addr, not --from")
+    level = _level(measure)
+    if origin.from_ is not None:
+        _check_from(context, targets, measure)
     if level == 0:
-        return _capture(context, where, ask)
+        return _capture(context, targets, measure)
     from tpumon.commands import monitor
     from tpumon.view.display import DisplaySettings
 
-    legacy = ask.monitoring_level is not None
-    output = view.output
-    if output is OutputFormat.auto and legacy:  # whoever types this spelling reads the blocks
-        output = OutputFormat.text
-    if view.fleet_summary and output is not OutputFormat.jsonl:
-        raise UsageError("--fleet-summary is for --output jsonl")
-    if view.from_ is not None and _names_workers(context, where):
-        raise UsageError("--from shows what another tpumon samples; give no workers beside it")
-    if view.from_ is not None and ask.num_queries:
-        raise UsageError("--from asks no queries of its own; leave --num-queries out")
-    listen = [f"prometheus={view.listen}"] if view.listen else []
-    settings = replace(
-        _settings(context, where, ask, exports, listen),
-        from_url=view.from_,
-        output="fleet-summary" if view.fleet_summary else output.value,
-        display=DisplaySettings(
-            level=level,
-            sort=view.sort.value,
-            filter=view.filter or "",
-            ascii=view.ascii,
-            thresholds=_thresholds(view),
+    legacy = measure.monitoring_level is not None
+    if stdout.fleet_summary and stdout.output != "jsonl":
+        raise UsageError("--fleet-summary requires --output jsonl")
+    judged_by = _thresholds(thresholds)
+    source = _sampling(context, targets, measure) if origin.from_ is None else origin.from_
+    feed = _feed(source, exports, level, judged_by, listen=stdout.listen)
+    if any(export.where == "-" for export in feed.exports):
+        raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
+    return partial(
+        monitor.run,
+        monitor.MonitorSettings(
+            feed=feed,
+            display=DisplaySettings(
+                level=level,
+                sort=check_choice("--sort", appearance.sort, SORT_KEYS),
+                filter=appearance.filter or "",
+                ascii=appearance.ascii,
+                thresholds=judged_by,
+            ),
+            output=_stdout_name(stdout, legacy=legacy),
+            color=appearance.color.value,
+            number_samples=legacy,
         ),
-        color=view.color.value,
-        number_samples=legacy,
     )
-    if any(export.where == "-" for export in settings.exports):
-        raise UsageError("--export NAME=-: stdout has an output already; give a file")
-    return partial(monitor.run, _endpoint(settings))
 
 
-@app.command("serve")
-@takes(WhereOptions, AskOptions, ExportOptions)
+@app.command("serve", cls=CommandPage)
+@takes(TargetOptions, MeasureOptions, ExportOptions, ThresholdOptions)
 def serve_command(
     context: typer.Context,
-    where: WhereOptions,
-    ask: AskOptions,
+    targets: TargetOptions,
+    measure: MeasureOptions,
     exports: ExportOptions,
+    thresholds: ThresholdOptions,
     listen: Annotated[
         str,
-        option("--listen", metavar="HOST:PORT", help="Where to be scraped; :PORT is every address of this host."),
+        option(
+            "--listen",
+            panel=OUTPUT,
+            metavar="HOST:PORT",
+            help="Where Prometheus scrapes; :PORT listens on all addresses of this host.",
+        ),
     ] = _LISTEN,
     web_listen_address: Annotated[str | None, typer.Option("--web.listen-address", hidden=True)] = None,
     web_config_file: Annotated[str | None, typer.Option("--web.config.file", hidden=True)] = None,
 ) -> Command:
-    """Export to Prometheus, without a view.
+    """Export metrics to Prometheus, without a view.
 
-    /metrics, /probe?target=, /-/healthy, /-/ready.
+    Pages: /metrics, /probe?target=WORKER, /-/healthy, /-/ready.
+
+    Examples:
+      tpumon serve                         metrics of the jobs on this host
+      tpumon serve --listen :10466         let other hosts scrape them
+      tpumon serve --tpu NAME              metrics of all workers of a TPU
     """
     from tpumon.commands import serve
 
-    if _level(ask) == 0:
-        raise UsageError("serve needs --level 1 or 2; a profile is taken by tpumon --level 0 --logdir DIR")
-    settings = _settings(context, where, ask, exports, [f"prometheus={web_listen_address or listen}"])
-    web_config = exports.web_config if exports.web_config is not None else web_config_file
-    return partial(serve.run, _endpoint(replace(settings, web_config=web_config)))
-
-
-def _level(ask: AskOptions) -> int:
-    if ask.level is not None:
-        return ask.level
-    if ask.monitoring_level is not None:
-        return ask.monitoring_level
-    return 0 if ask.logdir else 2
-
-
-def _capture(context: typer.Context, where: WhereOptions, ask: AskOptions) -> Command:
-    from tpumon.commands import capture
-
-    if ask.logdir is None:
-        raise UsageError(
-            "--level 0 takes a profile and needs --logdir DIR to put it; or give --level 1 or 2 to monitor"
-        )
+    level = _level(measure)
+    if level == 0:
+        raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
     return partial(
-        capture.run,
-        capture.CaptureSettings(
-            logdir=ask.logdir,
-            where=_where(context, where, level=0),
-            window_s=_window_s(ask.duration_ms) or _USUAL_PROFILE_S,
-            attempts=ask.num_tracing_attempts,
-            host_level=ask.host_tracer_level.number,
-            use_proxy=where.use_proxy,
+        serve.run,
+        _feed(
+            _sampling(context, targets, measure),
+            exports,
+            level,
+            _thresholds(thresholds),
+            listen=web_listen_address or listen,
+            web_config_file=web_config_file,
         ),
     )
 
 
-def _settings(
-    context: typer.Context, where: WhereOptions, ask: AskOptions, exports: ExportOptions, listen: list[str]
-) -> MonitorSettings:
-    """What the monitor and `serve` have in common."""
-    from tpumon.commands.monitor import MonitorSettings
-    from tpumon.outputs import parse_export
-    from tpumon.sampler import Pace
-    from tpumon.targets.runtime import parse_runtime_addresses
-
-    simulated = where.simulate is not None
-    interval_s = ask.interval if ask.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
-    max_duty_ratio = ask.max_duty if ask.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
-    usual_queries = _LEGACY_NUM_QUERIES if ask.monitoring_level is not None else 0
-    level = _level(ask)
-    return MonitorSettings(
-        level=level,
-        where=replace(
-            _where(context, where, level=level), runtime_addresses=parse_runtime_addresses(ask.runtime_addr or [])
-        ),
-        window_s=_window_s(ask.duration_ms),
-        pace=Pace(
-            interval_s=interval_s,
-            max_duty_ratio=max_duty_ratio,
-            attempts=ask.num_tracing_attempts,
-            num_queries=ask.num_queries if ask.num_queries is not None else usual_queries,
-        ),
-        host_level=ask.host_tracer_level.number,
-        runtime_metrics=not ask.no_runtime_metrics,
-        logdir=ask.logdir,
-        output="none",
-        exports=tuple(map(parse_export, [*listen, *(exports.export or [])])),
-        web_config=exports.web_config,
-        use_proxy=where.use_proxy,
-    )
-
-
-def _endpoint(settings: MonitorSettings) -> MonitorSettings:
-    """Refuses TLS and users that would guard nothing, or were meant to be given."""
-    if settings.web_config == "":
-        raise UsageError("--web-config is empty; give a file, or leave the option out")
-    if settings.web_config is not None and not any(export.name == "prometheus" for export in settings.exports):
-        raise UsageError("--web-config is for a Prometheus endpoint; give --listen HOST:PORT as well")
-    return settings
-
-
-def _thresholds(view: ViewOptions) -> Thresholds:
-    from tpumon.fleet import Thresholds
-
-    infeed, hbm, step = (
-        _limits(name, text)
-        for name, text in (
-            ("--infeed-limits", view.infeed_limits),
-            ("--hbm-limits", view.hbm_limits),
-            ("--step-limits", view.step_limits),
-        )
-    )
-    return Thresholds(
-        infeed_warn_ratio=infeed[0],
-        infeed_critical_ratio=infeed[1],
-        hbm_warn_ratio=hbm[0],
-        hbm_critical_ratio=hbm[1],
-        step_warn_ratio=step[0],
-        step_critical_ratio=step[1],
-        idle_apart_ratio=view.idle_limit,
-        sustained=view.sustained,
-    )
-
-
-def _limits(name: str, text: str) -> tuple[float, float]:
-    try:
-        warn, critical = (float(part) for part in text.split(","))
-    except ValueError:
-        warn, critical = 1.0, 0.0
-    if not 0 <= warn <= critical < float("inf"):
-        raise UsageError(f"{name} {text}: give two numbers, the smaller first, for example 0.05,0.20")
-    return warn, critical
-
-
-@app.command("simulate")
+@app.command("simulate", cls=CommandPage)
 def simulate_command(
-    topology: Annotated[str, typer.Argument(help="For example v2-8, v3-32, v4-16, v5e-8, v5p-128 or v6e-256.")],
-    scenario: Scenario = "steady",
+    topology: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="Such as v2-8, v3-32, v4-16, v5e-8, v5p-128 or v6e-256.")
+    ],
+    scenario: Annotated[str, option("--scenario", metavar="NAME", help=SCENARIO_HELP)] = "steady",
     monitor: Annotated[
         bool | None,
-        typer.Option("--monitor/--no-monitor", help="Whether Monitor answers. Default: as in life, on v2 and v3 only."),
+        option("--monitor/--no-monitor", help="Whether the Monitor RPC answers. Default: only on v2 and v3."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same job.")] = 0,
+    seed: Annotated[int, option("--seed", metavar="N", help="The same seed makes the same job.")] = 0,
     port: Annotated[
-        int, typer.Option("--port", min=1, max=65535, help="Of the first worker; worker i listens on PORT + i.")
+        int,
+        option("--port", min=1, max=65535, metavar="PORT", help="Port of worker 0; worker i listens on PORT + i."),
     ] = DEFAULT_PORT,
     server: Annotated[
-        str, typer.Option("--server", metavar="|".join(SERVERS), help="Generation of the profiler server.")
+        str, option("--server", metavar="|".join(SERVERS), help="Generation of the profiler server.")
     ] = "new",
 ) -> Command:
     """Run a simulated TPU until stopped.
 
-    Real profiler servers, one per worker.
+    Each worker has a real profiler server, and a runtime metric service.
+
+    Examples:
+      tpumon simulate v5e-8
+      tpumon simulate v3-32 --scenario straggler --port 9000
     """
     from tpumon.commands import simulate
 
@@ -285,59 +215,210 @@ def simulate_command(
     return partial(simulate.run, settings)
 
 
-@app.command("analyze")
+_ReportOutput = Annotated[str, option("--output", panel=OUTPUT, metavar="text|json", help="What to write to stdout.")]
+
+
+@app.command("analyze", cls=CommandPage)
+@takes()
 def analyze_command(
+    context: typer.Context,
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="FILE|DIR...", help="*.xplane.pb files, sessions, or log directories: their newest."),
+        typer.Argument(
+            metavar="FILE|DIR...", help="*.xplane.pb files, session directories, or log directories (newest session)."
+        ),
     ],
-    output: Annotated[AnalysisFormat, typer.Option("--output", help="What stdout gets.")] = AnalysisFormat.text,
+    output: _ReportOutput = ReportFormat.text.value,
 ) -> Command:
-    """Show the figures of profiles taken before.
+    """Show the figures of saved profiles.
 
-    Of each host, and of all together.
+    For each host, and for all hosts together.
+
+    Examples:
+      tpumon analyze /tmp/profiles
+      tpumon analyze host1.xplane.pb host2.xplane.pb --output json
     """
     from tpumon.commands import analyze
 
-    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=output.value))
+    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=_report_format(context, output).value))
 
 
-@app.command("doctor")
-@takes(WhereOptions)
+@app.command("doctor", cls=CommandPage)
+@takes(TargetOptions)
 def doctor_command(
     context: typer.Context,
-    where: WhereOptions,
-    output: Annotated[AnalysisFormat, typer.Option("--output", help="What stdout gets.")] = AnalysisFormat.text,
+    targets: TargetOptions,
+    output: _ReportOutput = ReportFormat.text.value,
 ) -> Command:
-    """Say what is here, what answers, and what would be used.
+    """Check chips, ports and servers, and say what is wrong.
 
-    Chips, ports, RPCs, and what is wrong; safe to paste into an issue.
+    Shows what is here, what answers, and what tpumon would use. The output is safe to paste into an issue.
+
+    Examples:
+      tpumon doctor
+      tpumon doctor --service-addr 10.0.0.2:9999
     """
     from tpumon.commands import doctor
 
     settings = doctor.DoctorSettings(
-        where=_where(context, where, level=2),
-        output="json" if output is AnalysisFormat.json else "text",
-        use_proxy=where.use_proxy,
+        where=_selection(context, targets, level=2),
+        output=_report_format(context, output).value,
+        use_proxy=targets.use_proxy,
     )
     return partial(doctor.run, settings)
 
 
-@app.command("pause")
+@app.command("pause", cls=CommandPage)
 def pause_command(
-    duration: Annotated[str, typer.Argument(help="For example 90s, 10m or 1.5h; 0 ends your pause.")],
+    duration: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; 0 ends your pause.")],
 ) -> Command:
     """Stop all sampling on this host for a while.
 
-    For when you profile the job yourself: your call would fail if it met a sample.
+    Use it before you profile the job yourself: your call fails if it meets a sample.
+
+    Examples:
+      tpumon pause 10m
+      tpumon pause 0
     """
     from tpumon.commands import pause
 
     return partial(pause.run, pause.parse_duration(duration))
 
 
+# What the options mean together.
+
+
+def _level(measure: MeasureOptions) -> int:
+    if measure.level is not None:
+        return measure.level
+    if measure.monitoring_level is not None:
+        return measure.monitoring_level
+    return 0 if measure.logdir else 2
+
+
+def _stdout_name(stdout: StdoutOptions, *, legacy: bool) -> str:
+    """What to write to stdout: "auto", "live", "text" or the name of an output."""
+    if stdout.fleet_summary:
+        return "fleet-summary"
+    if stdout.output in {"auto", "live", "text"}:
+        # The old spelling is typed by those who read the old blocks.
+        return "text" if legacy and stdout.output == "auto" else stdout.output
+    from tpumon.outputs import output_names
+
+    return check_choice("--output", stdout.output, ("auto", "live", "text", *output_names()))
+
+
+def _report_format(context: typer.Context, output: str) -> ReportFormat:
+    """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
+    if output not in set(ReportFormat) and not _is_typed(context, "output"):
+        return ReportFormat.text
+    return ReportFormat(check_choice("--output", output, tuple(ReportFormat)))
+
+
+def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:
+    from tpumon.commands import capture
+
+    if measure.logdir is None:
+        raise UsageError("--level 0 requires --logdir DIR to save the profile; to monitor, use --level 1 or 2")
+    return partial(
+        capture.run,
+        capture.CaptureSettings(
+            logdir=measure.logdir,
+            selection=_selection(context, targets, level=0),
+            window_s=_window_s(measure.duration_ms) or _USUAL_PROFILE_S,
+            attempts=measure.num_tracing_attempts,
+            host_level=measure.host_tracer_level.number,
+            use_proxy=targets.use_proxy,
+        ),
+    )
+
+
+def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Sampling:
+    from tpumon.feed import Sampling
+    from tpumon.logdir import open_logdir
+    from tpumon.model import Query
+    from tpumon.sampler import Pace
+    from tpumon.sources import SourceOptions
+
+    simulated = targets.simulate is not None
+    interval_s = measure.interval if measure.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
+    max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
+    usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
+    level = _level(measure)
+    return Sampling(
+        query=Query(level=level, window_s=_window_s(measure.duration_ms)),
+        selection=_selection(context, targets, level=level, runtime_addr=measure.runtime_addr),
+        pace=Pace(
+            interval_s=interval_s,
+            max_duty_ratio=max_duty_ratio,
+            attempts=measure.num_tracing_attempts,
+            num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
+        ),
+        sources=SourceOptions(
+            host_level=measure.host_tracer_level.number,
+            logdir=open_logdir(measure.logdir) if measure.logdir else None,
+            runtime_metrics=level > 1 and not measure.no_runtime_metrics,
+        ),
+        use_proxy=targets.use_proxy,
+    )
+
+
+def _feed(
+    origin: Sampling | str,
+    options: ExportOptions,
+    level: int,
+    thresholds: Thresholds,
+    *,
+    listen: str | None,
+    web_config_file: str | None = None,
+) -> FeedSettings:
+    from tpumon.feed import FeedSettings
+    from tpumon.outputs import Export, OutputOptions, parse_export
+
+    exports = [Export(name="prometheus", where=listen)] if listen else []
+    exports += map(parse_export, options.export or [])
+    web_config = options.web_config if options.web_config is not None else web_config_file
+    if web_config == "":
+        raise UsageError("--web-config is empty; name a file, or leave the option out")
+    if web_config is not None and not any(export.name == "prometheus" for export in exports):
+        raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
+    return FeedSettings(
+        origin=origin,
+        exports=exports,
+        output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds),
+    )
+
+
+def _thresholds(options: ThresholdOptions) -> Thresholds:
+    from tpumon.fleet import Thresholds
+
+    infeed = _limits("--infeed-limits", options.infeed_limits)
+    hbm = _limits("--hbm-limits", options.hbm_limits)
+    step = _limits("--step-limits", options.step_limits)
+    return Thresholds(
+        infeed_warn_ratio=infeed[0],
+        infeed_critical_ratio=infeed[1],
+        hbm_warn_ratio=hbm[0],
+        hbm_critical_ratio=hbm[1],
+        step_warn_ratio=step[0],
+        step_critical_ratio=step[1],
+        idle_apart_ratio=options.idle_limit,
+        sustained=options.sustained,
+    )
+
+
+def _limits(name: str, text: str) -> tuple[float, float]:
+    try:
+        warn, critical = (float(part) for part in text.split(","))
+    except ValueError:
+        warn, critical = 1.0, 0.0
+    if not 0 <= warn <= critical < float("inf"):
+        raise UsageError(f"{name} {text}: use two numbers, the smaller first, such as 0.05,0.20")
+    return warn, critical
+
+
 def _is_typed(context: typer.Context, name: str) -> bool:
-    """Whether an option was given on the command line, and not only by its environment variable."""
+    """Whether an option comes from the command line, not from its environment variable."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -345,42 +426,54 @@ def _is_typed(context: typer.Context, name: str) -> bool:
 _NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 
 
-def _names_workers(context: typer.Context, where: WhereOptions) -> bool:
-    return where.simulate is not None or any(_is_typed(context, name) for name in _NAMING_WORKERS)
+def _check_from(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> None:
+    """Refuses what --from cannot do."""
+    if _level(measure) == 0:
+        raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
+    if targets.simulate is not None or any(_is_typed(context, name) for name in _NAMING_WORKERS):
+        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
+    if measure.num_queries:
+        raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
 
 
 def _window_s(duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
     if duration_ms == "auto":
         return None
-    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _LONGEST_DURATION_MS):
-        raise UsageError(f"--duration-ms {duration_ms}: give milliseconds from 1 to {_LONGEST_DURATION_MS}, or auto")
+    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
+        raise UsageError(f"--duration-ms {duration_ms}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto")
     return int(duration_ms) / 1000
 
 
-def _where(context: typer.Context, where: WhereOptions, *, level: int) -> WhereSettings:
-    """Whom to talk to; where several ways are given, the most exact one."""
-    from tpumon.commands.finding import WhereSettings
+def _selection(
+    context: typer.Context, targets: TargetOptions, *, level: int, runtime_addr: list[str] | None = None
+) -> Selection:
+    """The workers that the options name; if they name some in several ways, the most specific wins."""
+    from tpumon.targets.runtime import parse_runtime_addresses
+    from tpumon.targets.selection import Selection
 
-    if where.simulate is not None:
+    runtime_addresses = parse_runtime_addresses(runtime_addr or [])
+    if targets.simulate is not None:
         if any(_is_typed(context, name) for name in _NAMING_WORKERS):
-            raise UsageError("--simulate and workers exclude each other; give one of them")
-        return WhereSettings(simulate=SimulatorSettings(topology=where.simulate, scenario=where.scenario))
-    services = parse_addresses(where.service_addr or [], default_port=where.port or PROFILER_PORT)
-    workers = parse_addresses(where.workers_list or [], default_port=where.port or PROFILER_PORT)
-    tpus = tuple(name for text in where.tpu or () for part in text.split(",") if (name := part.strip()))
+            raise UsageError("--simulate cannot be combined with options naming workers")
+        simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
+        return Selection(simulate=simulate, runtime_addresses=runtime_addresses)
+    services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
+    workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
+    tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
     if tpus and services:
-        say("both --service-addr and --tpu are given; --tpu is ignored")
+        say("ignoring --tpu: --service-addr is given, too")
     if level > 0 and services and workers:
-        say("--workers-list is for level 0 and is ignored: --service-addr is monitored")
+        say("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
     addresses = workers if workers and (level == 0 or not services) else services
-    if where.targets is not None and (addresses or tpus):
-        raise UsageError("--targets excludes other ways to name workers; give one of them")
-    return WhereSettings(
+    if targets.targets is not None and (addresses or tpus):
+        raise UsageError("--targets cannot be combined with other options naming workers")
+    return Selection(
         addresses=addresses,
-        port=where.port,
+        port=targets.port,
         tpus=() if addresses else tpus,
-        zone=where.zone,
-        project=where.project,
-        targets_file=where.targets,
+        zone=targets.zone,
+        project=targets.project,
+        targets_file=targets.targets,
+        runtime_addresses=runtime_addresses,
     )

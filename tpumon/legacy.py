@@ -1,4 +1,4 @@
-"""capture_tpu_profile's command lines, put into tpumon's words."""
+"""capture_tpu_profile's command lines, translated into tpumon's."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _USUAL_DURATION_MS = "1000"
 
 
 def translate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A command line in tpumon's spelling.
+    """Translates a command line into tpumon's spelling.
 
-    Flags of capture_tpu_profile 2.4.0 are known with one dash or two, as absl took them;
-    everything else stays as it is.
+    Knows the flags of capture_tpu_profile 2.4.0, with one dash or two, as absl accepted them; everything else stays as
+    it is.
 
     Returns:
-        The arguments, and notes for the user about flags that no longer mean anything.
+        The arguments, and notes for the user about flags that have no effect any more.
     """
     translated: list[str] = []
     notes: list[str] = []
@@ -53,7 +53,7 @@ def translate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             values = [value] if equals else rest[:1]
             del rest[: 0 if equals else 1]
             if name == "duration_ms" and values and _is_not_positive(values[0]):
-                values = [_USUAL_DURATION_MS]  # its default was 0, for the usual
+                values = [_USUAL_DURATION_MS]  # 0, the old default, meant the usual duration
             translated += [_OPTIONS[name], *values]
         else:
             translated.append(word)

@@ -3,23 +3,56 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
+from functools import partial
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tpumon.errors import UsageError
+from tpumon.figures import COMPARED
+from tpumon.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS, THRESHOLDS
 from tpumon.simulator.scenario import SCENARIOS
 from tpumon.targets.addresses import PROFILER_PORT
 
-_LONGEST_INTERVAL_S = 7 * 24 * 3600
+_MAX_INTERVAL_S = 7 * 24 * 3600
+
+SORT_KEYS = ("worst", "name", *COMPARED)
+"""What --sort accepts: the figures by which workers are compared, too."""
 
 
-def option(name: str, **rest: Any) -> Any:
-    """An option that can also be set by TPUMON_<NAME>."""
-    variable = "TPUMON_" + name.removeprefix("--").upper().replace("-", "_")
-    return typer.Option(name, envvar=variable, show_envvar=False, **rest)
+def option(name: str, *, panel: str | None = None, **rest: Any) -> Any:
+    """An option that can also be set by TPUMON_<NAME>.
+
+    Args:
+        name: as it is typed; `--yes/--no` for a switch with two names.
+        panel: the heading under which `--help` lists it.
+        rest: passed to `typer.Option`.
+    """
+    variable = "TPUMON_" + name.partition("/")[0].removeprefix("--").upper().replace("-", "_")
+    return typer.Option(name, envvar=variable, show_envvar=False, rich_help_panel=panel, **rest)
+
+
+_target = partial(option, panel=TARGETS)
+_measure = partial(option, panel=MEASURE)
+_output = partial(option, panel=OUTPUT)
+_appearance = partial(option, panel=APPEARANCE)
+_threshold = partial(option, panel=THRESHOLDS)
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
+    """Returns `value` if it is one of the choices.
+
+    For choices that are computed; Typer checks those that an enum lists.
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    if value not in choices:
+        raise UsageError(f"{name} {value}: choose one of {', '.join(choices)}")
+    return value
 
 
 class HostTracerLevel(StrEnum):
@@ -37,16 +70,6 @@ class HostTracerLevel(StrEnum):
         return None if self is HostTracerLevel.auto else int(self.value)
 
 
-class OutputFormat(StrEnum):
-    """What is written to stdout."""
-
-    auto = "auto"
-    live = "live"
-    text = "text"
-    jsonl = "jsonl"
-    csv = "csv"
-
-
 class Color(StrEnum):
     """Whether the live view has colours."""
 
@@ -55,165 +78,203 @@ class Color(StrEnum):
     never = "never"
 
 
-class SortBy(StrEnum):
-    """Order of the live view's rows."""
-
-    worst = "worst"
-    name = "name"
-    mxu = "mxu"
-    idle = "idle"
-    step = "step"
-    infeed = "infeed"
-    hbm = "hbm"
-
-
-Scenario = Annotated[
-    str, option("--scenario", metavar="NAME", help=f"What the simulated job does: {', '.join(SCENARIOS)}.")
-]
+SCENARIO_HELP = f"What the simulated job does: {', '.join(SCENARIOS)}."
 
 
 @dataclass(frozen=True, kw_only=True)
-class WhereOptions:
-    """Whom to talk to."""
+class TargetOptions:
+    """Which workers."""
 
     service_addr: Annotated[
         list[str] | None,
-        option(
+        _target(
             "--service-addr",
-            metavar="HOST:PORT[,...]",
-            help="Profiler server of one or more workers; may repeat. Default: the jobs of this host.",
+            metavar="HOST:PORT,...",
+            help="Profiler server of each worker; repeatable. Default: the jobs on this host.",
         ),
     ] = None
     workers_list: Annotated[
         list[str] | None,
-        option(
+        _target(
             "--workers-list",
-            metavar="HOST:PORT[,...]",
-            help="The workers to profile; at levels 1 and 2 those to watch, unless --service-addr is given.",
+            metavar="HOST:PORT,...",
+            help="Workers to profile at level 0; at levels 1 and 2, used only without --service-addr.",
         ),
     ] = None
     tpu: Annotated[
         list[str] | None,
-        option("--tpu", metavar="NAME[,...]", help="All workers of a TPU, by its name in the TPU API; may repeat."),
+        _target("--tpu", metavar="NAME,...", help="All workers of a TPU, by its name in the TPU API; repeatable."),
     ] = None
-    zone: Annotated[str | None, option("--zone", metavar="ZONE", help="Of --tpu. Default: this machine's.")] = None
+    zone: Annotated[
+        str | None, _target("--zone", metavar="ZONE", help="Zone of --tpu. Default: this machine's zone.")
+    ] = None
     project: Annotated[
-        str | None, option("--project", metavar="PROJECT", help="Of --tpu. Default: this machine's.")
+        str | None,
+        _target("--project", metavar="PROJECT", help="Project of --tpu. Default: this machine's project."),
     ] = None
     targets: Annotated[
         str | None,
-        option(
+        _target(
             "--targets",
             metavar="FILE",
-            help="Workers from a file in Prometheus' file_sd form, JSON or YAML; read again when it changes.",
+            help="Workers listed in a Prometheus file_sd file (JSON or YAML); read again when it changes.",
         ),
     ] = None
     port: Annotated[
         int | None,
-        option(
+        _target(
             "--port",
             min=1,
             max=65535,
             metavar="N",
-            help=f"For addresses that name no port (default: {PROFILER_PORT}), and where to look on this host.",
+            help=f"Port of addresses given without one (default: {PROFILER_PORT}), and the only port to look at on "
+            "this host.",
         ),
     ] = None
     simulate: Annotated[
         str | None,
-        option("--simulate", metavar="TOPOLOGY", help="Watch a simulated TPU, for example v5e-8 or v3-32."),
+        _target("--simulate", metavar="TOPOLOGY", help="Watch a simulated TPU, such as v5e-8 or v3-32."),
     ] = None
-    scenario: Scenario = "steady"
+    scenario: Annotated[str, _target("--scenario", metavar="NAME", help=SCENARIO_HELP)] = "steady"
     use_proxy: Annotated[
-        bool, option("--use-proxy", help="Reach workers through http_proxy, which is not obeyed otherwise.")
+        bool, _target("--use-proxy", help="Connect to workers through http_proxy, which is ignored by default.")
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions:
-    """What to ask, and how often."""
+class FromOptions:
+    """Where samples come from if tpumon does not take them itself."""
+
+    from_: Annotated[
+        str | None,
+        _target(
+            "--from",
+            metavar="URL",
+            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureOptions:
+    """What to measure, and how often."""
 
     level: Annotated[
         int | None,
-        option(
+        _measure(
             "--level",
             min=0,
             max=2,
-            help="0: one profile; 1: TPU type and matrix units; 2: also idle time, steps, infeed, HBM. "
-            "Default: 0 with --logdir, else 2.",
+            metavar="0|1|2",
+            help="0: save one profile. 1: TPU type and matrix units. 2: also idle time, step time, infeed and HBM. "
+            "Default: 0 with --logdir, otherwise 2.",
         ),
     ] = None
-    monitoring_level: Annotated[int | None, typer.Option("--monitoring-level", hidden=True, min=0, max=2)] = None
+    monitoring_level: Annotated[
+        int | None, typer.Option("--monitoring-level", hidden=True, min=0, max=2, metavar="0|1|2")
+    ] = None
     logdir: Annotated[
         str | None,
-        option(
+        _measure(
             "--logdir",
             metavar="DIR|gs://...",
-            help="Where a profile goes (level 0); at levels 1 and 2, where old servers may put their traces.",
+            help="Where to save the profile at level 0. At levels 1 and 2: where old servers may write traces.",
         ),
     ] = None
     duration_ms: Annotated[
         str,
-        option(
+        _measure(
             "--duration-ms",
             metavar="N|auto",
-            help="Window of one query or profile in milliseconds; auto: 1000, and about three steps where figures come "
-            "from traces.",
+            help="Length of one query or profile in milliseconds. auto: 1000, or about three steps when sampling "
+            "traces.",
         ),
     ] = "auto"
     interval: Annotated[
         float | None,
-        option(
+        _measure(
             "--interval",
             min=0,
-            max=_LONGEST_INTERVAL_S,
+            max=_MAX_INTERVAL_S,
             metavar="SECONDS",
-            help="From one query's start to the next. Default: 0 (back to back) where the server has the figures, "
-            "10 where they come from traces, 1 with --simulate.",
+            help="Time from the start of one query to the next. Default: 0 (back to back) if the server computes the "
+            "figures, 10 when sampling traces, 1 with --simulate.",
         ),
     ] = None
     max_duty: Annotated[
         float | None,
-        option(
+        _measure(
             "--max-duty",
             min=0.0001,
             max=1,
             metavar="RATIO",
-            help="Largest share of time for which a job is traced. Default: 0.02, 1 with --simulate.",
+            help="Maximum share of time for which a job is traced. Default: 0.02, or 1 with --simulate.",
         ),
     ] = None
     num_queries: Annotated[
         int | None,
-        option("--num-queries", min=0, metavar="N", help="Queries per worker. Default: 0, until stopped."),
+        _measure("--num-queries", min=0, metavar="N", help="Queries per worker. Default: 0, run until stopped."),
     ] = None
     num_tracing_attempts: Annotated[
         int,
-        option(
+        _measure(
             "--num-tracing-attempts",
             min=1,
             metavar="N",
-            help="Tries of one query or profile before it counts as failed.",
+            help="Attempts before a query or profile counts as failed.",
         ),
     ] = 3
     host_tracer_level: Annotated[
         HostTracerLevel,
-        option(
+        _measure(
             "--host-tracer-level",
-            help="Host events; auto: where they are proved not to hang the job 2 in a profile and 1 in a sampled trace "
-            "of a job without a TPU, else 0.",
+            metavar="LEVEL",
+            help="How much of the host to trace: auto, 0, 1, 2 or 3. auto: 2 for profiles, 1 when sampling a job "
+            "without a TPU, if the server is known to be safe; otherwise 0.",
         ),
     ] = HostTracerLevel.auto
     runtime_addr: Annotated[
         list[str] | None,
-        option(
+        _measure(
             "--runtime-addr",
-            metavar="HOST:PORT|unix:PATH[,...]",
-            help="Runtime metric service of each worker, in their order. Default: that of the job of this host, else "
-            "port 8431 beside a worker.",
+            metavar="ADDRESS,...",
+            help="Runtime metric service of each worker, in the same order: HOST:PORT or unix:PATH. Default: that of "
+            "the job on this host; for other workers, port 8431.",
         ),
     ] = None
     no_runtime_metrics: Annotated[
-        bool, option("--no-runtime-metrics", help="Do not ask libtpu's runtime metric service (HBM, duty cycle).")
+        bool, _measure("--no-runtime-metrics", help="Do not query libtpu's runtime metric service (HBM, duty cycle).")
     ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StdoutOptions:
+    """What stdout gets."""
+
+    output: Annotated[
+        str,
+        _output(
+            "--output",
+            metavar="NAME",
+            help="What to write to stdout at levels 1 and 2: auto, live, text, or an exporter ({outputs}). "
+            "auto: live on a foreground terminal without --num-queries, otherwise text.",
+        ),
+    ] = "auto"
+    fleet_summary: Annotated[
+        bool,
+        _output(
+            "--fleet-summary",
+            help="With --output jsonl: write one object per interval, with the fleet and the workers that are not ok.",
+        ),
+    ] = False
+    listen: Annotated[
+        str | None,
+        _output(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Also serve Prometheus metrics here; short for --export prometheus=HOST:PORT.",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,91 +283,91 @@ class ExportOptions:
 
     export: Annotated[
         list[str] | None,
-        option(
+        _output(
             "--export",
             metavar="NAME=WHERE",
-            help="A further output; may repeat: prometheus=HOST:PORT, jsonl=FILE, csv=FILE, textfile=FILE.prom.",
+            help="Also write to this exporter, such as csv=FILE or prometheus=HOST:PORT; repeatable. Names: {outputs}.",
         ),
     ] = None
     web_config: Annotated[
         str | None,
-        option(
+        _output(
             "--web-config",
             metavar="FILE",
-            help="TLS, client certificates and users of the Prometheus endpoint, as exporter-toolkit has them.",
+            help="TLS, client certificates and users of the Prometheus endpoint, in exporter-toolkit's format.",
         ),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class ViewOptions:
-    """How samples are shown."""
+class AppearanceOptions:
+    """What the live view looks like."""
 
-    output: Annotated[
-        OutputFormat,
-        option(
-            "--output",
-            help="What stdout gets at levels 1 and 2; auto: the live view on a foreground terminal, unless "
-            "--num-queries is given, else text.",
-        ),
-    ] = OutputFormat.auto
-    fleet_summary: Annotated[
-        bool,
-        option(
-            "--fleet-summary",
-            help="With jsonl: one object per interval, of the fleet and of the workers that are not ok.",
-        ),
-    ] = False
-    listen: Annotated[
-        str | None,
-        option("--listen", metavar="HOST:PORT", help="Also a Prometheus endpoint; short for --export prometheus=..."),
-    ] = None
-    from_: Annotated[
-        str | None,
-        option("--from", metavar="URL", help="Show what a running exporter has, for example http://10.0.0.2:10466."),
-    ] = None
-    sort: Annotated[SortBy, option("--sort", help="Order of the live view's rows.")] = SortBy.worst
-    filter: Annotated[
-        str | None, option("--filter", metavar="TEXT", help="Only workers with this in their names, in the live view.")
-    ] = None
-    ascii: Annotated[bool, option("--ascii", help="The live view in ASCII alone.")] = False
-    color: Annotated[Color, option("--color", help="Colours of the live view; auto: unless NO_COLOR is set.")] = (
-        Color.auto
+    sort: Annotated[str, _appearance("--sort", metavar="KEY", help=f"Order of the rows: {', '.join(SORT_KEYS)}.")] = (
+        "worst"
     )
+    filter: Annotated[
+        str | None,
+        _appearance("--filter", metavar="TEXT", help="Show only workers whose name contains this text."),
+    ] = None
+    ascii: Annotated[bool, _appearance("--ascii", help="Use only ASCII characters.")] = False
+    color: Annotated[
+        Color,
+        _appearance("--color", metavar="WHEN", help="auto, always or never. auto: use colours unless NO_COLOR is set."),
+    ] = Color.auto
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThresholdOptions:
+    """When a worker is marked."""
+
     infeed_limits: Annotated[
-        str, option("--infeed-limits", metavar="WARN,CRITICAL", help="Infeed share of a step that is marked ! and X.")
+        str,
+        _threshold(
+            "--infeed-limits",
+            metavar="WARN,CRITICAL",
+            help="Mark workers whose infeed takes more than these shares of a step.",
+        ),
     ] = "0.05,0.20"
     hbm_limits: Annotated[
-        str, option("--hbm-limits", metavar="WARN,CRITICAL", help="HBM used of total that is marked.")
+        str,
+        _threshold(
+            "--hbm-limits", metavar="WARN,CRITICAL", help="Mark workers that use more than these shares of HBM."
+        ),
     ] = "0.90,0.97"
     step_limits: Annotated[
         str,
-        option(
+        _threshold(
             "--step-limits",
             metavar="WARN,CRITICAL",
-            help="Step time against the slice's median that is marked.",
+            help="Mark workers whose step time exceeds the slice median by these factors.",
         ),
     ] = "1.10,1.25"
     idle_limit: Annotated[
         float,
-        option(
+        _threshold(
             "--idle-limit",
             min=0,
             max=1,
             metavar="RATIO",
-            help="How much less than its slice's median a worker idles to be marked !: the others wait for it.",
+            help="Mark a worker as the straggler if its idle ratio is this far below the slice median.",
         ),
     ] = 0.10
     sustained: Annotated[
         int,
-        option("--sustained", min=1, metavar="N", help="Samples in a row before step time counts."),
+        _threshold(
+            "--sustained",
+            min=1,
+            metavar="N",
+            help="Consecutive samples that must agree before step time or idle time marks a worker.",
+        ),
     ] = 3
 
 
 def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A command function that gets groups of options as values: `f(context, *values, **own options)`.
+    """Hands groups of options to a command function as values: `f(context, *values, **own options)`.
 
-    For Typer it has all their options, the function's own last.
+    Typer sees one function with all their options, the function's own last.
     """
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

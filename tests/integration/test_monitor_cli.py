@@ -561,7 +561,7 @@ def test_command_lines_that_cannot_be_obeyed_say_what_would_be():
         ("--monitoring_level=3", f"--service_addr={address}"): r"(?i)--level|monitoring.level",
         ("--level", "0", "--service-addr", address): r"--logdir",
         ("--level", "2", "--tpu", "my-tpu"): r"--zone",
-        ("--simulate", "v5e-8", "--service-addr", address): r"exclude",
+        ("--simulate", "v5e-8", "--service-addr", address): r"cannot be combined",
         ("--simulate", "v5e-8", "--from", "http://127.0.0.1:1"): r"--from",
         ("--export", "carrier-pigeon", "--service-addr", address): r"NAME=WHERE",
         ("--export", "pigeon=x", "--service-addr", address): r"prometheus",

@@ -175,11 +175,11 @@ def test_a_stdout_that_nobody_reads_stops_no_exporter(node, tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--export", "jsonl=-"), "stdout has an output already"),
+        (("--export", "jsonl=-"), "stdout is taken"),
         (("--web-config", ""), "--web-config is empty"),
-        (("--web-config", "web.yml"), "give --listen"),
+        (("--web-config", "web.yml"), "add --listen"),
         (("--from", "http://127.0.0.1:1", "--level", "0", "--logdir", "x"), "--from shows samples"),
-        (("--from", "http://127.0.0.1:1", "--num-queries", "1"), "no queries of its own"),
+        (("--from", "http://127.0.0.1:1", "--num-queries", "1"), "does not query workers"),
     ],
 )
 def test_what_would_be_ignored_or_harm_is_refused(options, words):

@@ -11,13 +11,13 @@ from fakes.tpu_node import Answer, TpuNode
 from fakes.tpu_node import Figures as NodeFigures
 from tpumon import sources
 from tpumon.commands import doctor
-from tpumon.commands.finding import WhereSettings
 from tpumon.errors import SourceError
 from tpumon.model import Caution, Figures, Query, Target
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Companion, Reading
 from tpumon.sources.examination import About
 from tpumon.targets.base import Fixed
+from tpumon.targets.selection import Selection
 
 
 class BoardMemory(Companion):
@@ -81,7 +81,7 @@ def test_doctor_shows_it(node, capsys, monkeypatch, tmp_path):
     """In a section of its own, in what tpumon would use, and as a list of its own in JSON."""
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
     for output in ("text", "json"):
-        where = WhereSettings(addresses=(node.address,))
+        where = Selection(addresses=(node.address,))
         assert doctor.run(doctor.DoctorSettings(where=where, output=output)) == 0
     text, _, plain = capsys.readouterr().out.rpartition("\n{")
 

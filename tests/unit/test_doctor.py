@@ -15,7 +15,6 @@ from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_o
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
 from tpumon.commands import doctor as command
 from tpumon.commands.doctor import DoctorSettings, run
-from tpumon.commands.finding import WhereSettings
 from tpumon.doctor import diagnosis
 from tpumon.doctor.problems import problems_of
 from tpumon.errors import SourceError
@@ -26,6 +25,7 @@ from tpumon.sources.runtime import RuntimeMetrics
 from tpumon.targets.chips import Chip, Chips, Process
 from tpumon.targets.listening import Owner
 from tpumon.targets.local import Seen
+from tpumon.targets.selection import Selection
 
 
 @pytest.fixture(autouse=True)
@@ -56,7 +56,7 @@ def doctor(capsys, monkeypatch):
                 return targets
 
             monkeypatch.setattr(command, "find_now", find_now)
-        where = WhereSettings(addresses=addresses, simulate=simulate and SimulatorSettings(topology=simulate))
+        where = Selection(addresses=addresses, simulate=simulate and SimulatorSettings(topology=simulate))
         status = run(DoctorSettings(where=where, output=output))
         printed = capsys.readouterr()
         assert printed.err == ""

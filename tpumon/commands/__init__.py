@@ -1,1 +1,1 @@
-"""One file a command, each with `run(settings) -> exit status`."""
+"""One file per command, each with `run(settings) -> exit status`."""

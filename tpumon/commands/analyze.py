@@ -1,4 +1,4 @@
-"""`tpumon analyze`: the figures of traces that are on disk already."""
+"""`tpumon analyze`: the figures of saved profiles."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.commands.console import say
 from tpumon.errors import SourceError, UsageError
 from tpumon.logdir import SESSIONS, TRACE_SUFFIX
 from tpumon.model import Caution, Failure, Sample
+from tpumon.system.console import say
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
 
 if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
 
-_LARGEST_BYTES = 1 << 31  # as much as protobuf reads
+_MAX_BYTES = 1 << 31  # the limit of protobuf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnalyzeSettings:
-    """Attributes:
-    paths: files, session directories or log directories; of a log directory the newest session is taken.
-    output: blocks as levels 1 and 2 print them, or one JSON object.
+    """What to read, and how to print it.
+
+    Attributes:
+        paths: files, session directories, or log directories, of which the newest session is read.
+        output: the blocks that levels 1 and 2 print, or one JSON object.
     """
 
     paths: Sequence[str]
@@ -38,8 +40,8 @@ class _Host:
     """One file.
 
     Attributes:
-        name: the host's, from the trace or else from the file's name.
-        trace: None where the file cannot be read.
+        name: the host's name, from the trace if it has one, otherwise from the file's name.
+        trace: None if the file cannot be read.
         sample: its figures, or why there are none.
     """
 
@@ -52,10 +54,10 @@ def run(settings: AnalyzeSettings) -> int:
     """Prints the figures of every host, and of several hosts combined.
 
     Returns:
-        0; 1 where any file could not be read, the others' figures are printed.
+        0; 1 if any file could not be read (the figures of the others are printed).
 
     Raises:
-        UsageError: a path leads to no trace.
+        UsageError: a path leads to no profile.
     """
     hosts = [_read(file) for file in _files(settings.paths)]
     traces = [host.trace for host in hosts if host.trace is not None]
@@ -71,8 +73,8 @@ def run(settings: AnalyzeSettings) -> int:
 
 
 def _files(paths: Iterable[str]) -> list[Path]:
-    """The traces that the paths lead to, each once."""
-    found: dict[Path, None] = {}
+    """Returns the traces that the paths lead to, each once."""
+    files: dict[Path, None] = {}
     for text in paths:
         path = Path(text).expanduser()
         if path.is_dir():
@@ -82,13 +84,13 @@ def _files(paths: Iterable[str]) -> list[Path]:
         else:
             raise UsageError(f"{text}: no such file or directory")
         if not here:
-            raise UsageError(f"{text}: no *{TRACE_SUFFIX} there, nor a session with one in {SESSIONS}")
-        found.update(dict.fromkeys(here))
-    return list(found)
+            raise UsageError(f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}")
+        files.update(dict.fromkeys(here))
+    return list(files)
 
 
 def _in_directory(path: Path) -> list[Path]:
-    """The traces of a session, or of the newest session of a log directory."""
+    """Returns the traces of a session, or of the newest session of a log directory."""
     if own := _traces(path):
         return own
     for root in (path / SESSIONS, path):
@@ -143,8 +145,8 @@ def _read(file: Path) -> _Host:
 
 def _content(file: Path) -> bytes:
     size_bytes = file.stat().st_size
-    if size_bytes > _LARGEST_BYTES:
-        raise SourceError("too-large", f"{size_bytes} bytes; no more than {_LARGEST_BYTES} can be read")
+    if size_bytes > _MAX_BYTES:
+        raise SourceError("too-large", f"{size_bytes} bytes; the maximum is {_MAX_BYTES}")
     return file.read_bytes()
 
 
@@ -190,7 +192,7 @@ def _print_text(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
 
 
 def _print_json(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
-    """One object: "hosts", each a Sample; "combined", the same fields of all hosts that could be read, or null."""
+    """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
     together: Mapping[str, Any] | None = None
     if combined is not None:
         together = _combined_sample(hosts, combined).to_json()

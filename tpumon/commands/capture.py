@@ -10,9 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpumon.commands.console import say
-from tpumon.commands.finding import WhereSettings, find_now
-from tpumon.commands.progress import Bar
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
@@ -20,7 +17,10 @@ from tpumon.sampler import pause_after_failures
 from tpumon.sources import Client
 from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.system.background import Background
+from tpumon.system.console import say
 from tpumon.system.pausing import current_pause
+from tpumon.targets.selection import Selection, find_now
+from tpumon.view.progress import Bar
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -32,17 +32,19 @@ _LEAD_S = 0.5  # several workers start together, this far ahead, so that every r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureSettings:
-    """Attributes:
-    where: whom to profile.
-    logdir: directory or bucket URL.
-    window_s: what is traced.
-    attempts: tries of each worker.
-    host_level: host tracer level 0-3; None: as high as is safe.
-    use_proxy: obey http_proxy.
+    """What to profile, and where to save it.
+
+    Attributes:
+        logdir: directory or bucket URL.
+        selection: the workers.
+        window_s: length of the profile.
+        attempts: attempts per worker.
+        host_level: host tracer level 0-3; None: as high as is safe.
+        use_proxy: connect through http_proxy.
     """
 
     logdir: str
-    where: WhereSettings = field(default_factory=WhereSettings)
+    selection: Selection = field(default_factory=Selection)
     window_s: float = 1.0
     attempts: int = 3
     host_level: int | None = None
@@ -58,7 +60,7 @@ class _Say:
 
 @dataclass(frozen=True, slots=True)
 class _Tracing:
-    """Workers are tracing from now on, for about so long."""
+    """Workers start tracing now, for about this long."""
 
     duration_s: float
 
@@ -75,19 +77,19 @@ class _Saved:
 
 @dataclass(slots=True)
 class _Worker:
-    """What has come of one worker so far."""
+    """The progress of one worker."""
 
     target: Target
     profiler: Profiler
     returns_traces: bool = False
-    told_left_out: bool = False
+    said_left_out: bool = False
     hopeless: bool = False
     failure: TpumonError | None = None
     saved: _Saved | None = None
 
     @property
     def pending(self) -> bool:
-        """Whether another try may bring its profile."""
+        """Whether another attempt may succeed."""
         if self.saved is not None or self.hopeless:
             return False
         if self.failure is None:
@@ -110,17 +112,20 @@ _Event = _Say | _Tracing | _Done
 
 
 def run(settings: CaptureSettings) -> int:
-    """Takes the profiles; returns 1 where any worker has none.
+    """Takes the profiles and reports on them.
+
+    Returns:
+        0; 1 if any worker has no profile.
 
     Raises:
-        UsageError: the log directory needs what is not installed.
+        UsageError: the log directory needs a package that is not installed.
         TpumonError: the log directory cannot be written.
         NoTargetError: no worker was named, and this host has none.
     """
     logdir = open_logdir(settings.logdir)
     logdir.prepare()
     if pause := current_pause():
-        say(f"sampling on this host is {pause}; this profile was asked for and is taken all the same")
+        say(f"sampling on this host is {pause}; taking this profile anyway, as you asked for it")
     workers: Sequence[_Worker] = ()
     with Bar(sys.stderr) as bar, Background[_Event](partial(_capture, settings, logdir)) as background:
         for event in background.events(timeout_s=bar.refresh_s):
@@ -138,7 +143,7 @@ def run(settings: CaptureSettings) -> int:
 
 async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
     async with AsyncExitStack() as stack:
-        targets = await find_now(settings.where, stack, lambda line: send(_Say(line)))
+        targets = await find_now(settings.selection, stack, lambda line: send(_Say(line)))
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = []
         for target in targets:
@@ -155,7 +160,7 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
 
 
 class _Session:
-    """One session directory, and the tries that fill it."""
+    """One session directory, and the attempts to fill it."""
 
     def __init__(self, settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
         self._settings = settings
@@ -164,11 +169,11 @@ class _Session:
         self._name = logdir.new_session()
 
     def close(self) -> None:
-        """Removes the directory where nothing came to be in it."""
+        """Removes the directory if it is empty."""
         self._logdir.discard(self._name)
 
     async def attempt(self, workers: Sequence[_Worker], number: int) -> None:
-        """One try of these workers, together."""
+        """Profiles these workers once, together."""
         overdue = {worker.target.address for worker in workers if _reason(worker.failure) == "deadline"}
         for worker in workers:
             worker.failure = None
@@ -185,7 +190,7 @@ class _Session:
                 start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
                 start_in_s=start_in_s,
             )
-            # A worker whose clock is behind would wait for the common start for as long as that; it starts at once.
+            # A worker whose clock is behind waits longer for the common start. After a deadline, it starts at once.
             at_once = replace(together, start_unix_ns=0, start_in_s=0.0)
             self._send(_Tracing(start_in_s + self._settings.window_s))
             await asyncio.gather(
@@ -199,17 +204,17 @@ class _Session:
         except SourceError as error:
             worker.failure = error
             return
-        if worker.profiler.leaves_out_host_events and not worker.told_left_out:
-            worker.told_left_out = True
+        if worker.profiler.leaves_out_host_events and not worker.said_left_out:
+            worker.said_left_out = True
             self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
 
-    async def _trace(self, worker: _Worker, attempt: int, shot: Capture) -> None:
+    async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
-                xspace = await worker.profiler.take(shot)
+                xspace = await worker.profiler.take(capture)
             else:
-                xspace = await worker.profiler.take_written(shot, self._logdir, self._name)
+                xspace = await worker.profiler.take_written(capture, self._logdir, self._name)
             facts = await self._check(worker, xspace)
             path = f"{self._logdir.root}/{self._name}/{file_name}"
             if worker.returns_traces:
@@ -220,7 +225,7 @@ class _Session:
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
     async def _check(self, worker: _Worker, xspace: bytes) -> Outline:
-        """What the trace holds, proving that it is one and has something in it."""
+        """Reads what the trace holds. Raises SourceError if it is no trace, or empty."""
         try:
             facts = await asyncio.to_thread(outline, xspace)
         except SourceError as error:
@@ -231,8 +236,8 @@ class _Session:
             await asyncio.to_thread(self._logdir.discard, self._name, trace_file_name(worker.target.address))
         message = "no trace event was collected"
         if worker.profiler.leaves_out_host_events:
-            message += "; host events were left out (see above), and nothing else happened, or is there to be traced"
-            # Where nothing but host events could be traced, trying again cannot help.
+            message += "; host events were left out (see above), and there was nothing else to trace"
+            # With nothing but host events to trace, another attempt cannot help.
             worker.hopeless = worker.profiler.has_devices is False
         raise SourceError("empty-trace", message, address=worker.target.address)
 
@@ -254,7 +259,7 @@ class _Session:
 
 
 def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
-    """Says which workers failed (stderr), where the profile is and how to open it (stdout)."""
+    """Prints which workers failed (stderr), where the profile is and how to open it (stdout)."""
     done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
     for worker, saved in done:
         for warning in saved.outline.warnings:

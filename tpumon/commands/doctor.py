@@ -11,11 +11,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from tpumon.commands.finding import WhereSettings, find_now
 from tpumon.doctor.diagnosis import Diagnosis, diagnose
 from tpumon.doctor.problems import problems_of
 from tpumon.doctor.report import render
 from tpumon.errors import NoTargetError
+from tpumon.targets.selection import Selection, find_now
 
 _SCHEMA_VERSION = 1
 
@@ -28,7 +28,7 @@ class DoctorSettings:
     use_proxy: obey http_proxy.
     """
 
-    where: WhereSettings = field(default_factory=WhereSettings)
+    where: Selection = field(default_factory=Selection)
     output: Literal["text", "json"] = "text"
     use_proxy: bool = False
 

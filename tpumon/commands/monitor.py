@@ -1,170 +1,94 @@
-"""Levels 1 and 2: figures of every worker, query after query, to a terminal, a pipe and further outputs."""
+"""`tpumon`, levels 1 and 2: figures of every worker, query after query, on a terminal or in a pipe."""
 
 from __future__ import annotations
 
-import resource
+import os
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tpumon.commands.console import say
-from tpumon.commands.finding import WhereSettings, open_discovery
-from tpumon.errors import NoTargetError, UsageError
-from tpumon.fleet import Thresholds
-from tpumon.logdir import open_logdir
-from tpumon.model import Query, Sample, Workers
-from tpumon.outputs import Export, Listening, Output, OutputOptions, QueuedOutput, Speaking, open_output, reason
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import Client, SourceOptions
-from tpumon.system.background import Background
-from tpumon.view.notices import Notices
+from tpumon.errors import UsageError
+from tpumon.feed import Event, Feed, FeedSettings, Sampling, hand_over
+from tpumon.outputs import Output, open_output, reason
+from tpumon.system.console import say
+from tpumon.view.notices import Notice
 from tpumon.view.text import TextOutput
 
 if TYPE_CHECKING:
+    from tpumon.model import Sample, Workers
     from tpumon.view.display import DisplaySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSettings:
-    """Attributes:
-    level: 1 or 2.
-    where: whom to follow.
-    from_url: a running exporter to show instead.
-    window_s: what each query asks for; None: as long as the source finds right.
-    pace: how often to ask, and how long to go on.
-    host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
-    runtime_metrics: whether libtpu's runtime metric service is asked as well.
-    logdir: where servers that cannot return a trace may write it.
-    output: what stdout gets: "auto", "live", "text", an output's name, or "none".
-    exports: further outputs.
-    web_config: TLS and users of those that serve HTTP.
-    display: how the live view looks.
-    color: of the live view: "auto", "always" or "never".
-    number_samples: capture_tpu_profile's header before each block of text.
-    use_proxy: obey http_proxy.
+    """What to show, and how.
+
+    Attributes:
+        feed: where samples come from, and the outputs beside stdout.
+        display: how the live view looks.
+        output: what to write to stdout: "auto", "live", "text" or the name of an output.
+        color: of the live view: "auto", "always" or "never".
+        number_samples: print capture_tpu_profile's header before each block of text.
     """
 
-    level: int
-    where: WhereSettings = field(default_factory=WhereSettings)
-    from_url: str | None = None
-    window_s: float | None = None
-    pace: Pace = field(default_factory=Pace)
-    host_level: int | None = None
-    runtime_metrics: bool = True
-    logdir: str | None = None
+    feed: FeedSettings
+    display: DisplaySettings
     output: str = "auto"
-    exports: Sequence[Export] = ()
-    web_config: str | None = None
-    display: DisplaySettings | None = None
     color: str = "auto"
     number_samples: bool = False
-    use_proxy: bool = False
-
-
-_Event = Workers | Sample
 
 
 def run(settings: MonitorSettings) -> int:
     """Shows samples until `num_queries` are done, the user quits, or a signal comes.
 
+    Returns:
+        0; 1 if the last sample could not be written to stdout.
+
     Raises:
-        UsageError: an output cannot be had.
-        NoTargetError: with `num_queries`, when nobody ever answered.
+        UsageError: an output cannot be opened.
+        NoTargetError: with `num_queries`, no worker ever answered.
         BrokenPipeError: the reader of stdout went away.
     """
-    if settings.logdir:
-        open_logdir(settings.logdir).prepare()
-    _take_all_descriptors()
-    if _chosen_output(settings) == "live":
-        from tpumon.commands.live import run_live
-
-        return run_live(settings)
-    with ExitStack() as stack:
-        exports = open_exports(settings, stack)
-        writer = _Writer(stack.enter_context(closing(_stdout_output(settings))))
-        background = stack.enter_context(Background[_Event](partial(feed, settings, exports), keep=is_found))
-        notices, dropped = Notices(), False
-        for event in background.events():
-            if event is None:
-                continue
-            hand_over(event, [writer])
-            for line in notices.update(event):
-                say(line)
-            if background.dropped and not dropped:
-                dropped = True
-                say("samples are dropped, oldest first: the reader of stdout is too slow")
-    if not notices.answered:
-        raise NoTargetError(notices.nobody_answered)
-    return 1 if writer.failing else 0
+    return _show_live(settings) if _is_live(settings) else _write(settings)
 
 
-def _take_all_descriptors() -> None:
-    """A fleet of 1,000 takes 2,000 connections; the usual limit is 1,024, though a process may raise it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def is_found(event: Workers | Sample) -> bool:
-    """Whether it says who the workers are, which must not be lost."""
-    return isinstance(event, Workers)
-
-
-def hand_over(event: Workers | Sample, outputs: Sequence[Output]) -> None:
-    """Gives outputs what came."""
-    for output in outputs:
-        if isinstance(event, Workers):
-            output.follow(event)
-        else:
-            output.write(event)
-
-
-def _chosen_output(settings: MonitorSettings) -> str:
-    """What stdout gets: the live view where nobody said otherwise, it can be drawn, and it is to stay."""
-    if settings.output != "live" and (settings.output != "auto" or settings.pace.num_queries):
-        return settings.output
+def _is_live(settings: MonitorSettings) -> bool:
+    """Whether to draw the live view: asked for, or by default if the terminal allows it and the run has no end."""
+    origin = settings.feed.origin
+    ends = isinstance(origin, Sampling) and origin.pace.num_queries > 0
+    if settings.output != "live" and (settings.output != "auto" or ends):
+        return False
     from tpumon.view.loop.live import can_be_live
 
-    why_not = can_be_live()
-    if settings.output == "live" and why_not is not None:
-        raise UsageError(f"--output live: {why_not}; give --output text or jsonl")
-    return "text" if why_not is not None else "live"
+    obstacle = can_be_live()
+    if settings.output == "live" and obstacle is not None:
+        raise UsageError(f"--output live: {obstacle}; use --output text or jsonl")
+    return obstacle is None
+
+
+def _write(settings: MonitorSettings) -> int:
+    with closing(_Writer(_stdout_output(settings))) as writer, Feed(
+        settings.feed, consumer="the reader of stdout"
+    ) as feed:  # fmt: skip
+        for event in feed:
+            if isinstance(event, Notice):
+                say(event.text)
+            else:
+                hand_over(event, writer)
+        return 1 if writer.failing else 0
 
 
 def _stdout_output(settings: MonitorSettings) -> Output:
-    match settings.output:
-        case "auto" | "text":
-            return TextOutput(sys.stdout, level=settings.level, number_samples=settings.number_samples)
-        case "none":
-            return _Nothing()
-        case name:
-            return open_output(name, "-", _output_options(settings))
-
-
-def _output_options(settings: MonitorSettings) -> OutputOptions:
-    thresholds = settings.display.thresholds if settings.display is not None else Thresholds()
-    return OutputOptions(level=settings.level, web_config=settings.web_config, thresholds=thresholds)
-
-
-class _Nothing:
-    """No output."""
-
-    def follow(self, _found: Workers) -> None:
-        pass
-
-    def write(self, _sample: Sample) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+    options = settings.feed.output_options
+    if settings.output in {"auto", "text"}:
+        return TextOutput(sys.stdout, level=options.level, number_samples=settings.number_samples)
+    return open_output(settings.output, "-", options)
 
 
 class _Writer:
-    """Writes to stdout in the main thread, and goes on when it cannot.
+    """Writes to stdout in the main thread, and carries on if it cannot.
 
     Attributes:
         failing: whether the last sample could not be written.
@@ -174,17 +98,17 @@ class _Writer:
         self._output = output
         self.failing = False
 
-    def follow(self, found: Workers) -> None:
-        self._output.follow(found)
+    def follow(self, workers: Workers) -> None:
+        self._output.follow(workers)
 
     def write(self, sample: Sample) -> None:
         try:
             self._output.write(sample)
         except BrokenPipeError:
             raise
-        except Exception as error:  # noqa: BLE001 - whatever one output does, sampling and the other outputs go on
+        except Exception as error:  # noqa: BLE001 - one output's failure must not stop sampling and the other outputs
             if not self.failing:
-                say(f"cannot write samples: {reason(error)}; going on without, and trying with each sample")
+                say(f"cannot write samples: {reason(error)}; trying again with each sample")
             self.failing = True
         else:
             self.failing = False
@@ -193,55 +117,40 @@ class _Writer:
         self._output.close()
 
 
-def open_exports(settings: MonitorSettings, stack: ExitStack) -> list[QueuedOutput]:
-    """The further outputs, each in a thread of its own; closed with the stack.
+def _show_live(settings: MonitorSettings) -> int:
+    from tpumon.view.display import Display
+    from tpumon.view.loop import live
+    from tpumon.view.loop.encoding import terminal_is_utf_8
 
-    Raises:
-        UsageError: one of them cannot be had.
-    """
-    options = _output_options(settings)
-    opened = []
-    for export in settings.exports:
-        output = open_output(export.name, export.where, options, export.options)
-        if isinstance(output, Speaking):
-            output.say = say
-        if isinstance(output, Listening):
-            say(output.listening)
-        opened.append(stack.enter_context(closing(QueuedOutput(output, export.name, say))))
-    return opened
+    ascii_only = settings.display.ascii or not terminal_is_utf_8()
+    display = Display(replace(settings.display, ascii=ascii_only, from_url=_shown_url(settings.feed)))
+
+    def deliver(event: Event) -> None:
+        if isinstance(event, Notice):
+            display.notice(event.text)
+        else:
+            hand_over(event, display)
+
+    with ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        for end in (read_end, write_end):
+            os.set_blocking(end, False)
+            stack.callback(os.close, end)
+        # Messages of outputs and discoveries go to stderr, which the loop shows while it has the terminal.
+        feed = stack.enter_context(Feed(settings.feed, consumer="this machine", wake=partial(_wake, write_end)))
+        live.run(display, feed.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
+    return 0
 
 
-async def feed(settings: MonitorSettings, exports: Sequence[QueuedOutput], show: Callable[[_Event], None]) -> None:
-    """What comes in: samples of the workers, or those of a running exporter.
+def _shown_url(settings: FeedSettings) -> str | None:
+    """The exporter that is shown, without its password; None if tpumon samples itself."""
+    if isinstance(settings.origin, Sampling):
+        return None
+    from tpumon.remote import RemoteExporter
 
-    Args:
-        settings: where from.
-        exports: get it at once, whatever the main thread waits for.
-        show: passes it to the main thread.
-    """
+    return RemoteExporter(settings.origin).name
 
-    def send(event: _Event) -> None:
-        hand_over(event, exports)
-        show(event)
 
-    if settings.from_url is not None:
-        from tpumon.remote import RemoteExporter
-
-        await RemoteExporter(settings.from_url).feed(send)
-        return
-    async with AsyncExitStack() as stack:
-        sampler = Sampler(
-            await open_discovery(settings.where, stack, say),
-            Query(level=settings.level, window_s=settings.window_s),
-            settings.pace,
-            on_sample=send,
-            on_workers=send,
-            options=SourceOptions(
-                host_level=settings.host_level,
-                logdir=open_logdir(settings.logdir) if settings.logdir else None,
-                runtime_metrics=settings.runtime_metrics and settings.level > 1,
-            ),
-            open_client=partial(Client, use_proxy=settings.use_proxy),
-            say=say,
-        )
-        await sampler.run()
+def _wake(write_end: int) -> None:
+    with suppress(BlockingIOError, OSError):
+        os.write(write_end, b"\0")

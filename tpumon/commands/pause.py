@@ -1,4 +1,4 @@
-"""`tpumon pause`: no tpumon of this host samples for a while."""
+"""`tpumon pause`: no tpumon on this host samples for a while."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds of `90`, `90s`, `10m`, `1.5h`; 0 ends a pause.
+    """Returns the seconds of `90`, `90s`, `10m` or `1.5h`; 0 ends a pause.
 
     Raises:
         UsageError: it is none of these, or longer than a day.
     """
-    found = _DURATION.fullmatch(text.strip())
-    if not found:
-        raise UsageError(f"cannot pause for {text!r}; give a time such as 90s, 10m or 1.5h, or 0 to end a pause")
-    duration_s = float(found[1]) * _SECONDS[found[2]]
+    match = _DURATION.fullmatch(text.strip())
+    if not match:
+        raise UsageError(f"cannot pause for {text!r}; use a time such as 90s, 10m or 1.5h, or 0 to end a pause")
+    duration_s = float(match[1]) * _SECONDS[match[2]]
     if duration_s > LONGEST_S:
-        raise UsageError(f"cannot pause for {text}: {LONGEST_S / 3600:.0f}h is the longest")
+        raise UsageError(f"cannot pause for {text}: the maximum is {LONGEST_S / 3600:.0f}h")
     return duration_s
 
 
 def run(duration_s: float) -> int:
-    """Begins this user's pause, or ends it with 0; says what holds now.
+    """Begins this user's pause, or ends it with 0, and prints the state of this host.
 
     Raises:
-        TpumonError: the pause cannot be written down.
+        TpumonError: the pause cannot be saved.
     """
     try:
         pause_for(duration_s)
     except OSError as error:
         raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}") from error
     pause = current_pause()
-    running = f"; a sample that is being taken may last {LONGEST_WINDOW_S:.0f} s more"
+    running = f"; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
     print(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused", flush=True)
     return 0

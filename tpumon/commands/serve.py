@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from tpumon.commands import monitor
-from tpumon.commands.monitor import MonitorSettings
+from tpumon.feed import Feed, FeedSettings
+from tpumon.system.console import say
 from tpumon.system.signals import StoppedError
+from tpumon.view.notices import Notice
 
 
-def run(settings: MonitorSettings) -> int:
+def run(settings: FeedSettings) -> int:
     """Serves until SIGINT, SIGTERM or SIGHUP.
 
     Returns:
-        0: being stopped is how a service ends.
+        0: a service ends by being stopped.
 
     Raises:
-        UsageError: it cannot listen there.
+        UsageError: it cannot listen at the address.
+        NoTargetError: with `num_queries`, no worker ever answered.
     """
     try:
-        return monitor.run(settings)
+        with Feed(settings, consumer="this machine") as feed:
+            for event in feed:
+                if isinstance(event, Notice):
+                    say(event.text)
     except StoppedError:
-        return 0
+        pass
+    return 0

@@ -1,4 +1,4 @@
-"""`tpumon simulate`: the simulator as a server of its own, until it is stopped."""
+"""`tpumon simulate`: a simulated TPU as a server, until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def run(settings: SimulatorSettings) -> int:
     """Serves until SIGINT, SIGTERM or SIGHUP.
 
     Returns:
-        0: being stopped is how a service ends.
+        0: a service ends by being stopped.
 
     Raises:
-        UsageError: no such TPU or scenario.
+        UsageError: there is no such TPU or scenario.
         TpumonError: a port is taken.
     """
     return asyncio.run(_serve(SimulatedFleet(settings)))
@@ -35,11 +35,11 @@ async def _serve(fleet: SimulatedFleet) -> int:
 
 
 def _greeting(fleet: SimulatedFleet) -> list[str]:
-    """One line per worker, then how to watch them."""
+    """Returns one line per worker, then how to watch them."""
     job, targets, runtime = fleet.job, fleet.targets, fleet.runtime_addresses
-    told = [f"{SIMULATED_MARK}: {target.worker} profiler {target.address}" for target in targets]
+    lines = [f"{SIMULATED_MARK}: {target.worker} profiler {target.address}" for target in targets]
     if runtime:
-        told = [f"{line} runtime metrics {address}" for line, address in zip(told, runtime, strict=True)]
+        lines = [f"{line} runtime metrics {address}" for line, address in zip(lines, runtime, strict=True)]
     addresses = ",".join(target.address for target in targets)
     watch = f"tpumon --level 2 --service-addr {addresses}"
-    return [*told, f"{SIMULATED_MARK}: {job.topology.name}, scenario {job.scenario}; watch it: {watch}"]
+    return [*lines, f"{SIMULATED_MARK}: {job.topology.name}, scenario {job.scenario}; watch it: {watch}"]

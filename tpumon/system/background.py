@@ -1,6 +1,6 @@
-"""A coroutine in a thread of its own, and the events it sends to the main thread.
+"""A coroutine in its own thread, and the events it sends to the main thread.
 
-Sampling runs there and showing here, so that a terminal or pipe that stands still holds up neither.
+Sampling runs there and showing here, so that a blocked terminal or pipe does not delay sampling.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ _Event = TypeVar("_Event")
 
 _WAITING_LIMIT = 10_000
 _STOP_S = 3.0
-_BATCH_S = 0.02  # many workers make many events; waking up for each of them would cost more than the event
+_BATCH_S = 0.02  # many workers send many events; waking up for each would cost more than handling it
 
 
 class Background(Generic[_Event]):
-    """Runs `main(send)` in a thread; `events()` yields in the main thread what was sent.
+    """Runs `main(send)` in a thread; `events()` yields what it sends in the main thread.
 
     A context manager; leaving it cancels the coroutine and waits for it, for 3 s at most.
 
     Args:
-        main: gets `send`, which never blocks. What is not fetched in time is dropped, oldest first.
-        keep: which events are never dropped; those must be few.
-        wake: called in that thread when something can be fetched, or the coroutine has ended; must not block.
+        main: gets `send`, which never blocks. Events that are not fetched in time are dropped, oldest first.
+        wake: called in that thread when there are events to fetch, or the coroutine has ended; must not block.
+        keep: says which events are never dropped; those must be few.
     """
 
     def __init__(
@@ -47,17 +47,17 @@ class Background(Generic[_Event]):
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._done = False
-        self._loop = asyncio.new_event_loop()
+        self._loop: asyncio.AbstractEventLoop  # made on entering, so that what is never entered needs no closing
         self._task: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="tpumon-background", daemon=True)
         self.dropped = 0
-        """Events that were dropped because nobody fetched them."""
+        """The number of events dropped because they were not fetched in time."""
 
     def events(self, *, timeout_s: float | None = None) -> Iterator[_Event | None]:
         """Yields events until the coroutine has ended, then raises what it raised.
 
         Args:
-            timeout_s: yield None when nothing was sent for so long.
+            timeout_s: yield None if nothing was sent for this long; None: wait.
         """
         while True:
             with self._changed:
@@ -75,9 +75,10 @@ class Background(Generic[_Event]):
             raise self._error
 
     def fetch(self) -> tuple[Sequence[_Event], bool]:
-        """What was sent since, without waiting; and whether nothing will follow. Then raises what the coroutine raised.
+        """Returns the events since the last call, without waiting, and whether there will be no more.
 
-        For a main thread that waits for other things as well: `wake` tells it when to fetch.
+        The call after the last events raises what the coroutine raised. For a main thread that also waits for other
+        things: `wake` says when to fetch.
         """
         with self._changed:
             ended = self._done
@@ -87,6 +88,7 @@ class Background(Generic[_Event]):
         return fetched, ended
 
     def __enter__(self) -> Background[_Event]:
+        self._loop = asyncio.new_event_loop()
         self._thread.start()
         return self
 

@@ -11,7 +11,7 @@ from tpumon.model import Target, Workers
 class Discovery(Protocol):
     """One way to find out where the workers are.
 
-    A new one is a file here and a line in `tpumon.commands.finding`.
+    A new one is a file here and a line in `tpumon.targets.selection`.
     """
 
     def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:

@@ -1,6 +1,6 @@
-"""Lines about how workers are watched, and about those that do not answer.
+"""Notices: lines about how workers are sampled, and about those that do not answer.
 
-Of trouble there is one line when it begins, one when its kind changes, one when it ends.
+A problem makes one line when it begins, one when its reason changes, and one when it ends.
 """
 
 from __future__ import annotations
@@ -14,11 +14,24 @@ _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
 
 EXPORTER = "exporter"
-"""The source of failures of the exporter behind --from: one for all workers."""
+"""The source of failures of the exporter behind --from, which concern all workers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A line for the user, to go beside the samples.
+
+    Attributes:
+        text: one line, without a prefix.
+    """
+
+    text: str
 
 
 @dataclass(slots=True)
 class _Trouble:
+    """Why a worker does not answer, and for how many queries so far."""
+
     reason: str
     queries: int
 
@@ -29,24 +42,22 @@ class Notices:
     def __init__(self) -> None:
         self._troubles: dict[str, _Trouble] = {}
         self._exporter_trouble: str | None = None
-        self._traces_told = False
-        self._warnings_told: set[tuple[str, str]] = set()
-        self._found: Workers | None = None
+        self._traced = False
+        self._reported_warnings: set[tuple[str, str]] = set()
+        self._workers: Workers | None = None
         self.answered: set[str] = set()
-        """Workers that answered at least once."""
+        """The workers that answered at least once."""
 
     @property
-    def nobody_answered(self) -> str:
-        """What to say at the end of a run in which nobody did."""
-        targets = () if self._found is None else self._found.targets
-        return (
-            f"{targets[0].address} never answered"
-            if len(targets) == 1
-            else f"none of {len(targets)} targets ever answered"
-        )
+    def none_answered(self) -> str:
+        """The message for a run that ends without any answer."""
+        targets = () if self._workers is None else self._workers.targets
+        if len(targets) == 1:
+            return f"{targets[0].address} never answered"
+        return f"none of {len(targets)} workers ever answered"
 
     def update(self, event: Workers | Sample) -> list[str]:
-        """The lines to print about this, mostly none."""
+        """Returns the lines to print about an event; usually none."""
         if isinstance(event, Workers):
             return self._about_workers(event)
         if event.answered:
@@ -59,47 +70,47 @@ class Notices:
         about_answer = self._about_end(event) if failure is None else self._about_trouble(event, failure)
         return about_exporter + self._about_source(event) + about_answer + self._about_figures(event)
 
-    def _about_workers(self, found: Workers) -> list[str]:
-        """Why there are none, and how they change."""
-        before, self._found = self._found, found
-        if not found.targets:
-            told = before is not None and before.waiting == found.waiting
-            return [] if told or found.waiting is None else [f"WAITING: {found.waiting}"]
+    def _about_workers(self, workers: Workers) -> list[str]:
+        """Why there are no workers, or which come and go."""
+        before, self._workers = self._workers, workers
+        if not workers.targets:
+            unchanged = before is not None and before.waiting == workers.waiting
+            return [] if unchanged or workers.waiting is None else [f"WAITING: {workers.waiting}"]
         if before is None:
             return []
-        names = {target.worker for target in found.targets}
+        names = {target.worker for target in workers.targets}
         gone = [target.worker for target in before.targets if target.worker not in names]
         known = {target.worker for target in before.targets}
-        new = [f"{target.worker} at {target.address}" for target in found.targets if target.worker not in known]
+        new = [f"{target.worker} at {target.address}" for target in workers.targets if target.worker not in known]
         for worker in gone:
             self._troubles.pop(worker, None)
         lines = [f"now following {_few(new)}"] if new else []
         return lines + ([f"no longer following {_few(gone)}"] if gone else [])
 
     def _about_source(self, sample: Sample) -> list[str]:
-        """That a job is traced is said, once a run: it is the one thing that costs it."""
-        if sample.source != "trace" or self._traces_told:
+        """Tracing is the one thing that costs the job something; said once a run."""
+        if sample.source != "trace" or self._traced:
             return []
-        self._traces_told = True
-        interval = f", at that length no more often than every {sample.interval_s:.0f} s" if sample.interval_s else ""
+        self._traced = True
+        interval = f", no more often than every {sample.interval_s:.0f} s at this length" if sample.interval_s else ""
         line = (
-            f"{sample.address}: no Monitor RPC there (UNIMPLEMENTED), as on every TPU VM; figures come from short "
-            f"traces: {sample.traced_s:.1f} s this time{interval}"
+            f"{sample.address}: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; using short traces instead: "
+            f"{sample.traced_s:.1f} s this time{interval}"
         )
         return [line]
 
     def _about_figures(self, sample: Sample) -> list[str]:
-        """What a trace warns of, each warning once a worker: its next sample will most likely say the same."""
+        """The warnings of a trace, each once per worker: the next sample usually repeats it."""
         lines = []
         for warning in sample.warnings:
             kind = (sample.worker, _NUMBER.sub("", warning.message))
-            if kind not in self._warnings_told:
-                self._warnings_told.add(kind)
+            if kind not in self._reported_warnings:
+                self._reported_warnings.add(kind)
                 lines.append(f"{sample.worker}: {warning.message}")
         return lines
 
     def _about_exporter(self, failure: Failure) -> list[str]:
-        """Every worker's sample says the same then; a line is about all of them."""
+        """One line for all workers: every sample has the same failure."""
         before, self._exporter_trouble = self._exporter_trouble, failure.reason
         return [] if before == failure.reason else [f"{failure.message} [{failure.reason}]"]
 
@@ -115,9 +126,16 @@ class Notices:
             trouble.queries += 1
             return []
         self._troubles[sample.worker] = _Trouble(failure.reason, 1 if trouble is None else trouble.queries + 1)
-        name = "" if failure.line.startswith(sample.worker) else f"{sample.worker}: "
-        only = "; runtime metrics alone are shown" if sample.answered else ""
-        return [f"{name}{failure.line} [{failure.reason}]{only}"]
+        only = "; showing runtime metrics only" if sample.answered else ""
+        return [f"{_place(sample.worker, failure)}{failure.message} [{failure.reason}]{only}"]
+
+
+def _place(worker: str, failure: Failure) -> str:
+    """Who failed, and at which address, as the start of a line; one of them if it says both."""
+    address = failure.address
+    if address is None:
+        return f"{worker}: "
+    return f"{address}: " if worker in {address, address.rpartition(":")[0]} else f"{worker}: {address}: "
 
 
 def _few(names: list[str]) -> str:

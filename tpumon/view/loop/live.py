@@ -9,17 +9,18 @@ import signal
 import time
 from collections.abc import Callable, Sequence
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from tpumon.model import Sample, Workers
 from tpumon.system.signals import STOPPING, StoppedError
 from tpumon.view.loop.keys import KeyParser
 from tpumon.view.loop.terminal import CaughtStderr, TerminalGoneError, TerminalScreen, in_background, open_terminal
 
+_Event = TypeVar("_Event")
+
 if TYPE_CHECKING:
     from tpumon.view.display import Display
 
-    Fetch = Callable[[], tuple[Sequence[Workers | Sample], bool]]
+    Fetch = Callable[[], tuple[Sequence[_Event], bool]]
 
 _KEY_FRAME_S = 0.05
 _FETCH_S = 0.25
@@ -52,10 +53,10 @@ def can_be_live() -> str | None:
 
 def run(
     display: Display,
-    fetch: Fetch,
+    fetch: Fetch[_Event],
     wake_fd: int,
     *,
-    deliver: Callable[[Workers | Sample], None],
+    deliver: Callable[[_Event], None],
     color: str = "auto",
     ascii_only: bool = False,
 ) -> bool:
@@ -173,15 +174,15 @@ class _Signals:
             raise StoppedError(number)  # the loop hangs in something that it called
 
 
-class _Loop:
+class _Loop(Generic[_Event]):
     """Draws on new data, a key, another size, or when the display's clock says so; sleeps otherwise."""
 
     def __init__(
         self,
         display: Display,
-        fetch: Fetch,
+        fetch: Fetch[_Event],
         wake_fd: int,
-        deliver: Callable[[Workers | Sample], None],
+        deliver: Callable[[_Event], None],
         terminal: int,
         screen: TerminalScreen,
         signals: _Signals,

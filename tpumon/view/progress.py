@@ -1,4 +1,4 @@
-"""A progress bar while a window passes; only on a terminal."""
+"""A progress bar for one profile; only on a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REFRESH_S = 0.1
 
 
 class Bar:
-    """A context manager; outside a terminal it draws nothing and asks for no refresh.
+    """A context manager that shows a progress bar; without a terminal it draws nothing and needs no refresh.
 
     Args:
         stream: where to draw.
@@ -27,11 +27,11 @@ class Bar:
 
     @property
     def refresh_s(self) -> float | None:
-        """How often `refresh` is to be called; None: never."""
+        """How often to call `refresh`; None: never."""
         return _REFRESH_S if self._stream.isatty() else None
 
     def start(self, duration_s: float) -> None:
-        """Something begins that takes about so long."""
+        """Shows a new bar for something that takes about this long."""
         if not self._stream.isatty():
             return
         from rich.console import Console
@@ -50,7 +50,7 @@ class Bar:
         self._progress.start()
 
     def refresh(self) -> None:
-        """Redraws."""
+        """Redraws the bar."""
         if self._progress is None or self._task is None:
             return
         task = self._progress.tasks[0]

@@ -1,0 +1,248 @@
+"""The command line: options and their environment variables, help pages, and the settings that come of them."""
+
+from __future__ import annotations
+
+import pytest
+import typer.main
+
+from tpumon.__main__ import _command
+from tpumon.cli import app
+from tpumon.errors import UsageError
+from tpumon.feed import FeedSettings, Sampling
+from tpumon.options import SORT_KEYS
+from tpumon.outputs import Export, output_names
+from tpumon.view.parts.order import SORTS
+
+GROUP = typer.main.get_command(app)
+COMMANDS = {"": GROUP, **GROUP.commands}
+ARGUMENTS = {"simulate": ["v5e-8"], "analyze": ["host.xplane.pb"], "pause": ["10m"]}
+WITHOUT_VARIABLE = {"help", "version"}
+PANELS = ["Targets", "What to measure", "Output", "Appearance of the live view", "Thresholds", "Options"]
+
+# option: a value that is not its default, and what becomes of it
+SAMPLES = {
+    "--service-addr": ("10.0.0.2:9999", ["10.0.0.2:9999"]),
+    "--workers-list": ("a,b", ["a,b"]),
+    "--tpu": ("mine", ["mine"]),
+    "--zone": ("us-b", "us-b"),
+    "--project": ("p", "p"),
+    "--targets": ("targets.json", "targets.json"),
+    "--port": ("9999", 9999),
+    "--simulate": ("v5e-8", "v5e-8"),
+    "--scenario": ("idle", "idle"),
+    "--use-proxy": ("1", True),
+    "--from": ("http://h:1", "http://h:1"),
+    "--level": ("1", 1),
+    "--logdir": ("logs", "logs"),
+    "--duration-ms": ("50", "50"),
+    "--interval": ("2.5", 2.5),
+    "--max-duty": ("0.5", 0.5),
+    "--num-queries": ("7", 7),
+    "--num-tracing-attempts": ("5", 5),
+    "--host-tracer-level": ("2", "2"),
+    "--runtime-addr": ("unix:/run/tpu.sock", ["unix:/run/tpu.sock"]),
+    "--no-runtime-metrics": ("true", True),
+    "--output": ("json", "json"),
+    "--fleet-summary": ("1", True),
+    "--listen": (":1234", ":1234"),
+    "--export": ("csv=a.csv jsonl=b.jsonl", ["csv=a.csv", "jsonl=b.jsonl"]),
+    "--web-config": ("web.yml", "web.yml"),
+    "--sort": ("name", "name"),
+    "--filter": ("w1", "w1"),
+    "--ascii": ("1", True),
+    "--color": ("never", "never"),
+    "--infeed-limits": ("0.1,0.2", "0.1,0.2"),
+    "--hbm-limits": ("0.1,0.2", "0.1,0.2"),
+    "--step-limits": ("1.1,1.2", "1.1,1.2"),
+    "--idle-limit": ("0.3", 0.3),
+    "--sustained": ("4", 4),
+    "--monitor": ("0", False),
+    "--seed": ("9", 9),
+    "--server": ("old", "old"),
+}
+
+
+def visible_options(command):
+    return [one for one in command.params if one.param_type_name == "option" and not one.hidden
+            and one.name not in WITHOUT_VARIABLE]  # fmt: skip
+
+
+EVERY_OPTION = [(name, option.opts[0]) for name, command in COMMANDS.items() for option in visible_options(command)]
+
+
+def settings(*arguments):
+    """What a command line hands to its command."""
+    (value,) = _command(list(arguments)).args
+    return value
+
+
+def page(command, width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    context = GROUP.make_context("tpumon", [], resilient_parsing=True)
+    if not command:
+        return GROUP.get_help(context)
+    one = GROUP.commands[command]
+    return one.get_help(one.make_context(command, [], parent=context, resilient_parsing=True))
+
+
+@pytest.mark.parametrize(("command", "name"), EVERY_OPTION, ids=lambda value: value or "tpumon")
+def test_every_option_has_an_environment_variable_that_sets_it(command, name, monkeypatch):
+    """TPUMON_<NAME>, for the options of every command."""
+    variable = "TPUMON_" + name.removeprefix("--").upper().replace("-", "_")
+    (option,) = (one for one in visible_options(COMMANDS[command]) if one.opts[0] == name)
+    assert option.envvar == variable
+
+    text, value = SAMPLES[name]
+    monkeypatch.setenv(variable, text)
+    context = COMMANDS[command].make_context("tpumon", list(ARGUMENTS.get(command, [])))
+    assert context.params[option.name] == value
+    assert context.get_parameter_source(option.name).name == "ENVIRONMENT"
+
+
+def test_a_commands_variable_does_not_upset_the_options_before_it(monkeypatch):
+    """A command with an --output of its own: TPUMON_OUTPUT=json is an error only to the monitor."""
+    monkeypatch.setenv("TPUMON_OUTPUT", "json")
+    assert settings("analyze", "x").output == "json"
+    assert settings("doctor").output == "json"
+    with pytest.raises(UsageError, match="--output json: choose one of auto, live, text, csv"):
+        settings()
+
+
+def test_a_variable_meant_for_the_monitor_leaves_a_report_as_text(monkeypatch):
+    """TPUMON_OUTPUT=jsonl stands in a service's environment; `tpumon doctor` there still prints text."""
+    monkeypatch.setenv("TPUMON_OUTPUT", "jsonl")
+    assert settings("doctor").output == "text"
+    with pytest.raises(UsageError, match="choose one of text, json"):
+        settings("doctor", "--output", "jsonl")
+
+
+def test_serve_hands_thresholds_to_its_outputs():
+    """`serve --export fleet-summary=` judges by the thresholds that were given."""
+    feed = settings("serve", "--simulate", "v5e-8", "--export", "fleet-summary=f.jsonl", "--hbm-limits", "0.5,0.6",
+                    "--idle-limit", "0.3", "--sustained", "2")  # fmt: skip
+    assert isinstance(feed, FeedSettings)
+    assert list(feed.exports) == [
+        Export(name="prometheus", where="127.0.0.1:10466"), Export(name="fleet-summary", where="f.jsonl")
+    ]  # fmt: skip
+    thresholds = feed.output_options.thresholds
+    assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
+    assert (thresholds.idle_apart_ratio, thresholds.sustained) == (0.3, 2)
+    assert thresholds.infeed_critical_ratio == 0.20
+
+
+def test_the_live_view_and_the_outputs_judge_alike():
+    """One set of thresholds for the display and every output."""
+    monitor = settings("--simulate", "v5e-8", "--step-limits", "1.5,2", "--level", "1")
+    assert monitor.display.thresholds == monitor.feed.output_options.thresholds
+    assert monitor.display.thresholds.step_warn_ratio == 1.5
+    assert monitor.display.level == monitor.feed.output_options.level == monitor.feed.origin.query.level == 1
+
+
+def test_a_simulated_tpu_is_asked_every_second():
+    """Defaults depend on where samples come from."""
+    simulated, real = settings("--simulate", "v5e-8").feed.origin, settings("--service-addr", "h:1").feed.origin
+    assert isinstance(simulated, Sampling)
+    assert (simulated.pace.interval_s, simulated.pace.max_duty_ratio) == (1.0, 1.0)
+    assert (real.pace.interval_s, real.pace.max_duty_ratio) == (None, 0.02)
+
+
+def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():
+    """Whoever types --monitoring_level reads the old blocks."""
+    old = settings("--monitoring_level=2", "--service_addr=h:1")
+    assert (old.output, old.number_samples, old.feed.origin.pace.num_queries) == ("text", True, 100)
+    new = settings("--level", "2", "--service-addr", "h:1")
+    assert (new.output, new.number_samples, new.feed.origin.pace.num_queries) == ("auto", False, 0)
+
+
+def test_from_takes_no_samples_itself():
+    """The exporter's URL is where events come from."""
+    assert settings("--from", "http://h:1").feed.origin == "http://h:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--service-adr", "h:1"], "no such option: --service-adr; did you mean --service-addr? (see tpumon --help)"),
+        (["serve", "--lissten", ":1"], "no such option: --lissten; did you mean --listen? (see tpumon serve --help)"),
+        (["serv"], "no such command 'serv'. Did you mean 'serve'? (see tpumon --help)"),
+        (["--level", "7"], "--level should be less than or equal to 2 (see tpumon --help)"),
+        (["--color", "green"], "--color 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
+        (["--export"], "option '--export' requires an argument (see tpumon --help)"),
+        (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
+        (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
+        (["--level", "0"], "--level 0 requires --logdir"),
+        (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),
+    ],
+)
+def test_errors_say_what_to_do(arguments, message):
+    """A typo is met with the nearest name and the page to read."""
+    with pytest.raises(UsageError) as caught:
+        settings(*arguments)
+    assert str(caught.value).startswith(message)
+
+
+def test_options_before_a_command_are_ignored_aloud(capsys):
+    """They would be the monitor's; a worker that is named there is not the one that is served."""
+    assert settings("--service-addr", "h:1", "serve").origin.selection.addresses == ()
+    assert capsys.readouterr().err == "tpumon: ignoring --service-addr: options of serve go after its name\n"
+    settings("serve", "--service-addr", "h:1")
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_names_the_variable_that_it_comes_from(monkeypatch):
+    """Whoever typed nothing looks for it in the environment."""
+    monkeypatch.setenv("TPUMON_LEVEL", "two")
+    with pytest.raises(UsageError, match=r"^TPUMON_LEVEL should be a valid integer"):
+        settings()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda name: name or "tpumon")
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_help_page_is_as_wide_as_the_terminal(command, width, monkeypatch):
+    """No line is cut or wrapped by the terminal; no option is broken at its hyphens."""
+    text = page(command, width, monkeypatch)
+    lines = text.splitlines()
+    assert max(map(len, lines)) < width
+    assert not [line for line in lines if line.endswith("-")]
+    assert not [line for line in lines if line != line.rstrip()]
+    assert "{" not in text
+
+
+def test_help_names_commands_before_options_in_panels(monkeypatch):
+    """Examples, commands, then the options by what they are about."""
+    titles = [line[:-1] for line in page("", 80, monkeypatch).splitlines() if line[:1].strip() and line.endswith(":")]
+    assert titles == ["Examples", "Commands", *PANELS]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda name: name or "tpumon")
+def test_help_shows_examples_that_work(command, monkeypatch):
+    """Each example on a page is a command line that parses."""
+    lines = page(command, 80, monkeypatch).splitlines()
+    start = lines.index("Examples:") + 1
+    examples = lines[start : lines.index("", start)]
+    assert examples
+    for line in examples:
+        program, *arguments = line.strip().partition("  ")[0].split()
+        assert program == "tpumon"
+        assert arguments[:1] == ([command] if command else arguments[:1])
+        assert callable(_command(arguments))
+
+
+def test_rows_can_be_sorted_by_whatever_workers_are_compared_by():
+    """--sort takes what the live view offers."""
+    assert SORT_KEYS == SORTS
+
+
+def test_help_lists_the_outputs_that_are_installed(monkeypatch):
+    """Names come from the entry points."""
+    text = " ".join(page("", 100, monkeypatch).split())
+    assert f"an exporter ({', '.join(output_names())})" in text
+    assert f"Names: {', '.join(output_names())}." in text
+
+
+def test_every_option_that_takes_a_value_says_which():
+    """Help shows no type of Python's."""
+    for command in COMMANDS.values():
+        for option in visible_options(command):
+            assert option.metavar or option.is_flag, option.opts
+            assert option.help, option.opts

@@ -1,0 +1,133 @@
+"""The feed: what a run yields, what its outputs get, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+
+import pytest
+
+from support import wait_until
+from tpumon.errors import NoTargetError, UsageError
+from tpumon.feed import Feed, FeedSettings, Sampling
+from tpumon.model import Query, Sample, Workers
+from tpumon.outputs import Export, OutputOptions
+from tpumon.sampler import Pace
+from tpumon.simulator.settings import SimulatorSettings
+from tpumon.system import background
+from tpumon.targets.selection import Selection
+from tpumon.view.notices import Notice
+
+
+def simulated(queries, *, exports=(), options=None):
+    return FeedSettings(
+        origin=Sampling(
+            query=Query(level=2, window_s=0.02),
+            selection=Selection(simulate=SimulatorSettings(topology="v3-8")),
+            pace=Pace(interval_s=0.0, max_duty_ratio=1.0, num_queries=queries),
+        ),
+        exports=exports,
+        output_options=options or OutputOptions(),
+    )
+
+
+def silent():
+    """Workers that do not answer."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    return FeedSettings(
+        origin=Sampling(
+            query=Query(level=2, window_s=0.02),
+            selection=Selection(addresses=(address,)),
+            pace=Pace(interval_s=0.0, attempts=1, num_queries=1),
+        )
+    )
+
+
+def test_it_yields_who_the_workers_are_then_their_samples(tmp_path):
+    """Outputs get every sample, too."""
+    file = tmp_path / "samples.jsonl"
+    with Feed(simulated(3, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
+        events = [event for event in feed if not isinstance(event, Notice)]
+    assert isinstance(events[0], Workers)
+    assert [type(event) for event in events[1:]] == [Sample] * 3
+    assert len(file.read_text().splitlines()) == 3
+
+
+def test_it_can_be_fetched_without_waiting():
+    """For a loop that waits for other things, too: it is woken, and the call after the end raises what ended it."""
+    read_end, write_end = os.pipe()
+    with Feed(simulated(2), consumer="the test", wake=lambda: os.write(write_end, b"\0")) as feed:
+        events = []
+        ended = False
+        while not ended:
+            os.read(read_end, 100)
+            fetched, ended = feed.fetch()
+            events += fetched
+        assert feed.fetch() == ([], True)
+    assert sum(isinstance(event, Sample) for event in events) == 2
+    for end in (read_end, write_end):
+        os.close(end)
+
+
+def test_a_run_without_any_answer_is_an_error():
+    """Iterating says what is wrong in a notice, then raises."""
+    with Feed(silent(), consumer="the test") as feed:
+        events = []
+        with pytest.raises(NoTargetError, match="never answered"):
+            events.extend(feed)
+    (notice,) = (event.text for event in events if isinstance(event, Notice))
+    assert "[unavailable]" in notice
+
+
+def test_a_run_without_any_answer_is_an_error_to_whoever_fetches():
+    """The last fetch raises what iterating would."""
+    with Feed(silent(), consumer="the test") as feed, pytest.raises(NoTargetError, match="never answered"):
+        wait_until(lambda: feed.fetch() is None, 20, "the call after the end")
+
+
+def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(tmp_path, monkeypatch):
+    """Samples are dropped for the consumer alone; who the workers are is not."""
+    monkeypatch.setattr(background, "_WAITING_LIMIT", 4)
+    file = tmp_path / "samples.jsonl"
+    with Feed(simulated(12, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
+        wait_until(lambda: feed._background._done, 20, "all samples are taken")
+        events = list(feed)
+    assert isinstance(events[0], Workers)
+    assert sum(isinstance(event, Sample) for event in events) == 3
+    drops = [event.text for event in events if isinstance(event, Notice) and "dropped" in event.text]
+    assert drops == ["samples are dropped, oldest first: the test is too slow"]
+    assert len(file.read_text().splitlines()) == 12
+
+
+def test_an_output_that_cannot_be_opened_ends_the_run_before_it_starts(tmp_path):
+    """No worker is asked; outputs that were open already are closed."""
+    exports = [Export(name="jsonl", where=str(tmp_path / "x.jsonl")), Export(name="pigeon", where="x")]
+    feed = Feed(simulated(1, exports=exports), consumer="the test")
+    with pytest.raises(UsageError, match="pigeon"):
+        feed.__enter__()
+    assert not feed._background._thread.is_alive()
+
+
+def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
+    """Level, TLS and thresholds are the same for all outputs."""
+    options = OutputOptions(level=1)
+    opened = []
+    from tpumon import feed as module
+
+    original = module.open_output
+    monkeypatch.setattr(module, "open_output", lambda *arguments: opened.append(arguments) or original(*arguments))
+    where = str(tmp_path / "x.jsonl")
+    with Feed(simulated(1, exports=[Export(name="jsonl", where=where)], options=options), consumer="the test") as feed:
+        list(feed)
+    assert opened == [("jsonl", where, options, {})]
+
+
+def test_json_lines_of_a_run_are_its_samples(tmp_path):
+    """What an output writes is what is shown."""
+    file = tmp_path / "samples.jsonl"
+    with Feed(simulated(1, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
+        (sample,) = (event for event in feed if isinstance(event, Sample))
+    assert json.loads(file.read_text()) == sample.to_json()

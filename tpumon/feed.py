@@ -1,0 +1,194 @@
+"""The events of a run: sampled here or taken from a running exporter, written to outputs, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+from tpumon.errors import NoTargetError
+from tpumon.model import Query, Sample, Workers
+from tpumon.outputs import Export, Listening, Output, OutputOptions, QueuedOutput, Speaking, open_output
+from tpumon.sampler import Pace, Sampler
+from tpumon.sources import Client, SourceOptions
+from tpumon.system.background import Background
+from tpumon.system.console import say
+from tpumon.system.descriptors import raise_descriptor_limit
+from tpumon.targets.selection import Selection, open_discovery
+from tpumon.view.notices import Notice, Notices
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+Event = Workers | Sample | Notice
+"""What a feed yields: who the workers are from now on, one query's sample, or a line for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Samples taken by this process.
+
+    Attributes:
+        query: what to ask a worker.
+        selection: which workers.
+        pace: how often, and for how long.
+        sources: how figures are obtained.
+        use_proxy: connect through http_proxy.
+    """
+
+    query: Query
+    selection: Selection = field(default_factory=Selection)
+    pace: Pace = field(default_factory=Pace)
+    sources: SourceOptions = field(default_factory=SourceOptions)
+    use_proxy: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSettings:
+    """Where events come from, and which outputs get them.
+
+    Attributes:
+        origin: samples to take, or the URL of a running exporter.
+        exports: outputs beside the one on stdout.
+        output_options: of all outputs, the one on stdout included.
+    """
+
+    origin: Sampling | str
+    exports: Sequence[Export] = ()
+    output_options: OutputOptions = field(default_factory=OutputOptions)
+
+
+class Feed:
+    """Runs the sampler in a thread, passes its events to the outputs at once, and yields them with notices.
+
+    A context manager: entering opens the outputs and starts sampling; leaving stops it and closes the outputs.
+    Events that the consumer does not fetch in time are dropped, oldest first, which a notice says once; outputs
+    still get them.
+
+    Args:
+        settings: where events come from, and which outputs get them.
+        consumer: who fetches the events, for that notice.
+        wake: called in the sampler's thread when there is something to fetch; must not block.
+    """
+
+    def __init__(self, settings: FeedSettings, *, consumer: str, wake: Callable[[], None] = lambda: None) -> None:
+        self._settings = settings
+        self._consumer = consumer
+        self._outputs: list[QueuedOutput] = []
+        self._notices = Notices()
+        self._reported_drops = False
+        self._stack = ExitStack()
+        self._background = Background[Workers | Sample](self._run, wake=wake, keep=_is_workers)
+
+    def __enter__(self) -> Self:
+        """Starts.
+
+        Raises:
+            UsageError: an output cannot be opened, or the log directory needs what is not installed.
+            TpumonError: the log directory cannot be written.
+        """
+        raise_descriptor_limit()
+        origin = self._settings.origin
+        if isinstance(origin, Sampling) and origin.sources.logdir is not None:
+            origin.sources.logdir.prepare()
+        with ExitStack() as stack:
+            for export in self._settings.exports:
+                output = _open(export, self._settings.output_options)
+                self._outputs.append(stack.enter_context(closing(output)))
+            stack.enter_context(self._background)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Waits for events until there will be no more.
+
+        Raises:
+            NoTargetError: the feed ended, and no worker ever answered.
+            Exception: whatever ended the feed.
+        """
+        for event in self._background.events():
+            if event is not None:
+                yield from self._with_notices(event)
+        self._check_answered()
+
+    def fetch(self) -> tuple[Sequence[Event], bool]:
+        """Returns the events since the last call, without waiting, and whether there will be no more.
+
+        Once there are no more events to return, it raises what iterating would raise.
+        """
+        events, ended = self._background.fetch()
+        if ended and not events:
+            self._check_answered()
+        return [shown for event in events for shown in self._with_notices(event)], ended
+
+    def _with_notices(self, event: Workers | Sample) -> Iterator[Event]:
+        yield event
+        for line in self._notices.update(event):
+            yield Notice(line)
+        if self._background.dropped and not self._reported_drops:
+            self._reported_drops = True
+            yield Notice(f"samples are dropped, oldest first: {self._consumer} is too slow")
+
+    def _check_answered(self) -> None:
+        if not self._notices.answered:
+            raise NoTargetError(self._notices.none_answered)
+
+    async def _run(self, show: Callable[[Workers | Sample], None]) -> None:
+        """Runs in the thread: outputs get each event before it waits for the consumer."""
+
+        def send(event: Workers | Sample) -> None:
+            for output in self._outputs:
+                hand_over(event, output)
+            show(event)
+
+        origin = self._settings.origin
+        if isinstance(origin, Sampling):
+            await _sample(origin, send)
+        else:
+            from tpumon.remote import RemoteExporter
+
+            await RemoteExporter(origin).feed(send)
+
+
+async def _sample(sampling: Sampling, send: Callable[[Workers | Sample], None]) -> None:
+    async with AsyncExitStack() as stack:
+        sampler = Sampler(
+            await open_discovery(sampling.selection, stack, say),
+            sampling.query,
+            sampling.pace,
+            on_sample=send,
+            on_workers=send,
+            options=sampling.sources,
+            open_client=partial(Client, use_proxy=sampling.use_proxy),
+            say=say,
+        )
+        await sampler.run()
+
+
+def hand_over(event: Workers | Sample, output: Output) -> None:
+    """Gives an event to an output."""
+    if isinstance(event, Workers):
+        output.follow(event)
+    else:
+        output.write(event)
+
+
+def _open(export: Export, options: OutputOptions) -> QueuedOutput:
+    output = open_output(export.name, export.where, options, export.options)
+    if isinstance(output, Speaking):
+        output.say = say
+    if isinstance(output, Listening):
+        say(output.listening)
+    return QueuedOutput(output, export.name, say)
+
+
+def _is_workers(event: Workers | Sample) -> bool:
+    """Whether the event says who the workers are, which must not be lost."""
+    return isinstance(event, Workers)
