@@ -122,7 +122,7 @@ def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
     text = tpumon(*query, "--output", "text").ended(0)
     (line,) = text.messages
     assert job.address in line
-    assert "no Monitor RPC there (UNIMPLEMENTED)" in line
+    assert "no Monitor RPC (UNIMPLEMENTED)" in line
     assert "traces" in line
     assert "%" not in text.out, "no figure of a TPU"
 

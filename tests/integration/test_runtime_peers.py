@@ -69,11 +69,11 @@ async def read(address):
 
 def usage(reading):
     keys = ("hbm_used_bytes", "hbm_total_bytes", "runtime_duty_cycle_ratio")
-    return {device.device: tuple(getattr(device, key) for key in keys) for device in reading.devices}
+    return {device.device: tuple(getattr(device, key) for key in keys) for device in reading.figures.devices}
 
 
 def column(reading, key):
-    return {device.device: getattr(device, key) for device in reading.devices}
+    return {device.device: getattr(device, key) for device in reading.figures.devices}
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
@@ -86,7 +86,7 @@ def test_memory_and_duty_cycle_are_those_of_tpu_info(tpu_info, generation, chips
 
     assert len(theirs) == len(chips) * tpu_info.chips[generation].value.devices_per_chip
     assert usage(ours) == theirs
-    assert ours.hbm_used_bytes == sum(used for used, _, _ in theirs.values())
+    assert ours.figures.hbm_used_bytes == sum(used for used, _, _ in theirs.values())
 
 
 @pytest.mark.parametrize("generation", ["v4", "v5e", "v6e", "7x"])
