@@ -23,7 +23,7 @@ from tpumon.simulator.trace import Trace, TraceOptions, build_trace, empty_trace
 from tpumon.wire import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
 
 BUSY = "Another profiling session active."
-NO_SNAPSHOT = "No continuous profiling session window."
+NO_SNAPSHOT = "No continuous profiling session found."
 _DEFAULT_OPTIONS = TraceOptions(host_tracer_level=2, device_tracer_level=1)  # for requests of options version 0
 
 _Request = TypeVar("_Request", bound=Message)
