@@ -36,9 +36,9 @@ class Failure:
 
     Attributes:
         source: its name.
-        reason: what `tpumon.errors.MEANING` explains.
+        reason: see `tpumon.errors.MEANING`.
         message: one line, without the address.
-        address: the `host:port` that was asked; None if there is none.
+        address: the `host:port` that was queried; None if there is none.
     """
 
     source: str = field(metadata=fallback("exporter"))
@@ -48,7 +48,7 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The message after the address."""
+        """The message, preceded by the address if there is one."""
         return self.message if self.address is None else f"{self.address}: {self.message}"
 
 
