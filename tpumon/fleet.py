@@ -25,7 +25,7 @@ class Thresholds:
         infeed_warn_ratio, infeed_critical_ratio: share of a step spent waiting for infeed.
         hbm_warn_ratio, hbm_critical_ratio: HBM used relative to its total, on the fullest device.
         step_warn_ratio, step_critical_ratio: step time relative to the median of the worker's slice.
-        idle_apart_ratio: how far below the slice's median idle ratio a worker must be to count as the straggler.
+        idle_below_ratio: how far below the slice's median idle ratio a worker must be to count as the straggler.
         sustained: number of consecutive samples that must agree before step time or idle time marks a worker.
     """
 
@@ -35,7 +35,7 @@ class Thresholds:
     hbm_critical_ratio: float = 0.97
     step_warn_ratio: float = 1.10
     step_critical_ratio: float = 1.25
-    idle_apart_ratio: float = 0.10
+    idle_below_ratio: float = 0.10
     sustained: int = 3
 
 
@@ -208,7 +208,7 @@ class Fleet:
         below_median = median_idle - idle if idle is not None and median_idle is not None else 0.0
         memory.slow_for = memory.slow_for + 1 if ratio > limits.step_warn_ratio else 0
         memory.very_slow_for = memory.very_slow_for + 1 if ratio > limits.step_critical_ratio else 0
-        memory.less_idle_for = memory.less_idle_for + 1 if below_median > limits.idle_apart_ratio else 0
+        memory.less_idle_for = memory.less_idle_for + 1 if below_median > limits.idle_below_ratio else 0
 
     def _causes(
         self,
@@ -229,7 +229,7 @@ class Fleet:
             )
         if idle is not None and median_idle is not None and memory.less_idle_for >= limits.sustained:
             words = f"idle {idle:.0%}, median {median_idle:.0%}: others wait for it"
-            causes.append(_cause(IDLE, words, median_idle - idle, limits.idle_apart_ratio))
+            causes.append(_cause(IDLE, words, median_idle - idle, limits.idle_below_ratio))
         if infeed is not None and infeed > limits.infeed_warn_ratio:
             critical = infeed > limits.infeed_critical_ratio
             causes.append(_cause(INFEED, f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
