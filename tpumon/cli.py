@@ -402,7 +402,7 @@ def _thresholds(options: ThresholdOptions) -> Thresholds:
         hbm_critical_ratio=hbm[1],
         step_warn_ratio=step[0],
         step_critical_ratio=step[1],
-        idle_apart_ratio=options.idle_limit,
+        idle_below_ratio=options.idle_limit,
         sustained=options.sustained,
     )
 

@@ -1,7 +1,7 @@
 """The table of figures: how each one is named, compared, shown and exported.
 
-The fleet, the views, `--sort`, CSV, the metrics page and the help take their figures from here.
-`docs/architecture.md` says how to add one.
+The fleet, the views, `--sort`, CSV, the metrics page and the help read this table.
+docs/architecture.md says how to add a figure.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class Figure:
 
     Attributes:
         key: short name: what `--sort` takes, and the key of graphs and medians.
-        fields: the fields of `Figures` that it is made of; the first one is looked up in `Figures.absent`.
+        fields: the fields of `Figures` that it is made of; the reason for its absence is that of the first.
         label: its name in a list, for example "MXU".
-        title: its column title; names the unit where the cells do not.
-        about: what it is, in one sentence; the HELP of its metric.
-        value: the one number to compare and draw.
+        title: its column title; includes the unit if the cells do not show it.
+        about: one sentence that explains it; the HELP of its metric.
+        value: the number to compare and draw.
         range: min and max over the steps of the window; None for a figure without steps.
-        method: how it was obtained, where there are several ways.
-        size_bytes: used and total, for a share of a size.
+        method: how it was measured, if there are several methods.
+        size_bytes: used and total bytes, for a share of a size.
         unit: ratio (0-1) or seconds.
-        worse: which end is the bad one.
-        compared: whether workers are compared by it: rows, graphs, summary, `--sort`.
-        level: the monitoring level that it needs.
-        always_shown: whether it has its place on screen even before any worker has reported it.
+        worse: which end is worse.
+        compared: whether workers are compared by it: in rows, graphs, the summary and `--sort`.
+        level: the lowest monitoring level that includes it.
+        always_shown: whether it is on screen even before any worker has reported it.
         metric: name of its Prometheus metric; None for figures whose metrics are per device.
     """
 
@@ -60,7 +60,7 @@ class Figure:
     metric: str | None = None
 
     def why_absent(self, figures: Figures) -> str | None:
-        """The reason why it is absent; None if it is there or no reason is known."""
+        """The reason why it is absent; None if it is present or no reason is known."""
         return figures.absent.get(self.fields[0])
 
 
@@ -81,7 +81,7 @@ def _ends(name: str) -> Callable[[Figures], tuple[float, float] | None]:
 
 
 def _hbm_ratio(figures: Figures) -> float | None:
-    """HBM used of total on the fullest device; of the whole worker where devices are not reported."""
+    """HBM used relative to its total on the fullest device; of the whole worker if devices are not reported."""
     ratios = [
         device.hbm_used_bytes / device.hbm_total_bytes
         for device in figures.devices
@@ -95,7 +95,7 @@ def _hbm_ratio(figures: Figures) -> float | None:
 
 
 def _hbm_bytes(figures: Figures) -> tuple[float, float] | None:
-    """Used and total of the worker: as reported, otherwise the sum over the devices that report both."""
+    """HBM used and total of the worker: as reported, otherwise the sum over the devices that report both."""
     if figures.hbm_used_bytes is not None and figures.hbm_total_bytes:
         return float(figures.hbm_used_bytes), float(figures.hbm_total_bytes)
     pairs = [
@@ -144,7 +144,7 @@ DUTY = Figure(
 FLOPS = Figure(
     key="flops",
     fields=("flops_utilization_ratio",),
-    label="FLOPS utilisation",
+    label="FLOPS utilization",
     title="FLOPS",
     about="FLOP/s while ops run, relative to the peak, as in XProf's op profile. Only from traces.",
     value=lambda figures: figures.flops_utilization_ratio,
@@ -208,7 +208,7 @@ FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFE
 """Every figure, in the order of CSV columns."""
 
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
-"""The figures that workers are compared by, by key."""
+"""The figures by which workers are compared, by key."""
 
 STEP_PARTS: Mapping[str, str] = {
     "high_flops_compute": "Compute, high FLOPS",
@@ -220,16 +220,16 @@ STEP_PARTS: Mapping[str, str] = {
     "input_wait": "Waiting for input",
     "idle": "Idle",
 }
-"""The parts of a step, `Figures.step_parts_s`, by key: their labels."""
+"""Labels of the parts of a step, by the keys of `Figures.step_parts_s`."""
 
 
 def values(figures: Figures) -> Mapping[str, float | None]:
-    """The compared figures, by key."""
+    """Returns the compared figures, by key."""
     return {key: figure.value(figures) for key, figure in COMPARED.items()}
 
 
 def of_level(figures: Figures, level: int) -> Figures:
-    """Only the figures that a monitoring level shows; the others absent, without a reason."""
+    """Returns only the figures of a monitoring level; the others are absent, without a reason."""
     if level > 1:
         return figures
     names = {name for figure in FIGURES if figure.level <= level for name in figure.fields}
@@ -238,7 +238,7 @@ def of_level(figures: Figures, level: int) -> Figures:
 
 
 def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
-    """The CSV columns of all figures, by name: one for each field, or for each number of a spread or of step parts."""
+    """Returns the CSV columns of all figures, by name: one per field, per number of a spread, or per part of a step."""
     kinds = get_type_hints(Figures)
     columns: dict[str, Callable[[Figures], Scalar]] = {}
     for figure in FIGURES:

@@ -1,4 +1,4 @@
-"""What stands out among workers: by thresholds, and against the others of its slice. Pure, no clock."""
+"""Compares workers with thresholds and with the median of their slice. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tpumon.history import Histories, State, WorkerHistory
 from tpumon.model import Sample, Target, Workers
 
 Severity = Literal["ok", "warn", "critical", "unknown"]
-"""unknown: there is no present sample, or none with figures of the worker's profiler, to judge."""
+"""unknown: there is no current sample to judge, or only one without figures of the worker's profiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """From when on a figure stands out. XProf's for infeed.
+    """Limits beyond which a worker is marked. The defaults for infeed are XProf's.
 
     Attributes:
-        infeed_warn_ratio, infeed_critical_ratio: share of a step spent waiting for input.
-        hbm_warn_ratio, hbm_critical_ratio: used of total HBM, of the fullest device.
-        step_warn_ratio, step_critical_ratio: step time against the median of the worker's slice.
-        idle_apart_ratio: how much less than the median of its slice a worker idles to be the one that others wait for.
-        sustained: present samples in a row that must agree before step or idle time counts.
+        infeed_warn_ratio, infeed_critical_ratio: share of a step spent waiting for infeed.
+        hbm_warn_ratio, hbm_critical_ratio: HBM used relative to its total, on the fullest device.
+        step_warn_ratio, step_critical_ratio: step time relative to the median of the worker's slice.
+        idle_below_ratio: how far below the slice's median idle ratio a worker must be to count as the straggler.
+        sustained: number of consecutive samples that must agree before step time or idle time marks a worker.
     """
 
     infeed_warn_ratio: float = 0.05
@@ -35,19 +35,19 @@ class Thresholds:
     hbm_critical_ratio: float = 0.97
     step_warn_ratio: float = 1.10
     step_critical_ratio: float = 1.25
-    idle_apart_ratio: float = 0.10
+    idle_below_ratio: float = 0.10
     sustained: int = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a worker stands out.
+    """One reason why a worker is marked.
 
     Attributes:
-        words: a few words for people.
-        figure: key of the figure that it is about; None for a failure.
-        critical: whether the figure is beyond its second threshold.
-        excess: how far the figure is above its first threshold, as a share of it.
+        words: the reason in a few words, for display.
+        figure: key of the figure that exceeds its limit; None for a failed query.
+        critical: whether the figure exceeds its critical limit.
+        excess: how far the figure exceeds its warning limit, as a fraction of that limit.
     """
 
     words: str
@@ -58,14 +58,14 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What to think of one worker.
+    """The assessment of one worker.
 
     Attributes:
-        state: whether there is something to judge.
-        severity: the worst of its causes.
-        causes: what stands out, worst first.
-        since_unix_s: when it began to be so: state and severity.
-        excess: how far the worst figure is above its first threshold, as a share of it; 0 where none is.
+        state: state of the worker.
+        severity: that of its worst cause.
+        causes: why it is marked, worst first.
+        since_unix_s: when state or severity last changed.
+        excess: how far its worst figure exceeds its warning limit, as a fraction of that limit; 0 if none does.
     """
 
     state: State
@@ -76,7 +76,7 @@ class Verdict:
 
     @property
     def rank(self) -> int:
-        """Order of worst first: 0 is the worst."""
+        """Sort key that puts the worst first; 0 is the worst."""
         return _RANKS[self.state if self.state != "live" else self.severity]
 
 
@@ -88,7 +88,7 @@ _RANKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Across:
-    """One figure across the workers that have it now."""
+    """One figure over all workers that have it now; `count` is their number."""
 
     count: int
     min: float
@@ -99,12 +99,12 @@ class Across:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assessment:
-    """A fleet at one moment.
+    """All workers at one moment.
 
     Attributes:
-        verdicts: by worker, in the order in which they were found.
-        figures: by key of `tpumon.figures`; only those that some worker has.
-        counts: workers by severity, and those without a present sample by state.
+        verdicts: by worker, in the order of `Workers.targets`.
+        figures: by key of `tpumon.figures`; only those that at least one worker has.
+        counts: number of workers by severity; those that are not live, by state.
     """
 
     verdicts: Mapping[str, Verdict]
@@ -114,14 +114,14 @@ class Assessment:
 
 @dataclass(slots=True)
 class _Memory:
-    """What is remembered of a worker between assessments."""
+    """State of a worker that is kept between assessments; `*_for` count consecutive samples."""
 
     judged: Sample | None = None
     read: Sample | None = None
     figures: Mapping[str, float | None] = field(default_factory=lambda: _NONE)
     slow_for: int = 0
     very_slow_for: int = 0
-    idle_apart_for: int = 0
+    less_idle_for: int = 0
     severity: Severity | None = None
     state: State | None = None
     since_unix_s: float | None = None
@@ -129,28 +129,28 @@ class _Memory:
 
 @dataclass(slots=True)
 class Fleet:
-    """Histories of all workers, and what stands out among them.
+    """The histories of all workers, and their assessment.
 
     Attributes:
-        thresholds: from when on.
-        histories: the workers.
+        thresholds: limits beyond which a worker is marked.
+        histories: the history of each worker.
     """
 
     thresholds: Thresholds = field(default_factory=Thresholds)
     histories: Histories = field(default_factory=Histories)
     _memories: dict[str, _Memory] = field(default_factory=dict)
 
-    def follow(self, found: Workers) -> None:
-        """From now on these are the workers."""
-        self.histories.follow(found)
-        self._memories = {target.worker: self._memories.get(target.worker) or _Memory() for target in found.targets}
+    def follow(self, workers: Workers) -> None:
+        """Replaces the workers; those that stay keep what is known of them."""
+        self.histories.follow(workers)
+        self._memories = {target.worker: self._memories.get(target.worker) or _Memory() for target in workers.targets}
 
     def add(self, sample: Sample) -> None:
-        """Notes one query's sample."""
+        """Adds the sample of one query."""
         self.histories.add(sample)
 
     def assess(self, now_unix_s: float) -> Assessment:
-        """Judges every worker; to be called once for what came together, not for each sample."""
+        """Assesses every worker. Call it once per batch of samples, not for each one: it visits all workers."""
         looks = [self._look(history, now_unix_s) for history in self.histories.all()]
         by_slice: dict[str | None, list[_Look]] = {}
         for look in looks:
@@ -178,12 +178,12 @@ class Fleet:
         history = look.history
         memory = self._memories[history.target.worker]
         severity: Severity = "unknown"
-        found: list[Cause] = []
+        exceeded: list[Cause] = []
         if look.sample is not None:
             self._count(memory, look, median_step_s, median_idle)
-            found = self._causes(memory, look.figures, median_step_s, median_idle)
-            severity = "ok" if not found else "critical" if found[0].critical else "warn"
-        causes = list(found)
+            exceeded = self._causes(memory, look.figures, median_step_s, median_idle)
+            severity = "ok" if not exceeded else "critical" if exceeded[0].critical else "warn"
+        causes = list(exceeded)
         if history.last is not None and history.last.failure is not None:
             causes.append(Cause(history.last.failure.message))
             severity = "unknown" if severity == "ok" else severity
@@ -195,20 +195,20 @@ class Fleet:
             severity=severity,
             causes=tuple(causes),
             since_unix_s=memory.since_unix_s,
-            excess=found[0].excess if found else 0.0,
+            excess=exceeded[0].excess if exceeded else 0.0,
         )
 
     def _count(self, memory: _Memory, look: _Look, median_step_s: float | None, median_idle: float | None) -> None:
-        """For how many samples in a row step and idle time have stood out."""
+        """Counts for how many consecutive samples step time and idle time have exceeded their limits."""
         if memory.judged is look.sample:
             return
         memory.judged = look.sample
         limits, step, idle = self.thresholds, look.figures[STEP.key], look.figures[IDLE.key]
         ratio = step / median_step_s if step is not None and median_step_s else 0.0
-        apart = median_idle - idle if idle is not None and median_idle is not None else 0.0
+        below_median = median_idle - idle if idle is not None and median_idle is not None else 0.0
         memory.slow_for = memory.slow_for + 1 if ratio > limits.step_warn_ratio else 0
         memory.very_slow_for = memory.very_slow_for + 1 if ratio > limits.step_critical_ratio else 0
-        memory.idle_apart_for = memory.idle_apart_for + 1 if apart > limits.idle_apart_ratio else 0
+        memory.less_idle_for = memory.less_idle_for + 1 if below_median > limits.idle_below_ratio else 0
 
     def _causes(
         self,
@@ -217,26 +217,26 @@ class Fleet:
         median_step_s: float | None,
         median_idle: float | None,
     ) -> list[Cause]:
-        """What stands out, worst first."""
+        """The figures that exceed their limits, worst first."""
         limits = self.thresholds
-        found: list[Cause] = []
+        causes: list[Cause] = []
         step, idle, infeed, hbm = (figures[figure.key] for figure in (STEP, IDLE, INFEED, HBM))
         if step is not None and median_step_s and memory.slow_for >= limits.sustained:
             ratio = step / median_step_s
             critical = memory.very_slow_for >= limits.sustained
-            found.append(
+            causes.append(
                 _cause(STEP, f"step {ratio:.2f}x the median", ratio, limits.step_warn_ratio, critical=critical)
             )
-        if idle is not None and median_idle is not None and memory.idle_apart_for >= limits.sustained:
+        if idle is not None and median_idle is not None and memory.less_idle_for >= limits.sustained:
             words = f"idle {idle:.0%}, median {median_idle:.0%}: others wait for it"
-            found.append(_cause(IDLE, words, median_idle - idle, limits.idle_apart_ratio))
+            causes.append(_cause(IDLE, words, median_idle - idle, limits.idle_below_ratio))
         if infeed is not None and infeed > limits.infeed_warn_ratio:
             critical = infeed > limits.infeed_critical_ratio
-            found.append(_cause(INFEED, f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
+            causes.append(_cause(INFEED, f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
         if hbm is not None and hbm > limits.hbm_warn_ratio:
             critical = hbm > limits.hbm_critical_ratio
-            found.append(_cause(HBM, f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
-        return sorted(found, key=lambda cause: (not cause.critical, -cause.excess))
+            causes.append(_cause(HBM, f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
+        return sorted(causes, key=lambda cause: (not cause.critical, -cause.excess))
 
 
 def _cause(figure: Figure, words: str, value: float, limit: float, *, critical: bool = False) -> Cause:
@@ -248,7 +248,7 @@ _NONE: Mapping[str, float | None] = dict.fromkeys(COMPARED)
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """One worker at one moment."""
+    """One worker at the moment of an assessment."""
 
     history: WorkerHistory
     state: State
@@ -257,7 +257,7 @@ class _Look:
 
 
 def _group(target: Target) -> str | None:
-    """Whom a worker is compared with: its slice; without one, those that somebody named together with it."""
+    """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
     return f"\0{target.worker}" if target.independent else target.slice
 
 

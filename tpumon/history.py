@@ -1,4 +1,4 @@
-"""What is remembered of each worker between samples: the one place that says what state it is in. Pure, no clock."""
+"""The history of each worker, and the one place that decides its state. Pure: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from tpumon.errors import MEANING, Reason
 from tpumon.model import Sample, Target, Workers
 
 State = Literal["waiting", "live", "stale", "busy", "paused", "down"]
-"""waiting: not asked yet. live: answers, if with runtime metrics alone. stale: answered, but too long ago.
-busy: someone else is profiling it. paused: `tpumon pause`. down: its last query failed for another reason."""
+"""waiting: not queried yet. live: answered, even if only with runtime metrics. stale: answered, but too long ago.
+busy: another profiling session is active. paused: by `tpumon pause`. down: its last query failed for another reason."""
 
 
 STEP_BUCKETS_S = (*(round(digit * 10.0**power, 6) for power in range(-3, 2) for digit in (1, 2, 5)), 100.0)
-"""Upper bounds of the histogram of steps, 1 ms to 100 s; what is longer is counted above the last."""
+"""Upper bounds of the step histogram's buckets, 1 ms to 100 s; one more bucket holds longer steps."""
 
 
 @dataclass(slots=True)
 class StepHistogram:
-    """Every step that was seen in a trace.
+    """Histogram of the steps of all traces.
 
     Attributes:
-        counts: steps in each bucket of STEP_BUCKETS_S, not cumulated, and one more for longer ones.
-        sum_s: their durations together.
+        counts: number of steps per bucket of STEP_BUCKETS_S, not cumulative; the last counts longer steps.
+        sum_s: sum of their durations.
     """
 
     counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS_S) + 1))
     sum_s: float = 0.0
 
     def add(self, durations_s: Iterable[float]) -> None:
-        """Counts steps."""
+        """Adds steps to their buckets."""
         for duration_s in durations_s:
             self.counts[bisect_left(STEP_BUCKETS_S, duration_s)] += 1
             self.sum_s += duration_s
@@ -41,18 +41,18 @@ class StepHistogram:
 
 @dataclass(slots=True)
 class WorkerHistory:
-    """One worker's last samples, and counts over all of them.
+    """One worker's last samples, and totals over all of them.
 
     Attributes:
         target: the worker.
-        last: its last query's sample, answered or not.
-        answer: its last sample with figures of its profiler.
-        changed_unix_s: start of the first of the samples in a row that led to the same state.
-        samples: queries that its profiler answered.
-        errors: queries that it did not, by reason.
-        traced_s: how long its job was traced by all of them.
-        tracing_since_unix_s: start of the first of them.
-        steps: the steps seen in its traces; None before there was any.
+        last: the sample of its last query, answered or not.
+        answer: the last sample that its profiler answered.
+        changed_unix_s: when its state last changed: the start of the first sample with the present state.
+        samples: number of queries that its profiler answered.
+        errors: number of failed queries, by reason.
+        traced_s: total time for which its job was traced.
+        tracing_since_unix_s: start of the first query; `traced_ratio` counts from here.
+        steps: the steps of its traces; None before the first one.
     """
 
     target: Target
@@ -66,7 +66,7 @@ class WorkerHistory:
     steps: StepHistogram | None = None
 
     def add(self, sample: Sample) -> None:
-        """Notes one query's sample."""
+        """Adds the sample of one query."""
         before = _state_of(self.last)
         self.last = sample
         if sample.failure is None:
@@ -84,16 +84,16 @@ class WorkerHistory:
             self.tracing_since_unix_s = sample.time_unix_s
 
     def state(self, now_unix_s: float) -> State:
-        """What to say of it now."""
+        """The worker's state now."""
         state = _state_of(self.last)
         return "stale" if state == "live" and self.last is not None and self.last.is_stale(now_unix_s) else state
 
     def current(self, now_unix_s: float) -> Sample | None:
-        """The sample whose figures may be shown as the present ones; None where there is none."""
+        """The sample whose figures may be shown as current; None if there is none."""
         return None if self.last is None or self.last.is_stale(now_unix_s) else self.last
 
     def is_up(self, now_unix_s: float) -> bool | None:
-        """Whether it answers, with figures or with a reason why there are none; None where it is not asked."""
+        """Whether the worker responds, even without figures; None if it is paused or not queried yet."""
         if self.last is None or self.state(now_unix_s) == "paused":
             return None
         if self.last.answered:
@@ -101,43 +101,43 @@ class WorkerHistory:
         return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
 
     def traced_ratio(self, now_unix_s: float) -> float | None:
-        """The share of time for which its job was traced, since the first query; None before it."""
+        """Share of the time since the first query for which its job was traced; None before the first query."""
         if self.tracing_since_unix_s is None or now_unix_s <= self.tracing_since_unix_s:
             return None
         return self.traced_s / (now_unix_s - self.tracing_since_unix_s)
 
 
 class Histories:
-    """Every worker that is followed, in the order in which they were found."""
+    """The histories of all workers that are followed, in the order of `Workers.targets`."""
 
     def __init__(self) -> None:
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
-        """Why there is no worker to follow; None where there is one, or nothing is known yet."""
+        """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
 
-    def follow(self, found: Workers) -> None:
-        """From now on these are the workers; those that stay keep their history."""
+    def follow(self, workers: Workers) -> None:
+        """Replaces the workers; those that stay keep their history."""
         known = self._workers
         self._workers = {}
-        for target in found.targets:
+        for target in workers.targets:
             history = known.get(target.worker) or WorkerHistory(target)
             history.target = target
             self._workers[target.worker] = history
-        self.waiting = found.waiting
+        self.waiting = workers.waiting
 
     def add(self, sample: Sample) -> WorkerHistory | None:
-        """Notes a sample; one of a worker that is no longer followed comes too late and is dropped."""
+        """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
         history = self._workers.get(sample.worker)
         if history is not None:
             history.add(sample)
         return history
 
     def get(self, worker: str) -> WorkerHistory | None:
-        """The history of the worker of this name."""
+        """The history of the worker with this name; None if it is not followed."""
         return self._workers.get(worker)
 
     def all(self) -> list[WorkerHistory]:
-        """All of them."""
+        """All histories."""
         return list(self._workers.values())
 
 

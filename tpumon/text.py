@@ -1,4 +1,4 @@
-"""Text that came from elsewhere, made safe to show."""
+"""Makes untrusted text safe for a terminal."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
 
 
 def safe(text: str) -> str:
-    """`text` without anything that could drive a terminal; newlines and tabs stay.
+    """Removes terminal escape sequences, control characters and invisible characters that reorder text.
 
-    Escape sequences go as a whole; so do control characters and the invisible ones that reorder a line.
+    Newlines and tabs stay.
     """
     if not _SUSPECT.search(text):
         return text
@@ -27,6 +27,6 @@ def safe(text: str) -> str:
 
 
 def one_line(text: str, *, limit: int = 200) -> str:
-    """`text` as a single safe line of at most `limit` characters."""
+    """Joins `text` into one safe line of at most `limit` characters; a longer one ends with an ellipsis."""
     line = " ".join(safe(text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"

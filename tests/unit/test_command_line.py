@@ -126,7 +126,7 @@ def test_serve_hands_thresholds_to_its_outputs():
     ]  # fmt: skip
     thresholds = feed.output_options.thresholds
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
-    assert (thresholds.idle_apart_ratio, thresholds.sustained) == (0.3, 2)
+    assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
     assert thresholds.infeed_critical_ratio == 0.20
 
 

@@ -246,17 +246,17 @@ def test_a_sample_from_the_future_is_taken_for_one_of_now():
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((200, b"<html>hello</html>"), "no tpumon exporter"),
-        ((200, b'{"status": "ok"}'), "no tpumon exporter"),
-        ((200, b"[" * 100_000), "no tpumon exporter"),
-        ((200, b'{"tpumon": ' + b"9" * 5000 + b"}"), "no tpumon exporter"),
-        ((404, b"not found"), "no tpumon exporter"),
-        ((302, b"", ("Location", "http://127.0.0.1:1/")), "no tpumon exporter"),
-        ((200, told(schema=2, tpumon="9\x1b[31m")), "tpumon 9 there writes samples that this version cannot read"),
-        ((401, b""), "it wants another user or password; give https://USER:PASSWORD@HOST:PORT"),
+        ((200, b"<html>hello</html>"), "not a tpumon exporter"),
+        ((200, b'{"status": "ok"}'), "not a tpumon exporter"),
+        ((200, b"[" * 100_000), "not a tpumon exporter"),
+        ((200, b'{"tpumon": ' + b"9" * 5000 + b"}"), "not a tpumon exporter"),
+        ((404, b"not found"), "not a tpumon exporter"),
+        ((302, b"", ("Location", "http://127.0.0.1:1/")), "not a tpumon exporter"),
+        ((200, told(schema=2, tpumon="9\x1b[31m")), "it runs tpumon 9, whose samples this version cannot read"),
+        ((401, b""), "wrong user or password; give https://USER:PASSWORD@HOST:PORT"),
         ((503, b""), "too busy"),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "no tpumon exporter"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "it broke off"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "not a tpumon exporter"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{}", "the connection was closed early"),
         (b"", "is `tpumon serve` running there?"),
     ],
 )
@@ -274,7 +274,7 @@ def test_an_answer_without_end_is_cut_off(monkeypatch):
     """By size."""
     monkeypatch.setattr(remote, "_ANSWER_BYTES", 1 << 20)
     with Scripted((200, b"x" * (2 << 20))) as server, Following(server.url) as following:
-        following.wait_for_waiting("it answers with more than 1 MiB")
+        following.wait_for_waiting("its answer is larger than 1 MiB")
 
 
 def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
@@ -282,7 +282,7 @@ def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
     monkeypatch.setattr(remote, "_STEP_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with Following(f"http://127.0.0.1:{silent.getsockname()[1]}") as following:
-            following.wait_for_waiting("it does not answer in time")
+            following.wait_for_waiting("no answer in time")
         monkeypatch.setattr(remote, "_STEP_S", 20.0)
         with Following(f"http://127.0.0.1:{silent.getsockname()[1]}"):
             pass
@@ -302,8 +302,8 @@ def test_a_password_is_used_and_never_shown(tmp_path):
         patch.setenv("SSL_CERT_FILE", str(files / "ca.crt"))
         with Following(f"https://me:se%3Acret%2F@{output.address}") as following:
             following.wait_for_sample(worker="w")
-        with Following(f"https://me:wrong@{output.address}") as following:
-            assert "wrong" not in following.wait_for_waiting("another user or password")
+        with Following(f"https://me:mistaken@{output.address}") as following:
+            assert "mistaken" not in following.wait_for_waiting("wrong user or password")
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
 def test_whatever_stands_for_a_sample_or_workers(value):
     """Neither raises."""
     assert remote._sample(value) is None
-    answer = remote._found({"targets": value, "waiting": value})
+    answer = remote._workers({"targets": value, "waiting": value})
     assert all(target.worker and target.address for target in answer.targets)
 
 
@@ -382,7 +382,7 @@ def test_workers_are_unique_and_safe():
         {"worker": "x" * 100_000, "address": "h:4"},
         *({"worker": f"w{number}", "address": f"w{number}:1"} for number in range(20_000)),
     ]
-    workers = remote._found({"targets": targets}).targets
+    workers = remote._workers({"targets": targets}).targets
     assert [(each.worker, each.address, each.slice) for each in workers[:2]] == [("a", "h:1", None), ("c", "h:3", "s")]
     assert max(len(each.worker) for each in workers) <= 200
     assert len(workers) <= 10_000

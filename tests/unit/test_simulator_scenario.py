@@ -175,5 +175,5 @@ def test_memory_in_use_fits():
 
 
 def test_an_unknown_scenario_is_a_usage_error_that_names_the_known():
-    with pytest.raises(UsageError, match=r"no scenario 'stedy'; there are steady, input-bound"):
+    with pytest.raises(UsageError, match=r"unknown scenario 'stedy'; choose one of steady, input-bound"):
         job("stedy")

@@ -1,6 +1,6 @@
-"""The values that travel through tpumon: frozen, without I/O, protobuf or a clock.
+"""The values that all parts of tpumon exchange: frozen, without I/O, protobuf or a clock.
 
-Times are in seconds, ratios 0-1, sizes in bytes, as the names say. Absent is None, never 0.
+Names end in their unit: times in seconds, ratios 0-1, sizes in bytes. An absent value is None, never 0.
 """
 
 from tpumon.model.address import Address

@@ -1,4 +1,4 @@
-"""Where something listens."""
+"""Network addresses."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads `host:port`, IPv6 in brackets; what people write is read by `tpumon.targets.addresses`.
+        """Parses `host:port`, IPv6 in brackets. `tpumon.targets.addresses` parses what users write.
 
         Raises:
-            ValueError: the text is no such address.
+            ValueError: the text is not of this form.
         """
         host, _, port = text.rpartition(":")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
@@ -42,15 +42,15 @@ class Address:
 
     @property
     def is_this_host(self) -> bool:
-        """Whether it is a loopback address or `localhost`, both this host."""
+        """Whether the host is `localhost` or a loopback address."""
         return self.host == "localhost" if self.ip is None else self.ip.is_loopback
 
     @property
     def place(self) -> Address:
-        """One spelling for all spellings of the same place."""
+        """The canonical spelling of this address, for comparisons."""
         host = self.host.lower().rstrip(".")
         return Address("localhost" if host in {"localhost", "127.0.0.1", "::1"} else host, self.port)
 
     def at(self, port: int) -> Address:
-        """Another port of the same host."""
+        """The address of another port on the same host."""
         return Address(self.host, port)

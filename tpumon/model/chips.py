@@ -1,4 +1,4 @@
-"""The one table of TPU chips."""
+"""The table of TPU chips."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class ChipKind:
 
     Attributes:
         name: for example "v5e".
-        pci_device, pci_subsystem: its PCI numbers; the subsystem only where it decides.
-        flops_per_s: peak of the matrix units, bfloat16, of the whole chip.
-        hbm_bytes_per_s: peak of reads and writes together, of the whole chip.
-        devices: device planes of one chip in a trace: two cores that work as one (megacore) are one.
+        pci_device, pci_subsystem: its PCI IDs; the subsystem only if the device ID is ambiguous.
+        flops_per_s: bfloat16 peak of the matrix units of one chip.
+        hbm_bytes_per_s: peak bandwidth of one chip, reads and writes together.
+        devices: device planes per chip in a trace; two cores that act as one (megacore) have one plane.
     """
 
     name: str
@@ -27,7 +27,7 @@ class ChipKind:
     devices: int
 
 
-# Google's documentation of each generation; JAX's own table says 140 TFLOP/s and 825 GB/s of v3, 2460 GB/s of v5p.
+# From Google's documentation. JAX's own table differs: 140 TFLOP/s and 825 GB/s for v3, 2460 GB/s for v5p.
 CHIPS: Mapping[str, ChipKind] = {
     chip.name: chip
     for chip in (
@@ -42,14 +42,14 @@ CHIPS: Mapping[str, ChipKind] = {
         ChipKind(name="7x", pci_device="0076", flops_per_s=2307e12, hbm_bytes_per_s=7380e9, devices=2),
     )
 }  # fmt: skip
-"""By name."""
+"""All chips, by name."""
 
 _GENERATION = re.compile(r"\bTPU\s*v?([2-7])\s*(lite|e|p)?", re.IGNORECASE)
 _NAMES = {"5": "v5p", "5p": "v5p", "5lite": "v5e", "6": "v6e", "6lite": "v6e", "7": "7x"}
 
 
 def chip_of(device_type: str | None) -> ChipKind | None:
-    """The kind of chip that a profiler names, for example "TPU v5 Lite"; None for an unknown one."""
+    """Returns the chip for a profiler's device type, such as "TPU v5 Lite"; None if it is unknown."""
     match = _GENERATION.search(device_type or "")
     if match is None:
         return None

@@ -1,7 +1,7 @@
-"""Frozen values to plain JSON and back, by their fields.
+"""Converts frozen dataclasses to plain JSON and back, by their fields.
 
-What is read back may come from another version or another program: a field of the wrong type counts as absent, numbers
-must be finite and not negative, texts become one safe line, lists and maps are cut to a limit.
+JSON may come from another version or another program. A field of the wrong type counts as absent, numbers must be
+finite and not negative, texts become one safe line, and lists and maps are cut to a limit.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ _MOST_ITEMS = 100
 
 _Value = TypeVar("_Value")
 Decode = Callable[[object], Any]
-"""Takes plain JSON, returns the value; None if there is none of that type."""
+"""Decodes plain JSON to a value; None if it is not of the expected type."""
 
 
 def not_in_json() -> Mapping[str, Any]:
-    """Metadata of a field that stays in this process."""
+    """Metadata of a field that is not part of the JSON."""
     return {"json": False}
 
 
 def flat() -> Mapping[str, Any]:
-    """Metadata of a field whose own fields stand beside those of its owner."""
+    """Metadata of a dataclass field whose own fields are merged into the JSON object of its owner."""
     return {"flat": True}
 
 
 def limited(most: int) -> Mapping[str, Any]:
-    """Metadata of a list that may be longer, or must be shorter, than usual."""
+    """Metadata of a list with its own maximum length."""
     return {"most": most}
 
 
 def fallback(value: object) -> Mapping[str, Any]:
-    """Metadata of a required field that has this value where the JSON has none."""
+    """Metadata of a required field that gets this value if the JSON has none."""
     return {"fallback": value}
 
 
 def to_plain(value: Any) -> Any:
-    """The value as JSON has it: dataclasses and mappings as objects, tuples as lists."""
+    """Converts a value to plain JSON: dataclasses and mappings to objects, tuples to lists."""
     if value is None or isinstance(value, (str, float, int)):
         return value
     if isinstance(value, tuple):
@@ -59,7 +59,7 @@ def to_plain(value: Any) -> Any:
 
 
 def from_plain(kind: type[_Value], raw: object) -> _Value | None:
-    """The value that `to_plain` made the JSON of; None if a required field is missing or of the wrong type."""
+    """Reverses `to_plain`; None if a required field is missing or of the wrong type."""
     decoded: _Value | None = _of_dataclass(cast("Hashable", kind))(raw)
     return decoded
 
@@ -137,20 +137,20 @@ def _of_mapping(decode: Decode, most: int) -> Decode:
 
 
 def number(raw: object) -> float | None:
-    """A finite number from 0 on; None for anything else."""
+    """Decodes a finite number >= 0; None for anything else."""
     if isinstance(raw, bool) or not isinstance(raw, (int, float)):
         return None
     return raw if 0 <= raw < _LARGEST and math.isfinite(raw) else None
 
 
 def whole_number(raw: object) -> int | None:
-    """The number without its fraction; None for anything that is no number."""
+    """Decodes a number and drops its fraction; None for anything else."""
     value = number(raw)
     return None if value is None else int(value)
 
 
 def text(raw: object) -> str | None:
-    """One safe line; None for anything that is no text."""
+    """Decodes a text as one safe line; None for anything else."""
     return one_line(raw) if isinstance(raw, str) else None
 
 

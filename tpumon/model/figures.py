@@ -1,6 +1,6 @@
-"""The figures of one worker. Absent is None, never 0.
+"""The figures of one worker. An absent figure is None, never 0.
 
-Ratios are 0-1, times in seconds, sizes in bytes, as the names say. `tpumon.figures` is the table of how each is shown.
+Names end in their unit: ratios 0-1, times in seconds, sizes in bytes. `tpumon.figures` says how each one is shown.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CoreFigures:
     """One core of a worker, from a trace; meanings as in `Figures`.
 
     Attributes:
-        chip: number of the chip on its host; within the slice where several hosts are shown.
+        chip: number of the chip on its host, or in the slice if the trace covers several hosts.
         core: number of the core on its chip.
     """
 
@@ -56,10 +56,10 @@ class CoreFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceFigures:
-    """One device as libtpu's runtime metric service reports it.
+    """One device, from libtpu's runtime metric service.
 
     Attributes:
-        device: its id within the slice, as reported.
+        device: its ID in the slice.
         hbm_used_bytes: from tpu.runtime.hbm.memory.usage.bytes.
         hbm_total_bytes: from tpu.runtime.hbm.memory.total.bytes.
         runtime_duty_cycle_ratio: from tpu.runtime.tensorcore.dutycycle.percent.
@@ -79,7 +79,13 @@ class DeviceFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeFigures:
-    """A worker's runtime as a whole, as libtpu's runtime metric service reports it; errors are 0 or 1."""
+    """The runtime of one worker, from libtpu's runtime metric service.
+
+    Attributes:
+        uptime_s: time since it started.
+        megascale_error: 1 if it reports an error of the multislice network, otherwise 0.
+        slice_error: 1 if it reports an error of the slice, otherwise 0.
+    """
 
     uptime_s: float | None = None
     megascale_error: float | None = None
@@ -88,25 +94,27 @@ class RuntimeFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The figures of one worker in one window, by XProf's definitions where they come from traces.
+    """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 
-    A new figure is a field here, its computation in a source, and a row in `tpumon.figures`.
+    To add a figure: a field here, its computation in a source, and a row in `tpumon.figures`.
 
     Attributes:
-        mxu_utilization_ratio: utilisation of the matrix units, by `mxu_method`.
-        idle_ratio: share of the window without any op.
-        duty_cycle_ratio: share of time with ops, of XProf's op profile.
-        flops_utilization_ratio: FLOP/s against the peak, idle time left out.
-        hbm_bandwidth_utilization_ratio: bytes moved to and from HBM against the peak.
-        step_time_s: durations of the steps; `step_source` says what a step is.
+        mxu_utilization_ratio: utilization of the matrix units.
+        mxu_method: how it was measured.
+        idle_ratio: share of the window in which no op ran.
+        duty_cycle_ratio: share of the time in which a chip ran ops, as in XProf's op profile.
+        flops_utilization_ratio: FLOP/s relative to the peak, idle time excluded.
+        hbm_bandwidth_utilization_ratio: HBM traffic of the ops relative to the peak bandwidth.
+        step_time_s: durations of the steps.
+        step_source: what counts as a step.
         infeed_ratio: share of a step spent waiting for infeed.
-        step_parts_s: what an average step spends its time on, by the part's name.
-        per_core: a row per core; empty without a trace.
-        hbm_used_bytes, hbm_total_bytes: of the whole worker.
-        devices: a row per device of the runtime metric service.
-        runtime: the runtime as a whole.
-        absent: for each figure that is None although it was asked for: why, by field name.
-        step_durations_s: every step of the window; not part of the JSON.
+        step_parts_s: mean time per step by part; the keys are those of `tpumon.figures.STEP_PARTS`.
+        per_core: one row per core; empty without a trace.
+        hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
+        devices: one row per device, from the runtime metric service.
+        runtime: the runtime of the worker.
+        absent: the reason for each requested figure that is None, by field name.
+        step_durations_s: duration of each step of the window; not part of the JSON.
     """
 
     mxu_utilization_ratio: float | None = None

@@ -24,7 +24,7 @@ CautionCode = Literal[
     "runtime-error",
     "profiler",
 ]
-"""What a reader of the figures should know. `profiler`: the profiler's own words."""
+"""Kind of a caution. `profiler`: the message comes from the profiler itself."""
 
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
@@ -36,9 +36,9 @@ class Failure:
 
     Attributes:
         source: its name.
-        reason: what `tpumon.errors.MEANING` explains.
+        reason: see `tpumon.errors.MEANING`.
         message: one line, without the address.
-        address: the `host:port` that was asked; None if there is none.
+        address: the `host:port` that was queried; None if there is none.
     """
 
     source: str = field(metadata=fallback("exporter"))
@@ -48,13 +48,13 @@ class Failure:
 
     @property
     def line(self) -> str:
-        """The message after the address."""
+        """The message, preceded by the address if there is one."""
         return self.message if self.address is None else f"{self.address}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """Something that a reader of the figures should know; `message` is one line."""
+    """A warning about the figures of a sample; `message` is one line."""
 
     code: CautionCode
     message: str
@@ -65,20 +65,23 @@ class Sample:
     """One query of one worker, answered or not.
 
     Attributes:
+        worker: unique name of the worker.
+        address: `host:port` of its profiler server, or the path of a trace file.
         time_unix_s: start of the window, on this machine's wall clock.
         window_s: length of the window that the figures cover; None if none was chosen yet.
-        took_s: from asking to having the answer.
-        interval_s: effective interval, from one query's start to the next.
-        traced_s: how long the job was traced for this query, collecting included; 0 if it was not.
+        took_s: time from sending the query to its answer.
+        interval_s: effective interval, from the start of one query to the start of the next.
+        traced_s: how long the job was traced for this query, including collection; 0 if it was not.
         source: where the figures come from: the name of a profiler source, "file", or "runtime" if only companions
             answered; None if nothing did.
-        device_type: as the source names it, for example "TPU v2".
-        cores: TPU cores of the worker.
-        figures: what the query measured; its fields stand beside the others in JSON.
-        slice: the slice that the worker is part of, where known.
-        warnings: what a reader of the figures should know, dropped events among them.
+        simulated: whether the simulator made the figures up.
+        device_type: for example "TPU v2", as the source reports it.
+        cores: number of TPU cores of the worker.
+        figures: what the query measured; in JSON its fields are merged into the sample.
+        slice: the slice that the worker belongs to, if known.
         errors: what failed; the profiler's failure, if any, comes last.
-        server_text: the block that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
+        warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
+        server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
     """
 
     worker: str
@@ -105,25 +108,25 @@ class Sample:
 
     @property
     def fresh_until_unix_s(self) -> float:
-        """Until when its figures may be shown as current: 2.5 effective intervals plus a window after its start."""
+        """When its figures stop being current: 2.5 effective intervals plus a window after its start."""
         return self.time_unix_s + _STALE_INTERVALS * (self.interval_s or 0.0) + (self.window_s or 0.0)
 
     @property
     def failure(self) -> Failure | None:
-        """Why the worker's profiler gave no figures; None if it did. Runtime metrics may be there all the same."""
+        """Why the worker's profiler gave no figures; None if it did. Runtime metrics may exist in either case."""
         if self.answered and self.source != "runtime":
             return None
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 
     def is_stale(self, now_unix_s: float) -> bool:
-        """Whether this sample may no longer be shown as current; one rule for all outputs.
+        """Whether it may no longer be shown as current: its query failed, or it is past `fresh_until_unix_s`.
 
-        It is stale if its query failed, or if it is older than 2.5 effective intervals plus a window.
+        The one rule for all outputs.
         """
         return not self.answered or now_unix_s > self.fresh_until_unix_s
 
     def to_json(self) -> dict[str, Any]:
-        """The Sample object of `--output jsonl`: every field, absent figures as None."""
+        """Returns the Sample object of `--output jsonl`: every field, absent figures as None."""
         return {
             "schema": SCHEMA_VERSION,
             **to_plain(self),
@@ -133,10 +136,10 @@ class Sample:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Sample:
-        """The reverse of `to_json`: unknown fields are ignored, fields of the wrong type count as absent.
+        """Reverses `to_json`: unknown fields are ignored, fields of the wrong type count as absent.
 
         Raises:
-            ValueError: `raw` names no worker, address or time.
+            ValueError: worker, address or time is missing.
         """
         sample = from_plain(cls, raw)
         if sample is None:
@@ -146,7 +149,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Warnings:
-    """Cautions as JSON has them: lines for people, and a code for each where the sender knows codes."""
+    """Cautions as they are in JSON: messages, and a code for each if the sender's version has codes."""
 
     warnings: tuple[str, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
     warning_codes: tuple[str, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))

@@ -1,14 +1,14 @@
-"""Whom to watch and what to ask."""
+"""Which workers to query, and for what."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SIMULATED_MARK = "Simulated by tpumon"
-"""Starts the line that marks every text, trace and metric of the simulator as simulated."""
+"""Start of the line that marks every text, trace and metric of the simulator."""
 
 LONGEST_WINDOW_S = 10.0
-"""The longest trace that tpumon samples by its own choice."""
+"""The longest window that tpumon chooses by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,10 +16,10 @@ class Target:
     """One worker's profiler server.
 
     Attributes:
-        worker: unique display name: the host's name where known, otherwise the address.
+        worker: unique display name: the host's name if known, otherwise the address.
         address: `host:port` to connect to; IPv6 in brackets.
-        slice: the slice that this worker steps together with, where known; medians are computed per slice.
-        independent: True if the worker is not known to work together with others; it is then compared with none.
+        slice: the slice whose workers run the same steps, if known; medians are computed per slice.
+        independent: True if it is not known to work together with others; it is then compared with no other worker.
         runtime_addresses: candidates for its runtime metric service, tried in this order.
     """
 
@@ -32,11 +32,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """The workers to follow from now on: all of them, not only new ones.
+    """All workers to follow from now on, not only the new ones.
 
     Attributes:
-        targets: unique in both name and address; a worker that stays keeps its name.
-        waiting: if there are none, one line that says where tpumon looked and what to do.
+        targets: unique by name and by address; a worker that stays keeps its name.
+        waiting: if there are no targets, one line that says where tpumon looked and what to do.
     """
 
     targets: tuple[Target, ...] = ()
@@ -45,12 +45,12 @@ class Workers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What one query asks of every worker.
+    """One query of a worker.
 
     Attributes:
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
-        window_s: how long the server watches; None lets the source choose.
-        interval_s: the effective interval, recorded in the sample.
+        window_s: length of the window; None lets the source choose it.
+        interval_s: the effective interval, to be recorded in the sample.
     """
 
     level: int

@@ -1,7 +1,7 @@
-"""What XProf computes of a window of the simulated job: the same definitions, over the same events.
+"""The figures that XProf would compute for a window of the simulated job.
 
-`window_events` says which events a profiler that watches the window records: markers of steps that lie in it whole,
-ops that do. The trace is written from them and the Monitor RPC's figures are computed from them, so the two agree.
+`window_events` returns the events that a profiler records in the window: step markers and ops that lie entirely in it.
+Both the trace and the Monitor RPC's figures are made from them, so the two agree.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from tpumon.simulator.scenario import FUSIONS, OPS, Category, Job, Parts, Slot, 
 
 
 class CoreStep(NamedTuple):
-    """One step of one core as far as it lies in the window.
+    """One step of one core, cut to the window.
 
     Attributes:
-        partial: the ops that lie in the window; None where the whole step does, marker and all.
+        step: the step.
+        parts: how the core spends it.
+        partial: the ops that lie in the window; None if the whole step does.
     """
 
     step: Step
@@ -26,13 +28,13 @@ class CoreStep(NamedTuple):
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """The ops that lie in the window whole."""
+        """The ops that lie entirely in the window."""
         return layout(self.parts) if self.partial is None else self.partial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """Average, least and greatest."""
+    """Average, minimum and maximum."""
 
     avg: float
     min: float
@@ -41,17 +43,17 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The figures of one worker's window; None where the window holds nothing to compute them from.
+    """The figures of one worker in one window; None if the window lacks the events for them.
 
     Attributes:
-        mxu_ratio: FLOPs done / (time from first to last event x peak); what the hardware counter says.
-        idle_ratio: 1 - op time / time from first to last event, summed over cores.
-        flops_ratio: FLOPs done / (op time x peak), as op_profile has it: idle time left out.
+        mxu_ratio: FLOPs / (time from first to last event x peak), which is what the hardware counter reports.
+        idle_ratio: 1 - op time / time from first to last event, both summed over cores.
+        flops_ratio: FLOPs / (op time x peak), idle time excluded, as in XProf's op profile.
         hbm_ratio: bytes moved / (time from first to last event x bandwidth).
-        step_s: duration of steps, each the longest over cores.
-        infeed_ratio: per step the greatest infeed share over cores.
-        steps: whole steps in the window.
-        busy: share of the time in ops per device; 0 where a device had none.
+        step_s: duration of the steps, each the maximum over cores.
+        infeed_ratio: infeed share of the steps, each the maximum over cores.
+        steps: number of whole steps in the window.
+        busy: op time / time from first to last event, per device; 0 for a device without events.
     """
 
     mxu_ratio: float
@@ -65,36 +67,36 @@ class Figures:
 
 
 def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[list[CoreStep]]:
-    """What a profiler records of a worker in a window: per device, per step."""
+    """Returns the events that a profiler records of a worker in a window: per device, per step."""
     steps = list(job.steps(start_ns, stop_ns))
     return [
         [
-            seen
+            recorded
             for step in steps
-            if (seen := _seen(step, job.parts(step, worker, device), start_ns, stop_ns)) is not None
+            if (recorded := _recorded(step, job.parts(step, worker, device), start_ns, stop_ns)) is not None
         ]
         for device in range(job.topology.devices_per_host)
     ]
 
 
-def _seen(step: Step, parts: Parts, start_ns: int, stop_ns: int) -> CoreStep | None:
+def _recorded(step: Step, parts: Parts, start_ns: int, stop_ns: int) -> CoreStep | None:
     if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns:
         return CoreStep(step, parts, None)
-    seen = tuple(
+    slots = tuple(
         slot
         for slot in layout(parts)
         if step.start_ns + slot.offset_ns >= start_ns and step.start_ns + slot.offset_ns + slot.duration_ns <= stop_ns
     )
-    return CoreStep(step, parts, seen) if seen else None
+    return CoreStep(step, parts, slots) if slots else None
 
 
 def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> Figures:
-    """The figures of one worker over a window."""
+    """Computes the figures of one worker over a window; times in nanoseconds since the job's start."""
     return measure(job, window_events(job, worker, start_ns, stop_ns))
 
 
 def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
-    """The figures of what was recorded."""
+    """Computes the figures of recorded events."""
     spans_ns = [_span_ns(core) for core in events]
     busy_ns = fusions = 0
     busy_shares: list[float] = []
@@ -108,7 +110,7 @@ def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
     peak = job.topology.device_peak_flops
     flops = fusions * op_flops(job.scenario, peak)
     bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
-    # There are as many loop fusions as convolution fusions, up to the edges of the window.
+    # There are as many loop fusions as convolution fusions, except at the edges of the window.
     moved = sum(op_bytes(job.scenario, category, bandwidth) for category in (Category.CONVOLUTION, Category.LOOP))
     lengths, infeeds = _per_step(events)
     return Figures(
@@ -124,7 +126,7 @@ def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
 
 
 def _span_ns(core: Sequence[CoreStep]) -> int:
-    """From a core's first event to its last; ops begin and end every step, so they are its first and last events."""
+    """Time from a core's first event to its last. Every step begins and ends with an op."""
     if not core:
         return 0
     first, last = core[0].slots[0], core[-1].slots[-1]
@@ -132,7 +134,7 @@ def _span_ns(core: Sequence[CoreStep]) -> int:
 
 
 def _durations(core: Sequence[CoreStep]) -> list[int]:
-    """Time per category, and last the number of convolution fusions."""
+    """Op time per category; the last item is the number of convolution fusions."""
     totals = [0] * (len(Category) + 1)
     for _, parts, partial in core:
         if partial is None:
@@ -148,12 +150,12 @@ def _durations(core: Sequence[CoreStep]) -> list[int]:
 
 
 def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[float]]:
-    """Length in seconds and infeed share of every step that all cores have whole."""
+    """Duration in seconds and infeed share of every step that is whole on all cores."""
     whole: dict[int, list[Parts]] = {}
     for core in events:
-        for seen in core:
-            if seen.partial is None:
-                whole.setdefault(seen.step.number, []).append(seen.parts)
+        for one in core:
+            if one.partial is None:
+                whole.setdefault(one.step.number, []).append(one.parts)
     lengths: list[float] = []
     infeeds: list[float] = []
     for cores in whole.values():

@@ -1,4 +1,4 @@
-"""The text that a TPU node's Monitor RPC answers with, line for line, and a line that says it is simulated."""
+"""The text of a TPU node's Monitor RPC, and a line that marks it as simulated."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tpumon.simulator.scenario import Job
 
 
 def monitor_text(job: Job, figures: Figures, *, level: int, unix_s: float | None) -> str:
-    """Lays the figures out as a TPU node does.
+    """Formats the figures as a TPU node does.
 
-    A node whose TPU runs no step prints the lines of level 1 at level 2 too.
+    A node whose TPU runs no step prints only the lines of level 1, also at level 2.
 
     Args:
-        job: what runs there.
-        figures: of the window.
+        job: the simulated job.
+        figures: its figures in the window.
         level: 1, or 2 for idle time, steps and infeed as well.
-        unix_s: what the timestamp line shows, in local time; None leaves the line out.
+        unix_s: time of the timestamp line, printed in local time; None omits the line.
     """
     topology = job.topology
     lines = [] if unix_s is None else [f"Timestamp: {time.strftime('%H:%M:%S', time.localtime(unix_s))}"]
@@ -50,7 +50,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Three significant digits, never an exponent; 0 is 0.000."""
+    """Formats three significant digits without an exponent; 0 as 0.000."""
     for decimals in (3, 2, 1):
         shown = f"{value:.{decimals}f}"
         if abs(float(shown)) < 10 ** (3 - decimals):

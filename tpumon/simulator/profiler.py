@@ -1,8 +1,8 @@
-"""The profiler service of one simulated worker, with the habits of the real one.
+"""The profiler service of one simulated worker, which behaves like a real one.
 
-One session at a time; the window is ProfileOptions.duration_ms, ProfileRequest.duration_ms is not read; a Terminate
-for an id that is not running ends the next Profile of that id; without `emit_xspace` the server writes the file
-itself. Unlike the real one it never writes into its working directory.
+There is one session at a time. The window is ProfileOptions.duration_ms; ProfileRequest.duration_ms is ignored. A
+Terminate for a session that is not running ends the next Profile with that ID. Without `emit_xspace` the server writes
+the file itself. Unlike a real server, it never writes into its working directory.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _Request = TypeVar("_Request", bound=Message)
 
 
 class ProfilerService:
-    """What one worker's profiler answers.
+    """The methods of one worker's profiler service.
 
     Args:
-        job: what runs there.
+        job: the simulated job.
         worker: index of the worker.
         generation: one of `tpumon.simulator.settings.SERVERS`.
         monitor: whether Monitor is implemented.
-        clock: seconds since the epoch.
+        clock: returns the seconds since the epoch.
         epoch_unix_ns: when the job started.
-        refused_writes: gets this worker's name whenever someone asks it to write into its working directory.
+        refused_writes: receives this worker's name for each request to write into its working directory.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ProfilerService:
             self.methods[GET_SNAPSHOT] = _no_snapshot
 
     def restart(self) -> None:
-        """Forgets what a process forgets when it dies."""
+        """Drops the state that a real server loses when its process ends."""
         self._stopped.clear()
 
     async def _profile(self, data: bytes) -> bytes:
@@ -89,20 +89,20 @@ class ProfilerService:
         if not request.repository_root:
             self._refused_writes.append(self._job.topology.worker_name(self._worker))
             raise Abort(
-                Code.INTERNAL, f"{SIMULATED_MARK}: asked to write into the working directory; a real server does"
+                Code.INTERNAL, f"{SIMULATED_MARK}: refused to write into the working directory; a real server would"
             )
         await asyncio.to_thread(_write, request, trace.xspace)
         return profiler_pb2.ProfileResponse(empty_trace=trace.empty).SerializeToString()
 
     async def _watch(self, request: profiler_pb2.ProfileRequest) -> Trace:
-        """The session: waits for its start, then for its window, or until it is told to stop."""
+        """Runs a session: waits for its start, then until its window is over or Terminate ends it."""
         options = request.opts
         await self._sleep(request.session_id, options.start_timestamp_ns / 1e9 - self._clock())
         start_ns = self._now_ns()
         if not options.duration_ms:
             return empty_trace(self._job, self._worker, start_unix_ns=self._epoch_unix_ns + start_ns)
         slept_s = await self._sleep(request.session_id, options.duration_ms / 1e3)
-        asked = TraceOptions(
+        requested = TraceOptions(
             host_tracer_level=options.host_tracer_level, device_tracer_level=options.device_tracer_level
         )
         return build_trace(
@@ -111,11 +111,11 @@ class ProfilerService:
             start_ns=start_ns,
             stop_ns=start_ns + int(slept_s * 1e9),
             epoch_unix_ns=self._epoch_unix_ns,
-            options=asked if options.version else _DEFAULT_OPTIONS,
+            options=requested if options.version else _DEFAULT_OPTIONS,
         )
 
     async def _sleep(self, session_id: str, seconds: float) -> float:
-        """Sleeps unless the session is stopped first; returns how long it was to be, or was, if that is less."""
+        """Sleeps until the time is over or the session is stopped; returns the seconds slept, at most `seconds`."""
         if seconds <= 0 or session_id in self._stopped:
             return 0.0
         loop = asyncio.get_running_loop()
@@ -141,15 +141,15 @@ class ProfilerService:
         duration_ms = request.duration_ms or 1000
         await asyncio.sleep(duration_ms / 1e3)
         stop_ns = start_ns + duration_ms * 1_000_000
-        found = figures(self._job, self._worker, start_ns, stop_ns)
+        window = figures(self._job, self._worker, start_ns, stop_ns)
         text = monitor_text(
-            self._job, found, level=request.monitoring_level, unix_s=self._clock() if request.timestamp else None
+            self._job, window, level=request.monitoring_level, unix_s=self._clock() if request.timestamp else None
         )
-        result = monitor_result(found, level=request.monitoring_level)
+        result = monitor_result(window, level=request.monitoring_level)
         return profiler_pb2.MonitorResponse(data=text, monitor_result=result).SerializeToString()
 
     async def _stumble(self) -> None:
-        """A flaky worker's calls break off, or are never answered."""
+        """Makes some calls of a flaky worker fail or hang."""
         self._calls += 1
         failure = self._job.call_fails(self._worker, self._calls)
         if failure == "unavailable":
@@ -161,24 +161,24 @@ class ProfilerService:
         return to_ns(self._clock()) - self._epoch_unix_ns
 
 
-def monitor_result(found: Figures, *, level: int) -> profiler_pb2.MonitorResult:
-    """The figures as numbers; `response_type` says which of them there are."""
+def monitor_result(window: Figures, *, level: int) -> profiler_pb2.MonitorResult:
+    """Returns the figures as numbers; `response_type` says which of them are set."""
     result = profiler_pb2.MonitorResult(
-        response_type=profiler_pb2.MonitorResult.UTIL_ONLY, matrix_unit_utilization_percent=100 * found.mxu_ratio
+        response_type=profiler_pb2.MonitorResult.UTIL_ONLY, matrix_unit_utilization_percent=100 * window.mxu_ratio
     )
-    if level < 2 or found.idle_ratio is None:
+    if level < 2 or window.idle_ratio is None:
         return result
     result.response_type = profiler_pb2.MonitorResult.UTIL_IDLE
-    result.device_idle_time_percent = 100 * found.idle_ratio
-    if found.step_s is None or found.infeed_ratio is None:
+    result.device_idle_time_percent = 100 * window.idle_ratio
+    if window.step_s is None or window.infeed_ratio is None:
         return result
     result.response_type = profiler_pb2.MonitorResult.UTIL_IDLE_STEP
-    result.step_time_ms_avg = 1e3 * found.step_s.avg
-    result.step_time_ms_min = 1e3 * found.step_s.min
-    result.step_time_ms_max = 1e3 * found.step_s.max
-    result.infeed_percent_avg = 100 * found.infeed_ratio.avg
-    result.infeed_percent_min = 100 * found.infeed_ratio.min
-    result.infeed_percent_max = 100 * found.infeed_ratio.max
+    result.step_time_ms_avg = 1e3 * window.step_s.avg
+    result.step_time_ms_min = 1e3 * window.step_s.min
+    result.step_time_ms_max = 1e3 * window.step_s.max
+    result.infeed_percent_avg = 100 * window.infeed_ratio.avg
+    result.infeed_percent_min = 100 * window.infeed_ratio.min
+    result.infeed_percent_max = 100 * window.infeed_ratio.max
     return result
 
 
@@ -200,13 +200,13 @@ def _parse(data: bytes, message: Callable[[], _Request]) -> _Request:
 
 
 def _write(request: profiler_pb2.ProfileRequest, xspace: bytes) -> None:
-    """Stores the trace where a server stores it: ROOT/SESSION/HOST.xplane.pb, a colon in HOST made an underscore."""
+    """Writes the trace as a real server does: ROOT/SESSION/HOST.xplane.pb, with `_` for each colon in HOST."""
     root = request.repository_root
     if "://" in root:
         raise Abort(Code.INTERNAL, f"{SIMULATED_MARK}: no access to {root}")
     if Path(root).exists() and not Path(root).is_dir():
         raise Abort(Code.INTERNAL, f"{root} is not a directory")
-    # Unlike the real server, no path can be smuggled in through the two names.
+    # Unlike in a real server, the two names cannot contain a path.
     session, host = (name.replace("/", "_").replace("..", "_") for name in (request.session_id, request.host_name))
     folder = Path(root, session)
     try:

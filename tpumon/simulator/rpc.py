@@ -1,4 +1,4 @@
-"""gRPC servers out of plain coroutines from bytes to bytes; the one file of the simulator that knows gRPC."""
+"""gRPC servers made of coroutines from bytes to bytes; the only module of the simulator that imports gRPC."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-# gRPC's core writes to stderr by itself. Read once, when grpc is imported.
+# gRPC's core writes to stderr otherwise. It reads these once, when grpc is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
@@ -19,19 +19,19 @@ Method = Callable[[bytes], Awaitable[bytes]]
 Code = grpc.StatusCode
 
 _OPTIONS = [
-    # With SO_REUSEPORT two servers share a port silently and take turns in answering.
+    # With SO_REUSEPORT two servers can share a port and take turns answering.
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 4 << 20),
     ("grpc.max_send_message_length", -1),
 ]
 
 
-class Abort(Exception):  # noqa: N818 - not an error of the simulator's: an answer it gives
-    """Ends a call with a status.
+class Abort(Exception):  # noqa: N818 - not an error of the simulator: it is a reply
+    """Ends a call with an error status.
 
     Attributes:
         code: gRPC status code.
-        details: its text.
+        details: text of the status.
     """
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
@@ -41,12 +41,12 @@ class Abort(Exception):  # noqa: N818 - not an error of the simulator's: an answ
 
 
 class PortServer:
-    """A gRPC server on one port that can go away and come back there.
+    """A gRPC server that can be stopped and started again on the same port.
 
     Args:
-        methods: by method path.
+        methods: the methods, by path.
         host: address to bind, IPv6 without brackets.
-        port: 0 for any free one; a restart takes the same again.
+        port: 0 for any free port; it is kept for later starts.
     """
 
     def __init__(self, methods: Mapping[str, Method], *, host: str, port: int) -> None:
@@ -57,7 +57,7 @@ class PortServer:
 
     @property
     def address(self) -> str:
-        """`host:port`; the port is known once the server has been started."""
+        """`host:port`; with port 0, valid only after the first start."""
         return f"{self._host}:{self._port}"
 
     @property
@@ -69,7 +69,7 @@ class PortServer:
         """Opens the port.
 
         Raises:
-            TpumonError: the port is taken, or the address is not this machine's.
+            TpumonError: the port is taken, or the address does not belong to this machine.
         """
         server = grpc.aio.server(options=_OPTIONS)
         server.add_generic_rpc_handlers((self._handlers,))
@@ -79,15 +79,15 @@ class PortServer:
             port = 0
         if not port:
             raise TpumonError(
-                f"cannot listen on {self.address}: the port is taken, or the address is not of this machine; "
-                "give another with --port"
+                f"cannot listen on {self.address}: the port is taken, or the address is not one of this machine; "
+                "choose another port with --port"
             )
         await server.start()
         self._port = port
         self._server = server
 
     async def stop(self) -> None:
-        """Closes the port at once; calls in flight end with UNAVAILABLE."""
+        """Closes the port immediately; calls in progress end with UNAVAILABLE."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop(None)
@@ -99,7 +99,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc] # grpc ships no t
         self._unknown = _handler(_unknown)
 
     def service(self, handler_call_details: Any) -> Any:
-        """The handler of a call. A C++ server's answer to an unknown method has no text, unlike grpcio's own."""
+        """Returns the handler of a call. C++ servers reply to unknown methods without a text, unlike grpcio."""
         return self._by_path.get(handler_call_details.method, self._unknown)
 
 

@@ -1,4 +1,4 @@
-"""libtpu's runtime metric service of one simulated worker."""
+"""The runtime metric service of one simulated worker, as libtpu provides it."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from tpumon.simulator.rpc import Abort, Code, Method
 from tpumon.simulator.scenario import SECOND, Job, to_ns
 from tpumon.wire import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
 
-# libtpu reports 31.25 of the 32 GiB of a v6e as the total; the same share is assumed elsewhere.
+# libtpu reports 31.25 of the 32 GiB of a v6e as the total; the same ratio is assumed for the other generations.
 USABLE_HBM_RATIO = 31.25 / 32
-_PERIOD_NS = SECOND  # what duty cycle and HBM utilisation are averaged over
+_PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
 
 class _Value(NamedTuple):
-    """One row of a metric; `device` is None for the metrics of the whole host."""
+    """One row of a metric; `device` is None for a metric of the whole host."""
 
     device: int | None
     value: int | float
 
 
 class RuntimeMetrics:
-    """What one worker's runtime metric service answers. Device ids count through the whole slice.
+    """The methods of one worker's runtime metric service. Device IDs are numbered across the slice.
 
     Args:
-        job: what runs there.
+        job: the simulated job.
         worker: index of the worker.
-        clock: seconds since the epoch.
+        clock: returns the seconds since the epoch.
         epoch_unix_ns: when the job started.
     """
 
@@ -45,18 +45,18 @@ class RuntimeMetrics:
             "tpu.runtime.hbm.memory.total.bytes": ("HBM of each device, in bytes", self._hbm_total),
             "tpu.runtime.hbm.memory.usage.bytes": ("HBM in use on each device, in bytes", self._hbm_used),
             "tpu.runtime.tensorcore.dutycycle.percent": (
-                "time that the TensorCore was busy in the last second, in percent",
+                "share of the last second in which the TensorCore was busy, in percent",
                 self._duty_cycle,
             ),
             "tpu.runtime.tensorcore.idle_duration.seconds": (
-                "time since the TensorCore last ran something, in seconds",
+                "time since the TensorCore was last busy, in seconds",
                 self._idle_duration,
             ),
             "tpu.runtime.uptime.seconds.gauge": ("time since the runtime started, in seconds", self._uptime),
         }
         if not job.topology.generation.answers_monitor:  # v4 and later
             self._metrics["tpu.runtime.hbm.utilization.percent"] = (
-                "HBM bandwidth in use in the last second, in percent",
+                "HBM bandwidth used in the last second, in percent",
                 self._hbm_utilization,
             )
         self.methods: dict[str, Method] = {GET_RUNTIME_METRIC: self._get, LIST_SUPPORTED_METRICS: self._list}
@@ -105,7 +105,7 @@ class RuntimeMetrics:
         return response.SerializeToString()
 
     def _devices(self) -> Iterator[tuple[int, int]]:
-        """Local and global number of each device."""
+        """Number of each device on its host and in the slice."""
         count = self._job.topology.devices_per_host
         for device in range(count):
             yield device, self._worker * count + device
@@ -125,7 +125,7 @@ class RuntimeMetrics:
             for local, device in self._devices():
                 yield _Value(device, 100 * busy[local])
             return
-        # v2 and v3 have one row per chip, which stands for its two devices.
+        # v2 and v3 report one row per chip, for its two devices together.
         per_chip = topology.generation.devices_per_chip
         for chip in range(topology.chips_per_host):
             share = max(busy[chip * per_chip : (chip + 1) * per_chip])

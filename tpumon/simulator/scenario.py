@@ -1,11 +1,12 @@
-"""What the simulated job does when: a pure function of scenario, seed, worker and time since its start.
+"""The simulated job: a pure function of scenario, seed, worker and time since its start.
 
-Time is cut into chapters of 8 s. A chapter holds a whole number of steps whose lengths come from a hash of seed and
-chapter, so any moment of a job that has run for days is found at once, and the same seed gives the same job. The
-number of steps per chapter carries the slow drift, the lengths inside it the jitter.
+Time is divided into chapters of 8 s. A chapter holds a whole number of steps whose lengths come from a hash of seed and
+chapter. So any moment of a job, even days after its start, is computed at once, and the same seed gives the same job.
+The number of steps per chapter models slow drift, the lengths of the steps model jitter.
 
-Every worker starts a step at the same moment, as synchronous training does. A core's step is its infeed, compute,
-collective and outfeed with some idle time between; a core that is done waits for the slowest one, outside its step.
+All workers start a step at the same moment, as in synchronous training. A core's step is its infeed, compute,
+collective and outfeed, with some idle time between them. A core that is done waits for the slowest one, outside its
+step.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ MS = 1_000_000  # ns
 SECOND = 1_000 * MS
 CHAPTER_NS = 8 * SECOND
 STEP_GAP_NS = 20_000
-"""Kept free between steps: XProf gives an op that begins where a step ends to that step."""
+"""Gap between steps: XProf assigns an op that begins exactly where a step ends to that step."""
 
 FUSIONS = 3  # convolution fusions per step, and as many loop fusions
 
 
 class Category(IntEnum):
-    """What an op does; the value indexes `HLO_CATEGORIES`."""
+    """Category of an op; the value is its index in `HLO_CATEGORIES`."""
 
     INFEED = 0
     CONVOLUTION = 1
@@ -53,12 +54,12 @@ OPS: tuple[tuple[str, Category], ...] = (
     ("all-reduce.1", Category.ALL_REDUCE),
     ("outfeed.1", Category.OUTFEED),
 )
-"""The ops of a step in order: name, category."""
+"""Name and category of the ops of a step, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """Nominal milliseconds of one step of a core that is not slow."""
+    """Nominal duration of the parts of one step, in milliseconds, on a core that is not slow."""
 
     infeed: float
     convolution: float = 38.4
@@ -92,8 +93,8 @@ SCENARIOS: tuple[str, ...] = tuple(_SHAPES)
 """Every scenario; the first is the default."""
 
 CONVOLUTION_EFFICIENCY = 0.75
-"""Share of the peak that a convolution fusion reaches at its nominal length. Its FLOPs are constant, as a program's
-are, so that a slower step shows as lower MXU utilisation."""
+"""Share of the peak that a convolution fusion reaches at its nominal length. Its FLOPs are constant, as in a real
+program, so that a slower step means a lower MXU utilization."""
 
 LOOP_BANDWIDTH_SHARE = 0.7
 CONVOLUTION_BANDWIDTH_SHARE = 0.25
@@ -102,8 +103,8 @@ CONVOLUTION_BANDWIDTH_SHARE = 0.25
 _DRIFT = 0.03  # of the step time, up and down
 _DRIFT_CHAPTERS = 23.0  # about three minutes
 _JITTER = 0.015
-_STRETCH = 0.006 / 0x10000  # of an op, per step of a 16-bit dice
-_EARLY = 0.002 / 0x10000  # how much sooner than others a core may be done
+_STRETCH = 0.006 / 0x10000  # of an op's length, per unit of a 16-bit random number
+_EARLY = 0.002 / 0x10000  # how much earlier than others a core may be done, per unit of a 16-bit random number
 _PAUSE_EVERY_CHAPTERS = 4
 _CRASH_CYCLE_NS = 40 * SECOND
 _UP_NS = 25 * SECOND
@@ -112,7 +113,7 @@ _FLAKY_HANG = 0.04
 
 
 class Step(NamedTuple):
-    """One step of the whole job; `start_ns` since the job's start, `period_ns` to the next step's start."""
+    """One step of the whole job: `start_ns` counts from the job's start, `period_ns` lasts until the next step."""
 
     number: int
     start_ns: int
@@ -120,7 +121,7 @@ class Step(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """One core's share of a step in nanoseconds; `marker` is the step's length on this core, idle included."""
+    """How one core spends a step, in nanoseconds; `marker` is the step's length on this core, idle time included."""
 
     infeed: int
     convolution: int
@@ -131,17 +132,17 @@ class Parts(NamedTuple):
 
     @property
     def busy(self) -> int:
-        """Time in ops."""
+        """Time in which an op runs, in nanoseconds."""
         return self.infeed + self.convolution + self.loop + self.all_reduce + self.outfeed
 
     @property
     def idle(self) -> int:
-        """Time of the step without an op."""
+        """Time in which no op runs, in nanoseconds."""
         return self.marker - self.busy
 
 
 class Slot(NamedTuple):
-    """One op of a core's step: index into `OPS`, start since the step's start, duration, in nanoseconds."""
+    """One op of a core's step: its index in `OPS`, its offset from the step's start, and its duration."""
 
     op: int
     offset_ns: int
@@ -150,9 +151,17 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job on a TPU, as `scenario` would have it.
+    """A job on a TPU that follows a scenario.
 
-    Devices are the worker's own, counted from 0. Times are nanoseconds since the job's start.
+    Devices are numbered from 0 on each worker. Times are nanoseconds since the job's start.
+
+    Attributes:
+        topology: the TPU that it runs on.
+        scenario: one of SCENARIOS.
+        seed: the same seed makes the same job.
+
+    Raises:
+        UsageError: no such scenario.
     """
 
     topology: Topology
@@ -161,10 +170,10 @@ class Job:
 
     def __post_init__(self) -> None:
         if self.scenario not in _SHAPES:
-            raise UsageError(f"no scenario {self.scenario!r}; there are {', '.join(SCENARIOS)}")
+            raise UsageError(f"unknown scenario {self.scenario!r}; choose one of {', '.join(SCENARIOS)}")
 
     def steps(self, start_ns: int, stop_ns: int) -> Iterator[Step]:
-        """Every step that is under way in [start_ns, stop_ns)."""
+        """Yields every step that overlaps [start_ns, stop_ns)."""
         for chapter in range(max(start_ns, 0) // CHAPTER_NS, max(stop_ns, 0) // CHAPTER_NS + 1):
             for step in _chapter(self.scenario, self.seed, chapter):
                 if step.start_ns >= stop_ns:
@@ -173,11 +182,11 @@ class Job:
                     yield step
 
     def parts(self, step: Step, worker: int, device: int) -> Parts:
-        """How one core spends one step."""
+        """Computes how one core spends one step."""
         shape = _SHAPES[self.scenario]
         assert shape is not None, "an idle job has no steps"
         slow = self.is_slow(worker, device)
-        # Each op is as long as ever but for 0.3 %: what a step takes longer, it waits, for input or otherwise.
+        # An op varies by only 0.3 % in length. Whatever else makes a step longer is waiting, for input or otherwise.
         bits = _hash(self.seed, step.number, worker, device)
         factor = MS * (shape.slow_factor if slow else 1.0)
         convolution = int(shape.convolution * factor * (0.997 + (bits & 0xFFFF) * _STRETCH))
@@ -200,7 +209,7 @@ class Job:
         return device == pick % self.topology.devices_per_host
 
     def up_since_ns(self, worker: int, time_ns: int) -> int | None:
-        """When the job last started on this worker, or None while it is down."""
+        """When the job last started on this worker; None while it is down."""
         if self.scenario != "crash-and-return":
             return 0
         cycle, within_ns = divmod(max(time_ns, 0), _CRASH_CYCLE_NS)
@@ -210,12 +219,12 @@ class Job:
         return back_ns if time_ns >= back_ns else None
 
     def _return_ns(self, worker: int, cycle: int) -> int:
-        """When a worker is back after the crash of a cycle: 6 to 10 s later, each worker at its own time."""
+        """When a worker returns after the crash of a cycle: 6 to 10 s later, at a time of its own."""
         away_ns = 6 * SECOND + _hash(self.seed, 2, worker, cycle) % (4 * SECOND)
         return cycle * _CRASH_CYCLE_NS + _UP_NS + away_ns
 
     def call_fails(self, worker: int, call: int) -> str | None:
-        """Whether the `call`-th call of a flaky worker goes wrong: "unavailable", "hang" or None."""
+        """How call number `call` of a flaky worker fails: "unavailable" or "hang"; None if it succeeds."""
         if self.scenario != "flaky":
             return None
         dice = _hash(self.seed, 3, worker, call) / (1 << 64)
@@ -224,7 +233,7 @@ class Job:
         return "hang" if dice < _FLAKY_UNAVAILABLE + _FLAKY_HANG else None
 
     def hbm_used_bytes(self, worker: int, device: int, time_ns: int) -> int:
-        """HBM in use on a device: about 60 %, a little more or less with time; next to nothing on an idle TPU."""
+        """HBM used on a device: about 60 % with a slow wave; almost nothing on an idle TPU."""
         total = self.topology.device_hbm_bytes
         if _SHAPES[self.scenario] is None:
             return total // 500
@@ -234,18 +243,18 @@ class Job:
 
 
 def to_ns(seconds: float) -> int:
-    """A wall clock's seconds as whole microseconds in nanoseconds: a float of today's date holds no more."""
+    """Converts a wall clock's seconds to nanoseconds, rounded to microseconds: a float is no more precise."""
     return round(seconds * 1e6) * 1000
 
 
 def op_flops(scenario: str, peak_flops: float) -> int:
-    """FLOPs of one convolution fusion on a device with that peak; the model is the same in every scenario."""
+    """FLOPs of one convolution fusion on a device with that peak; the same in every scenario."""
     shape = _SHAPES[scenario] or _STEADY
     return int(peak_flops * CONVOLUTION_EFFICIENCY * shape.convolution / 1e3 / FUSIONS)
 
 
 def op_bytes(scenario: str, category: Category, bandwidth_bytes_per_s: float) -> int:
-    """HBM bytes that one op of a category moves."""
+    """Bytes that one op of a category moves to and from HBM."""
     shape = _SHAPES[scenario] or _STEADY
     if category is Category.CONVOLUTION:
         return int(bandwidth_bytes_per_s * CONVOLUTION_BANDWIDTH_SHARE * shape.convolution / 1e3 / FUSIONS)
@@ -255,7 +264,7 @@ def op_bytes(scenario: str, category: Category, bandwidth_bytes_per_s: float) ->
 
 
 def layout(parts: Parts) -> tuple[Slot, ...]:
-    """Where the ops of a step lie: infeed, then fusions with the idle time between them, all-reduce, outfeed last."""
+    """Places the ops of a step: infeed, fusions with idle time between them, all-reduce, outfeed."""
     slots = [Slot(0, 0, parts.infeed)]
     at = parts.infeed
     for i in range(FUSIONS):
@@ -280,14 +289,14 @@ def _phase(seed: int) -> float:
 
 
 def _pause_ns(scenario: str, seed: int, chapter: int) -> int:
-    """How long a chapter begins without steps: a compilation takes 4 to 6 s of every fourth."""
+    """How long a chapter starts without steps: compilation takes 4 to 6 s of every fourth one."""
     if scenario != "compile-pause" or chapter % _PAUSE_EVERY_CHAPTERS != 2:
         return 0
     return 4 * SECOND + _hash(seed, 6, chapter, 0) % (2 * SECOND)
 
 
 def _count(scenario: str, seed: int, chapter: int) -> int:
-    """Steps of a chapter."""
+    """Number of steps in a chapter."""
     shape = _SHAPES[scenario]
     if shape is None:
         return 0

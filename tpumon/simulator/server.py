@@ -1,4 +1,4 @@
-"""A simulated TPU on real ports: per worker a profiler server and a runtime metric server, all in one event loop."""
+"""Runs a simulated TPU on real ports: one profiler server and one runtime metric server per worker."""
 
 from __future__ import annotations
 
@@ -20,32 +20,33 @@ from tpumon.simulator.topology import parse_topology
 
 __all__ = ["SimulatedFleet", "SimulatorSettings"]
 
-_LOOK_EVERY_S = 0.05  # how late a worker may crash or return
+_CHECK_EVERY_S = 0.05  # maximum delay of a crash or return
 
 
 class SimulatedFleet:
-    """Every worker of a simulated TPU, as real servers. An async context manager; the job starts when it is entered.
+    """The servers of all workers of a simulated TPU. An async context manager; the job starts when it is entered.
 
     Args:
         settings: what to simulate.
-        clock: seconds since the epoch; decides which moment of the job a call sees. Windows last as long as they do.
+        clock: returns the seconds since the epoch; decides which moment of the job a call sees. Windows still last
+            their real time.
 
     Raises:
-        UsageError: no such TPU, scenario or server generation, or ports past 65535.
+        UsageError: no such TPU, scenario or server generation, or ports beyond 65535.
     """
 
     def __init__(self, settings: SimulatorSettings, *, clock: Callable[[], float] = time.time) -> None:
         self.job = Job(topology=parse_topology(settings.topology), scenario=settings.scenario, seed=settings.seed)
         self.refused_writes: list[str] = []
-        """Workers that were asked to write into their working directory, once per request."""
+        """Names of workers that were asked to write into their working directory, one entry per request."""
         if settings.server not in SERVERS:
-            raise UsageError(f"no server generation {settings.server!r}; there are {', '.join(SERVERS)}")
+            raise UsageError(f"unknown server generation {settings.server!r}; choose one of {', '.join(SERVERS)}")
         hosts = self.job.topology.hosts
         last_port = settings.port + hosts * (2 if settings.runtime_metrics else 1) - 1
         if not 0 <= settings.port <= 65535 or (settings.port and last_port > 65535):
             raise UsageError(
-                f"{self.job.topology.name} takes {last_port - settings.port + 1} ports from --port {settings.port} on; "
-                "they must lie in 1-65535 (0: any free ones)"
+                f"{self.job.topology.name} needs {last_port - settings.port + 1} ports starting at --port "
+                f"{settings.port}; all must be in 1-65535 (0: any free ports)"
             )
         self._settings = settings
         self._clock = clock
@@ -76,7 +77,7 @@ class SimulatedFleet:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """The workers' profiler servers, by worker; known once the fleet is entered."""
+        """The workers' profiler servers, in order; known only inside the context manager."""
         names = (self.job.topology.worker_name(i) for i in range(len(self._workers)))
         return tuple(
             Target(worker=name, address=worker.profiler.address)
@@ -85,7 +86,7 @@ class SimulatedFleet:
 
     @property
     def runtime_addresses(self) -> tuple[str, ...]:
-        """The workers' runtime metric servers, by worker; empty without `runtime_metrics`."""
+        """Addresses of the workers' runtime metric servers, in order; empty without `runtime_metrics`."""
         return tuple(worker.runtime.address for worker in self._workers if worker.runtime is not None)
 
     def _worker(self, index: int, epoch_unix_ns: int) -> _Worker:
@@ -109,7 +110,7 @@ class SimulatedFleet:
         return _Worker(service, profiler, runtime)
 
     async def _live(self, epoch_unix_ns: int) -> None:
-        """Lets workers crash and return when the scenario says so."""
+        """Stops and starts workers as the scenario says."""
         while True:
             now_ns = to_ns(self._clock()) - epoch_unix_ns
             for index, worker in enumerate(self._workers):
@@ -117,17 +118,17 @@ class SimulatedFleet:
                 if worker.running and not up:
                     await worker.stop()
                 elif up and not worker.running:
-                    # Someone else may have taken the port meanwhile: then it is tried again at the next look.
+                    # Another process may have taken the port meanwhile; then the next check tries again.
                     with contextlib.suppress(TpumonError):
                         await worker.start()
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(_CHECK_EVERY_S)
 
     async def _stop(self) -> None:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
 
 class _Worker:
-    """One worker's two servers, which live and die together."""
+    """The two servers of one worker, which start and stop together."""
 
     def __init__(self, service: ProfilerService, profiler: PortServer, runtime: PortServer | None) -> None:
         self._service = service

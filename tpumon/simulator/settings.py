@@ -1,30 +1,30 @@
-"""What a simulated fleet is made from; imports nothing heavy."""
+"""Settings of a simulated fleet; imports nothing slow."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 SERVERS: tuple[str, ...] = ("old", "2025", "new")
-"""Generations of profiler servers: without `emit_xspace`; with it; with it and GetSnapshot."""
+"""Generations of profiler servers: without `emit_xspace`, with it, with it and GetSnapshot."""
 
 DEFAULT_PORT = 8466
-"""First port of `tpumon simulate`: where TPU nodes listen."""
+"""Default of `tpumon simulate --port`: the port of TPU nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatorSettings:
-    """One simulated TPU.
+    """Settings of one simulated TPU.
 
     Attributes:
         topology: TPU name, for example "v5e-8".
         scenario: one of `tpumon.simulator.scenario.SCENARIOS`.
         seed: the same seed makes the same job.
-        monitor: whether the Monitor RPC answers; None: as the generation does in life (v2 and v3 do).
+        monitor: whether the Monitor RPC answers; None: as on real TPUs (v2 and v3 only).
         server: one of `SERVERS`.
         host: address to bind.
-        port: 0: any free ports; else worker i listens on port + i; the runtime metric services follow after the
-            last worker.
-        runtime_metrics: whether the runtime metric service runs beside each worker.
+        port: port of worker 0; worker i listens on port + i, and the ports of the runtime metric services follow.
+            0 for any free ports.
+        runtime_metrics: whether each worker has a runtime metric service.
     """
 
     topology: str

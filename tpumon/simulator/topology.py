@@ -1,4 +1,4 @@
-"""What a TPU name such as v5e-8 stands for.
+"""TPU names such as v5e-8, and the hosts, chips and devices behind them.
 
 The number in a name counts TensorCores on v2, v3, v4, v5p and 7x, chips on v5e and v6e, as Cloud TPU names do
 (tpu7x-128 is 64 chips of two TensorCores). Peaks are in `tpumon.model.chips`.
@@ -22,18 +22,18 @@ class Generation:
 
     Attributes:
         name: as in accelerator types, for example "v5e".
-        device_type: as the profiler calls it. "TPU v6 Lite" was read in a real trace, "TPU v7x" in XProf; v5e is
-            named in their manner.
-        cores_per_chip: TensorCores.
-        devices_per_chip: /device:TPU:N planes; 1 where two TensorCores work as one (megacore).
-        counts_cores: the number in the name counts TensorCores, not chips.
-        sizes: every size on offer, or None: any whole number of hosts.
+        device_type: the profiler's name. "TPU v6 Lite" comes from a real trace, "TPU v7x" from XProf; that of v5e is
+            inferred from them.
+        cores_per_chip: TensorCores per chip.
+        devices_per_chip: /device:TPU:N planes per chip; 1 if two TensorCores act as one (megacore).
+        counts_cores: whether the number in the name counts TensorCores rather than chips.
+        sizes: every available size; None: any whole number of hosts.
         largest: the largest size.
-        single_host_chips: up to so many chips are one host.
-        peak_flops: bf16 FLOP/s of a chip.
-        hbm_bytes: of a chip.
-        hbm_bandwidth_bytes_per_s: of a chip.
-        answers_monitor: its TPU nodes answer the Monitor RPC; what exists as TPU VM only does not.
+        single_host_chips: the largest number of chips that fit on one host.
+        peak_flops: bf16 FLOP/s per chip.
+        hbm_bytes: HBM per chip.
+        hbm_bandwidth_bytes_per_s: HBM bandwidth per chip.
+        answers_monitor: whether it answers the Monitor RPC; generations that exist only as TPU VMs do not.
     """
 
     name: str
@@ -114,10 +114,13 @@ _GOOD_FORM = "give GENERATION-SIZE, for example v3-8, v4-16, v5e-8, v5p-128, v6e
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """A slice: `hosts` workers of `chips_per_host` chips each.
+    """A slice.
 
     Attributes:
         name: for example "v5e-8".
+        generation: its TPU generation.
+        hosts: number of hosts, one worker each.
+        chips_per_host: chips of each host.
     """
 
     name: str
@@ -127,27 +130,27 @@ class Topology:
 
     @property
     def cores_per_host(self) -> int:
-        """TensorCores of one worker."""
+        """Number of TensorCores of one worker."""
         return self.chips_per_host * self.generation.cores_per_chip
 
     @property
     def devices_per_host(self) -> int:
-        """/device:TPU:N planes of one worker."""
+        """Number of /device:TPU:N planes of one worker."""
         return self.chips_per_host * self.generation.devices_per_chip
 
     @property
     def device_peak_flops(self) -> float:
-        """bf16 FLOP/s of one device."""
+        """Peak of one device in bf16 FLOP/s."""
         return self.generation.peak_flops / self.generation.devices_per_chip
 
     @property
     def device_hbm_bytes(self) -> int:
-        """Nominal HBM of one device."""
+        """Nominal HBM size of one device."""
         return self.generation.hbm_bytes // self.generation.devices_per_chip
 
     @property
     def device_hbm_bandwidth_bytes_per_s(self) -> float:
-        """HBM bandwidth of one device."""
+        """Peak HBM bandwidth of one device."""
         return self.generation.hbm_bandwidth_bytes_per_s / self.generation.devices_per_chip
 
     def worker_name(self, worker: int) -> str:
@@ -159,10 +162,10 @@ def parse_topology(text: str) -> Topology:
     """Reads a TPU name.
 
     Args:
-        text: for example "v5e-8"; "v5litepod-8" and "tpu7x-8" are understood too.
+        text: for example "v5e-8"; aliases such as "v5litepod-8" and "tpu7x-8" are accepted.
 
     Raises:
-        UsageError: no such generation, or no slice of that size; says what would be.
+        UsageError: no such generation, or no slice of that size; the message suggests the nearest.
     """
     match = re.fullmatch(r"([a-z0-9]+)-([0-9]{1,6})", text.strip().lower())
     if match is None:
@@ -173,11 +176,12 @@ def parse_topology(text: str) -> Topology:
         close = difflib.get_close_matches(family, [*GENERATIONS, *_ALIASES], n=2, cutoff=0.5)
         nearest = " or ".join(f"{name}-{match[2]}" for name in close)
         hint = f"did you mean {nearest}?" if nearest else _GOOD_FORM
-        raise UsageError(f"no TPU generation {match[1]!r} in {text!r}; there are {', '.join(GENERATIONS)}: {hint}")
+        known = ", ".join(GENERATIONS)
+        raise UsageError(f"unknown TPU generation {match[1]!r} in {text!r}; choose one of {known}; {hint}")
     size = int(match[2])
-    if not _on_offer(generation, size):
+    if not _exists(generation, size):
         nearest = ", ".join(f"{generation.name}-{near}" for near in _nearest_sizes(generation, size))
-        raise UsageError(f"no TPU is called {text!r}; the nearest are {nearest}")
+        raise UsageError(f"no TPU has the name {text!r}; the nearest are {nearest}")
     chips = size // generation.cores_per_chip if generation.counts_cores else size
     hosts = 1 if chips <= generation.single_host_chips else chips // CHIPS_PER_HOST
     return Topology(name=f"{generation.name}-{size}", generation=generation, hosts=hosts, chips_per_host=chips // hosts)
@@ -187,7 +191,7 @@ def _host_size(generation: Generation) -> int:
     return CHIPS_PER_HOST * (generation.cores_per_chip if generation.counts_cores else 1)
 
 
-def _on_offer(generation: Generation, size: int) -> bool:
+def _exists(generation: Generation, size: int) -> bool:
     if generation.sizes is not None:
         return size in generation.sizes
     return 0 < size <= generation.largest and size % _host_size(generation) == 0
@@ -195,7 +199,7 @@ def _on_offer(generation: Generation, size: int) -> bool:
 
 def _nearest_sizes(generation: Generation, size: int) -> list[int]:
     if generation.sizes is not None:
-        return sorted(sorted(generation.sizes, key=lambda on_offer: abs(on_offer - size))[:2])
+        return sorted(sorted(generation.sizes, key=lambda available: abs(available - size))[:2])
     unit = _host_size(generation)
     below = min(size // unit * unit, generation.largest)
     return [near for near in (below, below + unit) if 0 < near <= generation.largest]

@@ -1,4 +1,4 @@
-"""A window of the simulated job as XSpace bytes, such as a TPU's profiler writes and XProf reads."""
+"""Writes a window of the simulated job as XSpace bytes, as a TPU's profiler does; XProf reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM_ID = 7_310_467_204_561_120_160
 MODULE = f"jit_train_step({PROGRAM_ID})"
 
 _READ, _WRITE, _HBM = 1, 2, 1  # operation types and memory space of memory_access_breakdown
-_CONTEXT = 12  # _pt and _ct: what kind of link; any number does, equal on both sides
+_CONTEXT = 12  # _pt and _ct: the kind of link; any number that is equal on both sides
 
 _STATS = (
     "device_type_string",
@@ -43,7 +43,7 @@ _STEP_EVENT, _MODULE_EVENT, _FIRST_OP = 1, 2, 3  # metadata ids
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOptions:
-    """What a Profile request asks to be in the trace: tracer levels as in ProfileOptions."""
+    """What to record: tracer levels as in ProfileOptions."""
 
     host_tracer_level: int = 0
     device_tracer_level: int = 1
@@ -51,7 +51,7 @@ class TraceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """An XSpace as bytes; `empty` when no line of any plane has an event."""
+    """An XSpace as bytes; `empty` if no line of any plane has an event."""
 
     xspace: bytes
     empty: bool
@@ -60,12 +60,12 @@ class Trace:
 def build_trace(
     job: Job, worker: int, *, start_ns: int, stop_ns: int, epoch_unix_ns: int, options: TraceOptions
 ) -> Trace:
-    """What a profiler that watches one worker for a window returns.
+    """Returns the trace that a profiler records of one worker in a window.
 
     Args:
-        job: what runs there.
+        job: the simulated job.
         worker: index of the worker.
-        start_ns: start of the window, nanoseconds since the job's start.
+        start_ns: start of the window, in nanoseconds since the job's start.
         stop_ns: end of the window.
         epoch_unix_ns: wall clock time of the job's start.
         options: what to record.
@@ -94,7 +94,7 @@ def build_trace(
 
 
 def empty_trace(job: Job, worker: int, *, start_unix_ns: int) -> Trace:
-    """What a profiler returns that was not given a window."""
+    """Returns the trace of a request without a window."""
     space = xplane_pb2.XSpace()
     space.planes.add(id=100, name="/host:CPU")
     _add_environment(space.planes.add(id=101), start_unix_ns, start_unix_ns)
@@ -121,22 +121,22 @@ def _add_device_events(plane: xplane_pb2.XPlane, job: Job, core: Sequence[CoreSt
     modules = plane.lines.add(id=2, name="XLA Modules")
     ops = plane.lines.add(id=3, name="XLA Ops")
     all_reduce = len(OPS) - 2
-    for seen in core:
-        at_ps = (seen.step.start_ns - start_ns) * PS_PER_NS
-        if seen.partial is None:
-            length_ps = seen.parts.marker * PS_PER_NS
+    for one in core:
+        at_ps = (one.step.start_ns - start_ns) * PS_PER_NS
+        if one.partial is None:
+            length_ps = one.parts.marker * PS_PER_NS
             steps.events.add(metadata_id=_STEP_EVENT, offset_ps=at_ps, duration_ps=length_ps)
             module = modules.events.add(metadata_id=_MODULE_EVENT, offset_ps=at_ps, duration_ps=length_ps)
             module.stats.add(metadata_id=_STAT["_ct"], int64_value=_CONTEXT)
-            module.stats.add(metadata_id=_STAT["_c"], int64_value=seen.step.number)
-        for op, offset_ns, duration_ns in seen.slots:
+            module.stats.add(metadata_id=_STAT["_c"], int64_value=one.step.number)
+        for op, offset_ns, duration_ns in one.slots:
             event = ops.events.add(
                 metadata_id=_FIRST_OP + op,
                 offset_ps=at_ps + offset_ns * PS_PER_NS,
                 duration_ps=duration_ns * PS_PER_NS,
             )
             if op == all_reduce:
-                event.stats.add(metadata_id=_STAT["all_reduce_unique_id"], uint64_value=seen.step.number + 1)
+                event.stats.add(metadata_id=_STAT["all_reduce_unique_id"], uint64_value=one.step.number + 1)
 
 
 def _add_device_stats(plane: xplane_pb2.XPlane, job: Job, worker: int, device: int) -> None:
@@ -199,7 +199,7 @@ _HOST_EVENTS = {"train": 1, "PjitFunction(train_step)": 2, "TpuExecute": 3, "Dev
 
 
 def _add_host_events(plane: xplane_pb2.XPlane, job: Job, level: int, start_ns: int, stop_ns: int) -> None:
-    """What the job's Python thread does: a step annotation at level 1, what the runtime does inside it from 2 on."""
+    """Adds the events of the job's Python thread: step annotations from level 1, runtime calls from level 2."""
     for name, i in _HOST_STATS.items():
         plane.stat_metadata[i].id = i
         plane.stat_metadata[i].name = name
@@ -235,7 +235,7 @@ def _accessed(operation: int, moved: int) -> bytes:
 
 
 def _int_field(number: int, value: int) -> bytes:
-    """A protobuf varint field; these two little messages are bytes inside a stat, so they have no .proto here."""
+    """Encodes a protobuf varint field. The two small messages inside stats are encoded by hand, without a .proto."""
     out = bytearray([number << 3])
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

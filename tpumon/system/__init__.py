@@ -1,1 +1,1 @@
-"""How the process meets its host: signals, threads, and the pause that all tpumon processes obey."""
+"""What the process shares with its host: signals, threads, and `tpumon pause`."""

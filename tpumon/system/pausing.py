@@ -1,6 +1,6 @@
-"""A pause for every tpumon of this host: files that expire, one a user.
+"""Pauses every tpumon on this host, by files that expire: one per user.
 
-The owner of a job says `tpumon pause 10m` while they profile it themselves: their call would fail if it met a sample.
+The owner of a job runs `tpumon pause 10m` before profiling it: their profiler call fails if it overlaps a sample.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LONGEST_S = 24 * 3600.0
-"""A forgotten or mistaken pause ends by itself."""
+"""The longest pause; a forgotten one ends by itself."""
 
-_DIRECTORY = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; see _read for what it costs
+_DIRECTORY = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; _read copes with what others put there
 _PREFIX = "tpumon-pause-"
 _MOST_BYTES = 200
 _FRESH_S = 0.1
@@ -23,9 +23,11 @@ _FRESH_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Attributes:
-    until_unix_s: when it ends.
-    who: the user who asked for it.
+    """A pause in effect.
+
+    Attributes:
+        until_unix_s: when it ends.
+        who: name of the user who started it.
     """
 
     until_unix_s: float
@@ -36,7 +38,13 @@ class Pause:
 
 
 def pause_for(duration_s: float) -> Pause | None:
-    """Pauses every tpumon of this host from now on, or ends this user's own pause with 0.
+    """Pauses every tpumon on this host; 0 ends this user's own pause.
+
+    Args:
+        duration_s: how long, at most LONGEST_S.
+
+    Returns:
+        The new pause; None if it was ended.
 
     Raises:
         OSError: the file cannot be written.
@@ -49,7 +57,7 @@ def pause_for(duration_s: float) -> Pause | None:
     new = path.with_name(f".{path.name}.{os.getpid()}")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    os.fchmod(descriptor, 0o644)  # whatever the umask: everyone is to see it
+    os.fchmod(descriptor, 0o644)  # whatever the umask: every user must be able to read it
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(f"{pause.until_unix_s:.3f} {pause.who}\n")
     new.replace(path)
@@ -57,26 +65,26 @@ def pause_for(duration_s: float) -> Pause | None:
 
 
 def current_pause() -> Pause | None:
-    """The pause that lasts longest, of whichever user; None where there is none, or none can be read."""
+    """The pause that ends last, of any user; None if there is none, or none can be read."""
     now_unix_s = time.time()
     try:
         paths = list(_directory().glob(f"{_PREFIX}*"))
     except OSError:
         return None
-    found = [pause for path in paths if (pause := _read(path)) is not None]
-    running = [pause for pause in found if now_unix_s < pause.until_unix_s <= now_unix_s + LONGEST_S + 1]
+    pauses = [pause for path in paths if (pause := _read(path)) is not None]
+    running = [pause for pause in pauses if now_unix_s < pause.until_unix_s <= now_unix_s + LONGEST_S + 1]
     return max(running, key=lambda pause: pause.until_unix_s, default=None)
 
 
 class PauseWatch:
-    """`current_pause`, looked up ten times a second at most, however many workers ask."""
+    """Caches `current_pause` for 0.1 s, for many workers that ask."""
 
     def __init__(self) -> None:
         self._looked_s = float("-inf")
         self._pause: Pause | None = None
 
     def __call__(self) -> Pause | None:
-        """The pause that is on, if any."""
+        """The current pause, if any."""
         if time.monotonic() - self._looked_s > _FRESH_S:
             self._looked_s = time.monotonic()
             self._pause = current_pause()
@@ -88,7 +96,7 @@ def _directory() -> Path:
 
 
 def _read(path: Path) -> Pause | None:
-    """What a file says; anyone may put anything there, so it is not trusted to be a file, short, or sensible."""
+    """Reads a pause file; None if invalid. Anyone can put anything there: a pipe, a link, a huge file."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:

@@ -1,4 +1,4 @@
-"""Signals that end a run, as an exception in the main thread. Imports nothing that takes time: it is set up first."""
+"""Raises the signals that end a run as an exception in the main thread. Imports nothing slow: it is set up first."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ STOPPING = tuple(
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     if signal.getsignal(number) is not signal.SIG_IGN
 )
-"""The signals that end a run: those that this process was not started to ignore."""
+"""The signals that end a run, without those that were ignored when the process started (nohup)."""
 
 
 class StoppedError(BaseException):
-    """A signal asked this process to end; not an Exception, so that nothing on the way takes it for a failure.
+    """A signal asked this process to end. Not an Exception, so that no `except Exception` handles it as a failure.
 
     Attributes:
-        exit_status: what a process ends with that the signal ended: 129, 130 or 143.
+        exit_status: 128 plus the signal's number: 129, 130 or 143.
     """
 
     def __init__(self, signal_number: int) -> None:
@@ -26,7 +26,7 @@ class StoppedError(BaseException):
 
 
 def stop_on_signals() -> None:
-    """From here on SIGHUP, SIGINT and SIGTERM raise StoppedError in the main thread; ignored ones stay so (nohup)."""
+    """Makes STOPPING raise StoppedError in the main thread; ignored signals stay ignored."""
 
     def stop(signal_number: int, _frame: FrameType | None) -> None:
         raise StoppedError(signal_number)

@@ -1,4 +1,4 @@
-"""Blocking calls beside the event loop, with a deadline."""
+"""Runs blocking calls outside the event loop, with a timeout."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ _Result = TypeVar("_Result")
 
 
 async def in_thread(function: Callable[[], _Result], *, timeout_s: float | None) -> _Result:
-    """What `function` returns or raises, from a thread of its own that nobody waits for: not even the process's end.
+    """Runs `function` in a daemon thread of its own; returns or raises what it does.
+
+    Args:
+        function: the blocking call; it is never interrupted.
+        timeout_s: None for no timeout.
 
     Raises:
-        TimeoutError: it takes longer; it is left to itself.
+        TimeoutError: it took longer. The thread continues; the process can still exit.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[_Result] = loop.create_future()
@@ -32,9 +36,9 @@ async def in_thread(function: Callable[[], _Result], *, timeout_s: float | None)
         result, failed = None, None
         try:
             result = function()
-        except Exception as error:  # noqa: BLE001 - raised again where it is awaited
+        except Exception as error:  # noqa: BLE001 - the awaiting coroutine raises it
             failed = error
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: the result is no longer needed
             loop.call_soon_threadsafe(settle, result, failed)
 
     threading.Thread(target=run, name="tpumon-blocking", daemon=True).start()

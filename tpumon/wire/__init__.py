@@ -1,4 +1,4 @@
-"""What travels: our .proto files, the code generated from them (`make proto`), and the methods' paths."""
+"""The wire formats: .proto files, the code that `make proto` generates from them, and the method paths."""
 
 PROFILE = "/tensorflow.ProfilerService/Profile"
 TERMINATE = "/tensorflow.ProfilerService/Terminate"

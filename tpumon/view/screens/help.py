@@ -117,7 +117,7 @@ class _Page:
 def _thresholds(limits: Thresholds) -> list[tuple[str, str]]:
     times = f"{limits.sustained} samples in a row"
     warn, critical = limits.step_warn_ratio, limits.step_critical_ratio
-    points = f"{100 * limits.idle_apart_ratio:g}"
+    points = f"{100 * limits.idle_below_ratio:g}"
     return [
         ("step time", f"! above {warn:g}x the slice's median, X above {critical:g}x, {times}"),
         ("idle", f"! {points} points below the slice's median, {times}: the others wait for this worker"),

@@ -1,0 +1,31 @@
+"""docs/sample.md names every field, reason and code of the Sample object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any, get_args, get_type_hints
+
+from support import REPOSITORY
+from tpumon.errors import REASONS
+from tpumon.figures import STEP_PARTS
+from tpumon.model import CautionCode, Sample
+
+
+def _names(kind: Any) -> Iterator[str]:
+    hints = get_type_hints(kind)
+    for item in fields(kind):
+        if item.metadata.get("json", True):
+            if "flat" not in item.metadata:
+                yield item.name
+            for inner in (hints[item.name], *get_args(hints[item.name])):
+                if is_dataclass(inner):
+                    yield from _names(inner)
+
+
+def test_everything_in_the_json_is_documented() -> None:
+    documented = set(re.findall(r"`([\w.-]+)`", (REPOSITORY / "docs" / "sample.md").read_text()))
+    in_json = {"schema", "warnings", "warning_codes", *_names(Sample)}
+    assert len(in_json) > 40
+    assert not {*in_json, *REASONS, *get_args(CautionCode), *STEP_PARTS} - documented
