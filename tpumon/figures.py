@@ -34,6 +34,7 @@ class Figure:
         value: the number to compare and draw.
         range: min and max over the steps of the window; None for a figure without steps.
         method: how it was measured, if there are several methods.
+        subject: what the program calls the thing measured, for example the step's function.
         size_bytes: used and total bytes, for a share of a size.
         unit: ratio (0-1) or seconds.
         worse: which end is worse.
@@ -51,6 +52,7 @@ class Figure:
     value: Callable[[Figures], float | None]
     range: Callable[[Figures], tuple[float, float] | None] | None = None
     method: Callable[[Figures], str | None] = _nothing
+    subject: Callable[[Figures], str | None] = _nothing
     size_bytes: Callable[[Figures], tuple[float, float] | None] = _nothing
     unit: Unit = "ratio"
     worse: Literal["low", "high"] = "high"
@@ -162,13 +164,14 @@ HBM_BANDWIDTH = Figure(
 )
 STEP = Figure(
     key="step",
-    fields=("step_time_s", "step_source"),
+    fields=("step_time_s", "step_source", "step_name"),
     label="Step time",
     title="STEP ms",
     about="Average step time in the window; the label step_source of tpu_worker_info says what counts as a step.",
     value=_average("step_time_s"),
     range=_ends("step_time_s"),
     method=lambda figures: figures.step_source,
+    subject=lambda figures: figures.step_name,
     unit="seconds",
     compared=True,
     always_shown=True,

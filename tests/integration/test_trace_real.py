@@ -104,7 +104,9 @@ def test_text(jax_job: Job) -> None:
     ]
     for line in (block[3], block[4], block[6]):
         assert re.search(r": n/a \(.+\)$", line), line
-    assert re.fullmatch(r"Step time: [\d.]+ms \(avg\), [\d.]+ms \(min\), [\d.]+ms \(max\) \(host\)", block[5])
+    assert re.fullmatch(
+        r"Step time: [\d.]+ms \(avg\), [\d.]+ms \(min\), [\d.]+ms \(max\) \(host: train_step\)", block[5]
+    )
 
 
 def test_yields_while_the_owner_profiles(job: Job, tmp_path: Path) -> None:

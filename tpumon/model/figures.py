@@ -15,6 +15,7 @@ MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
 
 _MOST_ROWS = 1024
+_MOST_FUNCTIONS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,33 @@ class StepTimes:
     max: float
     stddev: float | None = None
     count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """Median and 95th percentile of some times, in seconds."""
+
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionFigures:
+    """One function of the program in the window; all programs compiled from it, one for each shape, count as one.
+
+    Attributes:
+        name: as the trace names it, without the program's number: jit_f of a module, f of a call on the host.
+        runs: on the core, or the thread, that ran it most often.
+        period_s: from start to start; None if it ran once.
+        duration_s: of a run on a device; of a call where only the host shows it.
+        device_time_ratio: its share of the time that all functions took on devices; None if the trace does not say.
+    """
+
+    name: str
+    runs: int
+    period_s: Percentiles | None = None
+    duration_s: Percentiles | None = None
+    device_time_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +135,8 @@ class Figures:
         hbm_bandwidth_utilization_ratio: HBM traffic of the ops relative to the peak bandwidth.
         step_time_s: durations of the steps.
         step_source: what counts as a step.
+        step_name: the function or annotation that counts as the step; None if markers or the server define the steps.
+        functions: what the program ran, heaviest first.
         infeed_ratio: share of a step spent waiting for infeed.
         step_parts_s: mean time per step by part; the keys are those of `tpumon.figures.STEP_PARTS`.
         per_core: one row per core; empty without a trace.
@@ -125,6 +155,8 @@ class Figures:
     hbm_bandwidth_utilization_ratio: float | None = None
     step_time_s: StepTimes | None = None
     step_source: StepSource | None = None
+    step_name: str | None = None
+    functions: tuple[FunctionFigures, ...] = field(default=(), metadata=limited(_MOST_FUNCTIONS))
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
     per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))

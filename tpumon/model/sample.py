@@ -18,6 +18,7 @@ CautionCode = Literal[
     "impossible-values",
     "peaks-from-table",
     "missing-cores",
+    "pauses",
     "gpu",
     "core-silent",
     "unclear-device",

@@ -169,6 +169,8 @@ class TraceSource(ProfilerSource):
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
             self._window.learn(figures.step_time_s.avg)
+        elif trace is not None and trace.stepless:
+            pass  # a longer window would show no step either
         elif self._profiler.has_devices:
             idle_ratio = None if figures is None else figures.idle_ratio
             busy = idle_ratio is not None and idle_ratio < _BUSY_IDLE_RATIO

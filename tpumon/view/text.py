@@ -72,7 +72,7 @@ def render_block(sample: Sample, *, level: int) -> str:
     if level > 1:
         step = _step_time(figures.step_time_s) or _why(STEP, figures)
         lines += [
-            f"Step time: {step}{_method(STEP.method(figures))}",
+            f"Step time: {step}{_method(STEP.method(figures), STEP.subject(figures))}",
             f"Infeed percentage: {_spread(figures.infeed_ratio) or _why(INFEED, figures)}",
         ]
     if sample.simulated:
@@ -111,9 +111,11 @@ def _spread(spread: Spread | None) -> str | None:
     return f"{_percent(spread.avg)} (avg), {_percent(spread.min)} (min), {_percent(spread.max)} (max)"
 
 
-def _method(name: str | None) -> str:
+def _method(name: str | None, subject: str | None = None) -> str:
     """The server's own method, XProf's counter and its step markers go without saying."""
-    return "" if name in {None, "server", "counter", "steps"} else f" ({name})"
+    if name in {None, "server", "counter", "steps"}:
+        return ""
+    return f" ({name}: {subject})" if subject else f" ({name})"
 
 
 def _why(figure: Figure, figures: Figures) -> str:

@@ -61,11 +61,11 @@ class ModuleRuns:
 
     Attributes:
         begin_ps: starts, ascending.
-        total_ps: durations added up.
+        duration_ps: shape as `begin_ps`.
     """
 
     begin_ps: Ints
-    total_ps: int
+    duration_ps: Ints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +207,7 @@ def _module_runs(plane: Plane, modules: Events) -> dict[str, ModuleRuns]:
     for number in np.unique(modules.metadata_id).tolist():
         here = modules.metadata_id == number
         runs[plane.event_name(number)] = ModuleRuns(
-            begin_ps=modules.begin_ps[here], total_ps=int(modules.duration_ps[here].sum())
+            begin_ps=modules.begin_ps[here], duration_ps=modules.duration_ps[here]
         )
     return runs
 

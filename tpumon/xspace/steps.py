@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.xspace.device import TensorCore
+from tpumon.xspace.functions import Runs
 from tpumon.xspace.intervals import first_overlapping, self_times_ps
 from tpumon.xspace.ops import Category
 from tpumon.xspace.planes import PS_PER_S, Events
-from tpumon.xspace.reader import Ints
+from tpumon.xspace.reader import Ints, Mask, StatColumn
 
 _CATEGORIES = len(Category)
 
@@ -121,6 +122,71 @@ def core_steps(core: TensorCore, markers: Events, groups: Ints, *, touching: boo
         by_category_ps=_settle_sparse_infeed(table.reshape(len(numbers), _CATEGORIES)[kept]),
         all_reduces=np.stack([new_index[step[told]], ids[told], durations[told]], axis=1),
     )
+
+
+def period_steps(core: TensorCore, runs: Runs) -> CoreSteps:
+    """Gives a core's ops to the periods between starts of a function; pauses are no steps."""
+    steps = runs.steps()
+    length_ps = runs.period_ps[steps]
+    markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
+    # The periods touch: an op that starts with one belongs to it, and not to the one before.
+    return core_steps(core, markers, np.arange(len(length_ps)), touching=False)
+
+
+def whole_steps(core: TensorCore, markers: Events, groups: Ints) -> tuple[Events, Ints]:
+    """The markers without stubs: those without length, and a first or last one that the window cut.
+
+    XProf counts stubs. A cut step has fewer ops than any whole one, and either is less than half as long, or lacks
+    the op that all whole ones begin or end with.
+
+    Args:
+        core: whose markers.
+        markers: disjoint, in timeline order.
+        groups: shape as `markers`.
+    """
+    keep = markers.device_span_ps()[1] > 0
+    rows = np.flatnonzero(keep)
+    if len(rows) > 1:
+        keep[rows[-1]] = not _is_cut(core.ops.events, markers.take(rows), last=True)
+        rows = np.flatnonzero(keep)
+    if len(rows) > 1:
+        keep[rows[0]] = not _is_cut(core.ops.events, markers.take(rows), last=False)
+    return (markers, groups) if keep.all() else (_picked(markers, keep), groups[keep])
+
+
+def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
+    """Whether the window cut the last, or the first, of some markers; what lies beyond it counts as its ops."""
+    order = np.argsort(ops.begin_ps, kind="stable")
+    begin_ps, kind = ops.begin_ps[order], ops.metadata_id[order]
+    first = np.searchsorted(begin_ps, markers.begin_ps, side="left")
+    end = np.searchsorted(begin_ps, markers.end_ps, side="left")
+    edge, inner = (-1, slice(None, -1)) if last else (0, slice(1, None))
+    if last:
+        end[-1] = len(begin_ps)
+    else:
+        first[0] = 0
+    count = end - first
+    # Of three and more, the one at the other end may be cut as well.
+    others = np.arange(len(markers))[slice(1, -1) if len(markers) > 2 else inner]
+    others = others[count[others] > 0]
+    if not len(others) or count[edge] >= count[others].min():
+        return False
+    if not count[edge] or 2 * markers.duration_ps[edge] < markers.duration_ps[others].min():
+        return True
+    own, *kinds = kind[end[[edge, *others]] - 1 if last else first[[edge, *others]]]
+    return len(set(kinds)) == 1 and own != kinds[0]
+
+
+def _picked(markers: Events, keep: Mask) -> Events:
+    """Some of the markers, stats and all."""
+    new_row = np.cumsum(keep) - 1
+    stats = {}
+    for name, column in markers.stats.items():
+        here = keep[column.rows]
+        stats[name] = StatColumn(
+            rows=new_row[column.rows[here]], values=column.values[here], is_double=column.is_double[here]
+        )
+    return replace(markers.take(keep), stats=stats)
 
 
 def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
+from tpumon.xspace.functions import EAGER, TOO_FEW, function_figures
 from tpumon.xspace.ops import Category, merge_tables, root_totals
 from tpumon.xspace.planes import PS_PER_S
 from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
@@ -38,6 +39,7 @@ class TraceFigures:
         hostnames: as the traces report them.
         warnings: what a reader of the figures should know.
         figures: the figures; for each one that is None, `absent` says why.
+        stepless: whether a longer window would show no step either: the program dispatches operation by operation.
     """
 
     device_type: str | None
@@ -47,6 +49,7 @@ class TraceFigures:
     hostnames: tuple[str, ...]
     warnings: tuple[Caution, ...]
     figures: Figures
+    stepless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
         warnings=tuple(warnings),
         figures=_together(device, steps),
+        stepless=steps.absent.get("step_time_s") == EAGER,
     )
 
 
@@ -211,12 +215,15 @@ def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
 
 
 def _steps_part(traces: Sequence[Trace]) -> _Part:
-    """Step time, parts, infeed and cores, from the best marks of steps that all hosts have."""
+    """Step time, parts, infeed, cores and functions, from the best marks of steps that all hosts have."""
     if all(trace.steps is not None for trace in traces):
-        return _marked_steps(traces)
-    if all(trace.module_steps for trace in traces):
-        return _module_steps(traces)
-    return _host_steps(traces)
+        part = _marked_steps(traces)
+    elif all(trace.module_steps for trace in traces):
+        part = _module_steps(traces)
+    else:
+        part = _host_steps(traces)
+    functions = function_figures([trace.functions for trace in traces])
+    return replace(part, figures=replace(part.figures, functions=functions))
 
 
 def _marked_steps(traces: Sequence[Trace]) -> _Part:
@@ -249,13 +256,19 @@ def _marked_steps(traces: Sequence[Trace]) -> _Part:
 
 
 def _module_steps(traces: Sequence[Trace]) -> _Part:
-    """Steps between runs of the heaviest module: those of the core that is slowest on average.
+    """Steps between starts of the function that is the step: those of the core that is slowest on average.
 
     Cores are not matched step by step, as nothing says which run on one belongs to which on another.
     """
     means = [mean_step(trace.module_steps) for trace in traces]
     cores = [core for trace in traces for core in trace.module_steps.values()]
     durations_s = max(cores, key=lambda core: core.duration_ps.mean()).duration_ps / PS_PER_S
+    pauses_s = [
+        pause_ps / PS_PER_S
+        for trace in traces
+        if trace.choice and trace.choice.function
+        for pause_ps in trace.choice.function.pauses_ps().tolist()
+    ]
     infeed, absent = None, {"infeed_ratio": "no infeed ops"}
     if any(trace.has_infeed for trace in traces):
         ratios = [core.by_category_ps[:, Category.INFEED] / np.maximum(core.duration_ps, 1) for core in cores]
@@ -264,12 +277,16 @@ def _module_steps(traces: Sequence[Trace]) -> _Part:
         figures=Figures(
             step_time_s=_step_times(durations_s),
             step_source="modules",
+            step_name=_step_names(
+                trace.choice.function.name for trace in traces if trace.choice and trace.choice.function
+            ),
             step_durations_s=tuple(durations_s.tolist()),
             step_parts_s=step_parts_s(means),
             infeed_ratio=infeed,
             per_core=_per_core(traces, means),
         ),
         absent=absent,
+        warnings=_pauses(pauses_s),
     )
 
 
@@ -293,17 +310,42 @@ def _host_steps(traces: Sequence[Trace]) -> _Part:
     count = min(len(each) for each in periods)
     computed = Figures(per_core=per_core, step_parts_s=parts_s)
     if not count:
-        return _Part(figures=computed, absent={"step_time_s": "no two steps in the window", **absent})
+        return _Part(figures=computed, absent={"step_time_s": _why_no_step(traces), **absent})
     durations_s = np.max([each[:count] for each in periods], axis=0)
+    pauses_s = [pause_s for trace in traces if trace.host for pause_s in trace.host.pauses_s]
     return _Part(
         figures=replace(
             computed,
             step_time_s=_step_times(durations_s),
             step_source="host",
+            step_name=_step_names(trace.host.step_name for trace in traces if trace.host and trace.host.step_name),
             step_durations_s=tuple(durations_s.tolist()),
         ),
         absent=absent,
+        warnings=_pauses(pauses_s),
     )
+
+
+def _why_no_step(traces: Sequence[Trace]) -> str:
+    """What keeps the first host that shows no step from showing one."""
+    for trace in traces:
+        if trace.choice is not None and not (trace.host and trace.host.periods_s):
+            return trace.choice.reason
+        if trace.host is not None and not trace.host.periods_s:
+            return trace.host.reason
+    return TOO_FEW
+
+
+def _step_names(names: Iterable[str]) -> str | None:
+    """One name for the steps of all hosts."""
+    return ", ".join(dict.fromkeys(names)) or None
+
+
+def _pauses(pauses_s: Sequence[float]) -> tuple[Caution, ...]:
+    if not pauses_s:
+        return ()
+    words = f"{len(pauses_s)} pauses between steps, {sum(pauses_s):.3g} s in all, do not count as steps"
+    return (Caution("pauses", words),)
 
 
 def _spread(ratios: NDArray[np.float64]) -> Spread:

@@ -12,14 +12,15 @@ from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
 from tpumon.xspace.counters import mxu_busy_ratio
 from tpumon.xspace.device import CorePlace, Duty, TensorCore, read_sparse_core, read_tensor_core
-from tpumon.xspace.host import HostActivity, gpu_busy_ps, read_host
+from tpumon.xspace.functions import Function, StepChoice, choose_step, gather
+from tpumon.xspace.host import HostActivity, annotates_steps, gpu_busy_ps, read_host
 from tpumon.xspace.intervals import covered_ps
 from tpumon.xspace.linking import CONSUMER_STATS, number_markers
 from tpumon.xspace.ops import OpTable
 from tpumon.xspace.peaks import Peak, peak_of
 from tpumon.xspace.planes import PS_PER_S, Events, Space, Value, read_space
 from tpumon.xspace.reader import Ints
-from tpumon.xspace.steps import CoreSteps, HostSteps, core_steps, host_steps
+from tpumon.xspace.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, whole_steps
 
 Hardware = Literal["TPU", "GPU", "CPU"]
 
@@ -57,9 +58,11 @@ class Trace:
         mxu_perf_counters: the same from hardware counters.
         has_infeed: whether any op is an infeed.
         steps: as the devices mark them; None where they do not.
-        module_steps: where no step is marked, each core's periods between runs of the heaviest module; cores that
-            do not run it twice are left out.
-        host: what the host's threads tell; None where devices tell all.
+        module_steps: if no step is marked, each core's periods between runs of the function that is the step; cores
+            that do not run it twice are left out.
+        choice: which function that is; None if steps are marked, or no core ran any module.
+        functions: what the cores ran; what the host called if there is no TPU.
+        host: what the host's threads show; None if they were not needed.
         gpu_ps: busy time and time of GPUs.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
@@ -80,6 +83,8 @@ class Trace:
     has_infeed: bool
     steps: HostSteps | None
     module_steps: Mapping[int, CoreSteps]
+    choice: StepChoice | None
+    functions: tuple[Function, ...]
     host: HostActivity | None
     gpu_ps: tuple[int, int]
     start_unix_s: float | None
@@ -104,9 +109,10 @@ def read_trace(xspace: bytes) -> Trace:
         cores = [read_tensor_core(plane, CONSUMER_STATS) for plane in space.tensor_cores]
     markers = number_markers(space.host, cores)
     steps = _marked_steps(cores, markers)
-    module_steps = {} if any(len(core.steps) for core in cores) else _module_steps(cores)
-    # Where the devices have steps, the host's many events tell nothing more.
-    host = read_host(space.host) if space.host and steps is None and not module_steps else None
+    functions = _functions(cores)
+    marked = any(len(core.steps) for core in cores)
+    host = _host(space, () if marked else functions) if steps is None else None
+    choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     return Trace(
@@ -130,7 +136,9 @@ def read_trace(xspace: bytes) -> Trace:
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
         has_infeed=any(core.has_infeed for core in cores),
         steps=steps,
-        module_steps=module_steps,
+        module_steps=_module_steps(cores, choice.function) if choice and choice.function else {},
+        choice=choice,
+        functions=functions or (host.functions if host else ()),
         host=host,
         gpu_ps=gpu_busy_ps(space.gpus),
         start_unix_s=space.start_unix_s,
@@ -142,28 +150,31 @@ def read_trace(xspace: bytes) -> Trace:
 
 
 def _marked_steps(cores: Sequence[TensorCore], markers: Sequence[tuple[Events, Ints]]) -> HostSteps | None:
-    steps = host_steps([core_steps(core, *marked) for core, marked in zip(cores, markers, strict=True)])
+    whole = [whole_steps(core, *marked) for core, marked in zip(cores, markers, strict=True)]
+    steps = host_steps([core_steps(core, *marked) for core, marked in zip(cores, whole, strict=True)])
     return steps if len(steps) and len(steps.cores) else None
 
 
-def _module_steps(cores: Sequence[TensorCore]) -> dict[int, CoreSteps]:
-    """The periods between starts of the module that takes the most time, by position of the core."""
-    totals: dict[str, int] = {}
-    for core in cores:
-        for name, runs in core.modules.items():
-            if len(runs.begin_ps) > 1:
-                totals[name] = totals.get(name, 0) + runs.total_ps
-    if not totals:
-        return {}
-    heaviest = max(totals, key=lambda name: totals[name])
-    found = {}
-    for i, core in enumerate(cores):
-        if heaviest in core.modules and len((runs := core.modules[heaviest]).begin_ps) > 1:
-            length_ps = np.diff(runs.begin_ps)
-            markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1], duration_ps=length_ps)
-            # The periods touch: an op that starts with one belongs to it, and not to the one before.
-            found[i] = core_steps(core, markers, np.arange(len(length_ps)), touching=False)
-    return found
+def _functions(cores: Sequence[TensorCore]) -> tuple[Function, ...]:
+    runs = (
+        (name, i, module.begin_ps, module.duration_ps)
+        for i, core in enumerate(cores)
+        for name, module in core.modules.items()
+    )
+    return gather(runs, on_device=True)
+
+
+def _module_steps(cores: Sequence[TensorCore], function: Function) -> dict[int, CoreSteps]:
+    """The periods between starts of a function, by position of the core."""
+    return {i: period_steps(cores[i], runs) for i, runs in function.places.items() if len(runs) > 1}
+
+
+def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:
+    """What the host's threads show; where cores ran modules, only if the program marks its steps."""
+    if space.host is None or (functions and not annotates_steps(space.host)):
+        return None
+    host = read_host(space.host, space.gpus)
+    return None if functions and not host.annotated else host
 
 
 def _device_type(space: Space, hardware: Hardware) -> str | None:
