@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from support.samples import failed_sample, sample
-from tpumon.model import Sample, Spread, StepTimes, Target, Workers
+from tpumon.model import FunctionFigures, Percentiles, Sample, Spread, StepTimes, Target, Workers
 
 NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
 GIB = 1 << 30
@@ -107,6 +107,19 @@ KINDS: Mapping[str, Sample] = {
         "fallbacks",
         mxu_method="flops",
         step_source="modules",
+        step_name="jit_train_step",
+        functions=(
+            FunctionFigures(
+                name="jit_train_step",
+                runs=9,
+                period_s=Percentiles(p50=0.0625, p95=0.0634),
+                duration_s=Percentiles(p50=0.05, p95=0.055),
+                device_time_ratio=0.96875,
+            ),
+            FunctionFigures(
+                name="jit_init", runs=1, duration_s=Percentiles(p50=0.001, p95=0.001), device_time_ratio=0.03125
+            ),
+        ),
         infeed_ratio=None,
         absent={"infeed_ratio": "no infeed ops"},
         warnings=("12 events were dropped", "step time: the period of jit_train_step"),
@@ -130,6 +143,7 @@ KINDS: Mapping[str, Sample] = {
         traced_s=0.3,
         step_time_s=StepTimes(avg=1.95, min=1.5, max=2.25, stddev=0.25, count=3),
         step_source="host",
+        step_name="train_step",
         absent=dict.fromkeys(("mxu_utilization_ratio", "idle_ratio", "infeed_ratio"), "no TPU in the trace"),
     ),
     "simulated": traced("simulated", simulated=True),

@@ -25,6 +25,7 @@ SCREENS = {
     "worker-down": (None, fleet(8), ("enter",)),
     "worker-slow": (None, fleet(8), ("down", "enter")),
     "worker-host": (None, [KINDS["host"], KINDS["down"]], ("down", "enter")),
+    "worker-functions": (None, [KINDS["fallbacks"], KINDS["down"]], ("down", "down", "enter")),
 }
 """By name: the workers, unless they are those of the samples; samples in their order; keys pressed at the end."""
 

@@ -74,7 +74,9 @@ def _details(figure: Figure, figures: Figures, glyphs: Glyphs) -> Iterator[str]:
         yield f"the fullest of {count}; {size} in all" if count > 1 else size
     method = figure.method(figures)
     if method is not None:
-        yield _METHODS.get(method, f"by {method}")
+        words = _METHODS.get(method, f"by {method}")
+        subject = figure.subject(figures)
+        yield f"{words}: {tame(subject, ascii_only=glyphs.ascii)}" if subject else words
 
 
 def short_lines(row: Row, width: int, level: int) -> Lines:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
@@ -22,6 +23,7 @@ from tpumon.view.parts.scene import Row
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
+_MOST_FUNCTIONS = 8
 
 
 class _Column(NamedTuple):
@@ -122,7 +124,8 @@ class Page:
             cores = self._table("CORE", _core_names(sample), sample.figures.per_core, _CORES, half)
             names = [device.device for device in sample.figures.devices]
             devices = self._table("DEVICE", names, sample.figures.devices, _DEVICES, half)
-            lines += self._columns([block for block in (parts, cores, devices) if block], half)
+            functions = self._functions(sample, half)
+            lines += self._columns([block for block in (parts, cores, functions, devices) if block], half)
             lines += self._runtime(sample)
         if sample is not None:
             lines += self._blank(self._absent(sample)) + self._blank(self._warnings(sample))
@@ -263,6 +266,22 @@ class Page:
                 text = column.shown(value if isinstance(value, (int, float)) else None)
                 line.add(text.rjust(_TABLE_CELL), DIM if text == NOT_KNOWN else None)
             lines.append(line.segments())
+        return lines
+
+    def _functions(self, sample: Sample, width: int) -> Lines:
+        """A line per function: its share of the devices' time, its runs, median period and duration."""
+        if not sample.figures.functions:
+            return []
+        titles = [title.rjust(_TABLE_CELL) for title in ("DEVICE", "RUNS", "EVERY ms", "TAKES ms")]
+        titles = titles[: max((width - 2 - _PART_NAME) // _TABLE_CELL, 1)]
+        lines = [Line(width).fill(2).add("FUNCTION".ljust(_PART_NAME), BOLD).add("".join(titles), BOLD).segments()]
+        for function in sample.figures.functions[:_MOST_FUNCTIONS]:
+            name = cut(tame(function.name, ascii_only=self._glyphs.ascii), _PART_NAME - 1, self._glyphs.ellipsis)
+            times_s = (function.period_s, function.duration_s)
+            medians = (step_cell(None if each is None else each.p50) for each in times_s)
+            cells = (percent(function.device_time_ratio), str(function.runs), *medians)
+            line = Line(width).fill(2).add(name).fill(_PART_NAME - cell_len(name))
+            lines.append(line.add("".join(cell.rjust(_TABLE_CELL) for cell in cells[: len(titles)])).segments())
         return lines
 
     def _runtime(self, sample: Sample) -> Lines:
