@@ -25,6 +25,7 @@ from support.traces import (
     US,
     WHILE,
     Op,
+    Plane,
     Traced,
     run_step,
 )
@@ -227,6 +228,37 @@ def test_without_markers_the_module_tells(tmp_path):
     # From start to start: 300 + 2500 + 30 + the longest mean of all-reduces + 200 + 41 + 20 + 10 + 25
     assert ours.figures.step_time_s.avg == pytest.approx(1e-6 * (3126 + (100 + 150 + 200 + 100) / 4 + 0), abs=2e-5)
     assert ours.figures.infeed_ratio.avg == pytest.approx(300e-6 / ours.figures.step_time_s.avg, rel=0.02)
+
+
+def stub(traced, at_us, length_us, parts=((INFEED, 300),)):
+    """On every core a marker that the window's end cut, and what ran of its ops."""
+    for plane in traced.space.planes:
+        if plane.name.startswith("/device:TPU"):
+            run_step(Plane(plane), at_us, parts, length_us=length_us)
+    return traced
+
+
+@pytest.mark.parametrize("length_us", [0, 300], ids=["no length", "cut"])
+def test_a_stub_at_the_windows_end_is_no_step(length_us, tmp_path):
+    """XProf counts it, which pulls the mean down and the least to 0 or to what was left of the step."""
+    ours = check(saved(tmp_path, training()))
+    files = saved(tmp_path, stub(training(), 16_700, length_us))
+    page, found = overview(files), found_in(files)
+    assert len(step_rows(files)) == ours.figures.step_time_s.count + 1
+    assert float(page["steptime_ms_minimum"]) == pytest.approx(length_us / 1000, abs=5.1e-3)
+    mean_s = (ours.figures.step_time_s.avg * 5 + length_us * 1e-6) / 6
+    assert float(page["steptime_ms_average"]) == pytest.approx(1e3 * mean_s, abs=5.1e-3)
+    assert found.figures.step_time_s == ours.figures.step_time_s
+    assert found.figures.step_parts_s == ours.figures.step_parts_s
+    assert found.figures.infeed_ratio == ours.figures.infeed_ratio
+
+
+def test_a_stub_at_the_windows_begin_is_no_step(tmp_path):
+    """As at its end."""
+    ours = check(saved(tmp_path, training(start_us=1000)))
+    files = saved(tmp_path, stub(training(start_us=1000), 900, 60, [(HOST_SEND, 20), (SEND, 10)]))
+    assert float(overview(files)["steptime_ms_minimum"]) == pytest.approx(0.06, abs=5.1e-3)
+    assert found_in(files).figures.step_time_s == ours.figures.step_time_s
 
 
 def test_two_cores_a_chip(tmp_path):
