@@ -89,6 +89,38 @@ def test_steps_longer_than_the_first_windows_are_found(job: Job) -> None:
         assert_true_step_time(samples[-1], job, span_s=samples[-1]["traced_s"])
 
 
+@pytest.mark.parametrize("program", ["jitted", "shapes"])
+def test_the_step_is_the_function_for_whatever_shape(jax_job: Job, program: str) -> None:
+    """Two shapes that alternate are two programs of one function, and a step is no two of them."""
+    with jax_job.trained_with("--program", program):
+        jax_job.wait_for_more_steps(10)
+        (sample,) = tpumon(*level_2(jax_job, "--output", "jsonl", "--num-queries", "1")).ended(0).samples
+
+        assert (sample["step_source"], sample["step_name"]) == ("host", "train_step")
+        assert_true_step_time(sample, jax_job)
+        (function,) = (each for each in sample["functions"] if each["name"] == "train_step")
+        assert function["runs"] == sample["step_time_s"]["count"] + 1
+        assert function["device_time_ratio"] > 0.9
+        assert function["period_s"]["p50"] <= function["period_s"]["p95"]
+
+
+def test_eager_dispatch_has_no_step(jax_job: Job) -> None:
+    """A job that runs operation by operation: which ones is shown, and that none of them is a step."""
+    with jax_job.trained_with("--program", "eager"):
+        jax_job.wait_for_more_steps(10)
+        query = ("--output", "jsonl", "--num-queries", "2", *AT_ONCE)
+        samples = tpumon(*level_2(jax_job, *query)).ended(0).samples
+
+        for sample in samples:
+            assert (sample["step_time_s"], sample["step_source"], sample["step_name"]) == (None, None, None)
+            assert sample["absent"]["step_time_s"] == "no step: eager dispatch"
+            assert {"matmul", "add"} <= {each["name"] for each in sample["functions"]}
+        # A longer window would show no step either.
+        assert samples[1]["window_s"] == pytest.approx(samples[0]["window_s"], abs=0.3)
+        block = tpumon(*level_2(jax_job, "--num-queries", "1")).ended(0).out
+        assert "Step time: n/a (no step: eager dispatch)\n" in block
+
+
 def test_text(jax_job: Job) -> None:
     """The block that scripts parse says which figures are not to be had and why, and how steps were found."""
     block = tpumon(*level_2(jax_job, "--num-queries", "1")).ended(0).out.rstrip("\n").split("\n")

@@ -16,6 +16,12 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--step-ms", type=float, default=8.0, help="a step lasts at least so long")
     parser.add_argument("--input-delay-ms", type=float, default=0.0, help="so long for the input of every step")
     parser.add_argument("--width", type=int, default=64, help="of the model, for longer steps; only at the start")
+    parser.add_argument(
+        "--program",
+        choices=("jitted", "shapes", "eager"),
+        default="jitted",
+        help="JAX: one function for a batch of one shape, or of two in turn; or operation by operation",
+    )
     parser.add_argument("--own-trace", metavar="DIR", help="the job's owner profiles it, from now until this is gone")
     parser.add_argument(
         "--tensorflow-stub", action="store_true", help="JAX: enough of TensorFlow to survive host tracing"
