@@ -397,6 +397,19 @@ def test_a_window_within_whole_steps_loses_both_ends():
     assert found.step_time_s.min == pytest.approx(960e-6)
 
 
+@given(st.integers(1, 899))
+def test_the_only_marker_of_a_window_is_compared_with_the_step_before(into_us):
+    """Its step began before the window, so it has no marker, but its end is there."""
+    traced = marked(steps=2, cores=1)
+    for line in traced.space.planes[0].lines:
+        if line.name == "Steps":
+            del line.events[0]
+    whole = of(cut(traced, 1500, 10**6)).figures
+    assert whole.step_time_s.count == 1
+    found = of(cut(traced, 1500, 1980 + into_us))
+    assert no_step(found) == TOO_FEW
+
+
 def test_a_marker_without_length_is_none():
     traced = marked()
     for plane in traced.space.planes:

@@ -120,8 +120,8 @@ class Function:
     @property
     def is_regular(self) -> bool:
         """Whether its starts are regular on most of its cores or threads; those with two runs or more count."""
-        told = [runs.is_regular for runs in self.places.values() if len(runs) > 1]
-        return 2 * sum(told) > len(told)
+        regular = [runs.is_regular for runs in self.places.values() if len(runs) > 1]
+        return 2 * sum(regular) > len(regular)
 
     def pauses_ps(self) -> Ints:
         """Pauses between runs that are no steps, on the core or thread that had most of them."""

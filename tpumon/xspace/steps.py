@@ -1,4 +1,4 @@
-"""Steps of a TPU: markers, the time of each step's ops by category, and what XProf makes of them across cores."""
+"""Steps of a TPU: their markers, their time by category of ops, and their figures across cores, as XProf has them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEP_PARTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSteps:
-    """The steps that one core has both a marker and ops of.
+    """The steps of one core, those that have both a marker and ops.
 
     Attributes:
         groups: number of each step, ascending; the same step has the same number on all cores of a host.
@@ -56,7 +56,7 @@ class HostSteps:
         duration_ps: length of the longest marker; XProf: StepDetails::StepTime.
         own_ps: length of each core's own marker, shape (cores, steps).
         by_category_ps: shape (cores, steps, categories).
-        all_reduce_ps: time in all-reduces of the core that spent most, as told by their ids.
+        all_reduce_ps: time in all-reduces, by their ids, of the core that spent most.
         cores: position in the host's list of cores of each row.
     """
 
@@ -84,7 +84,7 @@ class HostSteps:
 
 
 def core_steps(core: TensorCore, markers: Events, groups: Ints, *, touching: bool = True) -> CoreSteps:
-    """Gives a core's ops to its steps; XProf: GroupLine, ConvertTpuDeviceTraceXLineToStepEvents.
+    """Assigns a core's ops to its steps; XProf: GroupLine, ConvertTpuDeviceTraceXLineToStepEvents.
 
     An op belongs to the first step that it overlaps or touches.
 
@@ -92,26 +92,26 @@ def core_steps(core: TensorCore, markers: Events, groups: Ints, *, touching: boo
         core: whose ops.
         markers: its step markers, disjoint, in timeline order.
         groups: the step's number of each marker.
-        touching: whether a step without ops does not count and touching is enough, as with XProf's markers; periods
-            between modules touch each other, and count without ops.
+        touching: True for XProf's markers: touching a step is enough to belong to it, and a step without ops does not
+            count. False for periods between runs: these touch each other, and count without ops.
     """
     ops = core.ops
     ends_ps = markers.end_ps if touching else markers.end_ps - 1
     marker = first_overlapping(ops.events.begin_ps, ops.events.end_ps, markers.begin_ps, ends_ps)
-    given = marker >= 0
-    self_ps = self_times_ps(ops.device_begin_ps[given], ops.device_duration_ps[given])
-    # A number may come back after another one was between; its markers are one step then, as long as the longest.
+    inside = marker >= 0
+    self_ps = self_times_ps(ops.device_begin_ps[inside], ops.device_duration_ps[inside])
+    # A number may return after another one; its markers are then one step, as long as the longest.
     numbers, step_of = np.unique(groups, return_inverse=True)
-    step, counted = step_of[marker[given]], ops.counted[given]
+    step, counted = step_of[marker[inside]], ops.counted[inside]
     table = np.bincount(
-        (step * _CATEGORIES + ops.category[given])[counted],
+        (step * _CATEGORIES + ops.category[inside])[counted],
         weights=self_ps[counted],
         minlength=len(numbers) * _CATEGORIES,
     ).astype(np.float64, copy=False)
     kept = (np.bincount(step, minlength=len(numbers)) > 0) | (not touching)
     new_index = np.cumsum(kept) - 1
-    ids, durations = ops.all_reduce_id[given], ops.device_duration_ps[given]
-    told = ids >= 0
+    ids, durations = ops.all_reduce_id[inside], ops.device_duration_ps[inside]
+    known = ids >= 0
     begin_ps, duration_ps = markers.device_span_ps()
     by_length = np.lexsort((duration_ps, step_of))
     longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
@@ -120,12 +120,12 @@ def core_steps(core: TensorCore, markers: Events, groups: Ints, *, touching: boo
         begin_ps=begin_ps[longest][kept],
         duration_ps=duration_ps[longest][kept],
         by_category_ps=_settle_sparse_infeed(table.reshape(len(numbers), _CATEGORIES)[kept]),
-        all_reduces=np.stack([new_index[step[told]], ids[told], durations[told]], axis=1),
+        all_reduces=np.stack([new_index[step[known]], ids[known], durations[known]], axis=1),
     )
 
 
 def period_steps(core: TensorCore, runs: Runs) -> CoreSteps:
-    """Gives a core's ops to the periods between starts of a function; pauses are no steps."""
+    """Assigns a core's ops to the periods between starts of a function; pauses are left out."""
     steps = runs.steps()
     length_ps = runs.period_ps[steps]
     markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
@@ -134,10 +134,9 @@ def period_steps(core: TensorCore, runs: Runs) -> CoreSteps:
 
 
 def whole_steps(core: TensorCore, markers: Events, groups: Ints) -> tuple[Events, Ints]:
-    """The markers without stubs: those without length, and a first or last one that the window cut.
+    """Leaves out stubs: markers without length, and a first or last one that the window cut.
 
-    XProf counts stubs. A cut step has fewer ops than any whole one, and either is less than half as long, or lacks
-    the op that all whole ones begin or end with.
+    XProf counts stubs.
 
     Args:
         core: whose markers.
@@ -145,29 +144,34 @@ def whole_steps(core: TensorCore, markers: Events, groups: Ints) -> tuple[Events
         groups: shape as `markers`.
     """
     keep = markers.device_span_ps()[1] > 0
-    rows = np.flatnonzero(keep)
-    if len(rows) > 1:
-        keep[rows[-1]] = not _is_cut(core.ops.events, markers.take(rows), last=True)
+    for last in (True, False):
         rows = np.flatnonzero(keep)
-    if len(rows) > 1:
-        keep[rows[0]] = not _is_cut(core.ops.events, markers.take(rows), last=False)
+        if len(rows) > 1 and _is_cut(core.ops.events, markers.take(rows), last=last):
+            keep[rows[-1 if last else 0]] = False
+    rows = np.flatnonzero(keep)
+    if len(rows) == 1 and _is_cut_alone(core, markers.take(rows)):
+        keep[rows] = False
     return (markers, groups) if keep.all() else (_picked(markers, keep), groups[keep])
 
 
 def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
-    """Whether the window cut the last, or the first, of some markers; what lies beyond it counts as its ops."""
+    """Whether the window cut the last, or the first, of two markers or more.
+
+    A cut step has fewer ops than any whole one. It is also less than half as long, or lacks the op that all whole
+    ones end or begin with. All ops up to the window's edge are counted as its own.
+    """
     order = np.argsort(ops.begin_ps, kind="stable")
     begin_ps, kind = ops.begin_ps[order], ops.metadata_id[order]
     first = np.searchsorted(begin_ps, markers.begin_ps, side="left")
     end = np.searchsorted(begin_ps, markers.end_ps, side="left")
-    edge, inner = (-1, slice(None, -1)) if last else (0, slice(1, None))
     if last:
-        end[-1] = len(begin_ps)
+        edge, end[-1] = len(markers) - 1, len(begin_ps)
     else:
-        first[0] = 0
+        edge, first[0] = 0, 0
     count = end - first
-    # Of three and more, the one at the other end may be cut as well.
-    others = np.arange(len(markers))[slice(1, -1) if len(markers) > 2 else inner]
+    others = np.delete(np.arange(len(markers)), edge)
+    if len(others) > 1:
+        others = others[:-1] if edge == 0 else others[1:]  # the one at the other end may be cut as well
     others = others[count[others] > 0]
     if not len(others) or count[edge] >= count[others].min():
         return False
@@ -175,6 +179,20 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
         return True
     own, *kinds = kind[end[[edge, *others]] - 1 if last else first[[edge, *others]]]
     return len(set(kinds)) == 1 and own != kinds[0]
+
+
+def _is_cut_alone(core: TensorCore, marker: Events) -> bool:
+    """Whether the window cut a core's only marker.
+
+    The end of the step before, which has no marker because it began before the window, shows how a step ends.
+    """
+    begin_ps, end_ps = int(marker.begin_ps[0]), int(marker.end_ps[0])
+    runs, ops = core.module_events, core.ops.events
+    earlier, own = runs.begin_ps < begin_ps, runs.begin_ps >= begin_ps
+    if not earlier.any() or not own.any() or runs.metadata_id[earlier][-1] != runs.metadata_id[own][0]:
+        return False
+    before, within = ops.begin_ps < begin_ps, (ops.begin_ps >= begin_ps) & (ops.begin_ps < end_ps)
+    return bool(before.any() and within.any()) and ops.metadata_id[before][-1] != ops.metadata_id[within][-1]
 
 
 def _picked(markers: Events, keep: Mask) -> Events:
@@ -190,7 +208,7 @@ def _picked(markers: Events, keep: Mask) -> Events:
 
 
 def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Splits infeed from a SparseCore V0 into waiting and the work that mirrors its outfeed.
+    """Splits infeed from a SparseCore V0 into waiting time and the work that mirrors its outfeed.
 
     XProf: ProfileTimeBreakdown::BreakdownSparseCoreV0Infeed.
     """
@@ -203,18 +221,18 @@ def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:
-    """The steps that all cores have, put together; XProf: IntersectCombineStepEvents, StepEventsToPerCoreStepInfo.
+    """Combines the steps that all cores have; XProf: IntersectCombineStepEvents, StepEventsToPerCoreStepInfo.
 
-    Cores without any step do not count.
+    Cores without any step are ignored.
     """
     groups: Ints | None = None
     for core in cores:
-        # An intersection that came out empty starts anew: so does XProf's.
+        # Like XProf's, an intersection that came out empty starts again.
         if len(core.groups):
             groups = core.groups if groups is None or not len(groups) else np.intersect1d(groups, core.groups)
     if groups is None:
         groups = np.zeros(0, dtype=np.int64)
-    # The intersection may have started anew at a later core; those without all of its steps take no part.
+    # It may have started again at a later core; cores without all of its steps are left out.
     taking = [i for i, core in enumerate(cores) if np.isin(groups, core.groups).all() and len(core.groups)]
     where = {i: np.searchsorted(cores[i].groups, groups) for i in taking}
     own_ps = _stack([cores[i].duration_ps[where[i]] for i in taking], len(groups))
@@ -237,7 +255,7 @@ def _stack(rows: Sequence[Ints], columns: int) -> Ints:
 
 
 def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArray[np.float64]:
-    """Per step the greatest sum over a core's all-reduces; computing and waiting for others are not told apart.
+    """Per step, the largest sum over a core's all-reduces, computing and waiting for other cores alike.
 
     XProf: ComputePerStepAllReduceBreakdownAcrossCores, compute and sync together.
     """
@@ -251,14 +269,15 @@ def _all_reduce_ps(cores: Iterable[tuple[CoreSteps, Ints]], steps: int) -> NDArr
 def infeed_ratios(steps: HostSteps) -> NDArray[np.float64]:
     """Share of each step that each core spent in infeed, shape (cores, steps).
 
-    The whole is the step's longest marker on the host, not the core's own; XProf: ComputeTpuPerStepDataAcrossCores.
+    The denominator is the step's longest marker on the host, not the core's own.
+    XProf: ComputeTpuPerStepDataAcrossCores.
     """
     infeed_ps = steps.by_category_ps[:, :, Category.INFEED]
     return np.divide(infeed_ps, steps.duration_ps, out=np.zeros_like(infeed_ps), where=steps.duration_ps > 0)
 
 
 def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
-    """How an average step's time was spent; keys are STEP_PARTS.
+    """Splits an average step's time into parts, in seconds; keys are STEP_PARTS.
 
     Infeed, outfeed, host transfer and idle as XProf's step breakdown has them (ComputeTpuPerStepDataAcrossCores), so
     they come from different cores and need not add up to the step; compute is the mean over cores.
@@ -293,7 +312,7 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
 
 
 def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:
-    """One step, as long and as filled as each core's are on average, where steps of several cores are not matched."""
+    """One step with each core's average length and times; for cores whose steps are not matched one by one."""
     lengths_ps = np.array([[round(core.duration_ps.mean())] for core in cores.values()], dtype=np.int64)
     return HostSteps(
         begin_ps=np.zeros(1, dtype=np.int64),
@@ -306,9 +325,9 @@ def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:
 
 
 def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
-    """The steps that all hosts have, each host's moved to where it overlaps the shortest trace most.
+    """The steps that all hosts have, each host's moved to where they overlap the shortest trace most.
 
-    XProf: StepIntersection. Hosts without steps end it: then no step is common.
+    XProf: StepIntersection. If a host has no steps, there are none in common.
     """
     spans = [
         (steps.begin_ps.min(), (steps.begin_ps + steps.duration_ps).max()) if len(steps) else (0, 0) for steps in hosts
@@ -324,7 +343,7 @@ def align_hosts(hosts: Sequence[HostSteps]) -> list[HostSteps]:
 
 
 def _best_shift(other: HostSteps, chief: HostSteps) -> int:
-    """By how many steps to move a host's to lie over the chief's; XProf: FindStepsAlignment."""
+    """By how many steps to move a host's so that they match the chief's; XProf: FindStepsAlignment."""
     overlaps: dict[int, int] = {}
     mine, theirs = 0, 0
     spans = [
@@ -339,6 +358,6 @@ def _best_shift(other: HostSteps, chief: HostSteps) -> int:
             mine += 1
         if their_end <= my_end:
             theirs += 1
-    # The greatest overlap; of equal ones the shift that is tried first: 0, 1, ..., -1, -2, ...
+    # The largest overlap; of equal ones the shift that XProf tries first: 0, 1, ..., -1, -2, ...
     candidates = [*range(len(chief)), *range(-1, -len(other), -1)]
     return max(candidates, key=lambda shift: overlaps.get(shift, 0), default=0)
