@@ -60,6 +60,7 @@ def step(found):
 
 
 def no_step(found):
+    assert found.stepless is (found.figures.absent["step_time_s"] != TOO_FEW)
     assert step(found) == (None, None, None)
     assert found.figures.step_parts_s is None
     assert set(found.figures.absent) >= {"step_time_s", "step_parts_s"}
@@ -105,23 +106,29 @@ def test_the_step_of_a_server_is_its_dominant_function_and_both_are_shown():
 def test_no_step_where_no_function_takes_most_of_the_time():
     found = of(device(one_after_the_other(*[("jit_a(1)", 90), ("jit_b(2)", 80), ("jit_c(3)", 70)] * 6)))
     assert no_step(found) == "no step: no function takes most of the time"
-    assert not found.stepless
     assert len(found.figures.functions) == 3
 
 
-def requests(seed, count=60, duration_us=5.0, wait_us=200.0):
-    """Runs at the times at which requests arrive, not before the one before has ended."""
-    draw, runs, at_us = random.Random(seed), [], 100.0
-    for _ in range(count):
-        at_us += draw.expovariate(1 / wait_us)
+def test_programs_of_different_lengths_with_the_same_pause_are_regular():
+    draw = random.Random(2)
+    rounds = [(f"jit_run_model({us})", us) for us in (draw.choice((50, 180)) for _ in range(20))]
+    assert step(of(device(one_after_the_other(*rounds, pause_us=250))))[1:] == ("modules", "jit_run_model")
+
+
+def requests(seed, *, evenly=False):
+    """Runs when requests arrive, but not before the previous run has ended."""
+    draw, runs, at_us, duration_us = random.Random(seed), [], 100.0, 5.0
+    for _ in range(60):
+        at_us += draw.uniform(10, 1000) if evenly else draw.expovariate(1 / 200)
         runs.append(("jit_generate(5)", at_us, duration_us))
         at_us += duration_us
     return runs
 
 
+@pytest.mark.parametrize("evenly", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_requests_that_come_when_they_like_are_no_steps(seed):
-    found = of(device(requests(seed), cores=1))
+def test_requests_at_random_times_are_no_steps(seed, evenly):
+    found = of(device(requests(seed, evenly=evenly), cores=1))
     assert no_step(found) == "no step: jit_generate does not start at regular intervals"
     assert found.figures.functions[0].duration_s.p50 == pytest.approx(5e-6)
 
@@ -192,8 +199,28 @@ def test_eager_dispatch_has_no_step(operations, rounds, heavy, heavy_us):
     on_host = of(calls(*ran))
     for found in (on_device, on_host):
         assert no_step(found) == EAGER
-        assert found.stepless
         assert {each.name.removeprefix("jit_") for each in found.figures.functions} == set(operations)
+
+
+OPERATIONS = ["add", "matmul", "multiply", "exp", "dot", "where", "_reduce_sum", "convert_element_type"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(OPERATIONS), st.integers(1, 8), st.integers(1, 1000)),
+        min_size=2,
+        unique_by=lambda o: o[0],
+    ),
+    st.integers(2, 12),
+    st.randoms(),
+)
+def test_no_round_of_operations_is_a_step(operations, rounds, shuffled):
+    """Whatever runs how often and for how long in it, in whatever order."""
+    order = [(f"jit_{name}({name_us})", name_us) for name, count, name_us in operations for _ in range(count)]
+    shuffled.shuffle(order)
+    at = one_after_the_other(*order * rounds)
+    runs = gather(((name, 0, np.array([begin]), np.array([length])) for name, begin, length in at), on_device=True)
+    assert choose_step(runs).reason == EAGER
 
 
 def test_a_jitted_function_among_operations_is_the_step():

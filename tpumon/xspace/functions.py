@@ -23,7 +23,10 @@ MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
 """Stat of ops on a GPU or on the host: a reference to the name of the module."""
 
-EAGER = "no step: eager dispatch"
+NO_STEP = "no step: "
+"""How reasons begin that a longer window would not change."""
+
+EAGER = f"{NO_STEP}eager dispatch"
 TOO_FEW = "no two steps in the window"
 
 _LONGEST_NAME = 60
@@ -35,11 +38,11 @@ _NAMELESS = "unnamed"
 
 _DOMINANT_RATIO = 0.5
 _BUSY_RATIO = 0.5
-_NEAR_RATIO = 1 / 3
-_FEW_PERIODS = 4  # fewer say nothing about regularity
+_NEAR_RATIO, _PAIRS_NEAR_RATIO = 1 / 3, 1 / 5  # sums of two vary less, also where nothing is regular
+_FEW_PERIODS = 5  # fewer say nothing about regularity
+_MOST_RATIO = 0.6
 _PAUSE_PERIODS = 10
 _EAGER_FUNCTIONS = 5
-_EAGER_RUNS_RATIO = 0.25
 _MOST_MISSED_RATIO = 1 / 8
 
 
@@ -74,21 +77,26 @@ class Runs:
     def is_regular(self) -> bool:
         """Whether the starts follow the work and not, for example, the arrival of requests.
 
-        Half of the time is the function's own, or half of the periods, singly or in pairs, are within a third of
-        their median. Pauses are left out.
+        Half of the time is the function's own; or 60 % of the pauses after runs differ from their median by no more
+        than a third of the median period; or 60 % of the pairs of periods are within a fifth of their median. Pauses
+        that are no steps are left out.
         """
         steps = self.steps()
         period_ps, duration_ps = self.period_ps[steps], self.duration_ps[:-1][steps]
         if len(period_ps) < _FEW_PERIODS:
             return True
-        busy_ps = np.minimum(duration_ps, period_ps).sum()
+        busy_ps = np.minimum(duration_ps, period_ps)
         pairs_ps = period_ps[1:] + period_ps[:-1]
-        return bool(busy_ps >= _BUSY_RATIO * period_ps.sum()) or _is_steady(period_ps) or _is_steady(pairs_ps)
+        return (
+            bool(busy_ps.sum() >= _BUSY_RATIO * period_ps.sum())
+            or _is_steady(period_ps - busy_ps, _NEAR_RATIO * np.median(period_ps))
+            or _is_steady(pairs_ps, _PAIRS_NEAR_RATIO * np.median(pairs_ps))
+        )
 
 
-def _is_steady(period_ps: Ints) -> bool:
-    median_ps = np.median(period_ps)
-    return bool((np.abs(period_ps - median_ps) <= _NEAR_RATIO * median_ps).mean() >= 1 / 2)
+def _is_steady(times_ps: Ints, near_ps: float) -> bool:
+    """Whether most of some times are near their median."""
+    return bool((np.abs(times_ps - np.median(times_ps)) <= near_ps).mean() >= _MOST_RATIO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,11 +149,6 @@ class StepChoice:
     function: Function | None = None
     reason: str = TOO_FEW
 
-    @property
-    def is_final(self) -> bool:
-        """Whether a longer window would show no step either."""
-        return self.function is None and self.reason == EAGER
-
 
 def choose_step(functions: Sequence[Function], annotated: int = 0) -> StepChoice:
     """The function that is the step, if the trace supports one.
@@ -170,7 +173,7 @@ def choose_step(functions: Sequence[Function], annotated: int = 0) -> StepChoice
     if is_primitive(heaviest.name) and _has_other_primitives(heaviest, functions):
         return StepChoice(reason=EAGER)
     if not heaviest.is_regular:
-        return StepChoice(reason=f"no step: {heaviest.name} does not start at regular intervals")
+        return StepChoice(reason=f"{NO_STEP}{heaviest.name} does not start at regular intervals")
     return StepChoice(function=heaviest)
 
 
@@ -181,12 +184,11 @@ def _why_none(functions: Sequence[Function]) -> str:
     primitive = sum(each.runs for each in recurring if is_primitive(each.name))
     if 2 * primitive > sum(each.runs for each in recurring) or len(recurring) >= _EAGER_FUNCTIONS:
         return EAGER
-    return "no step: no function takes most of the time"
+    return f"{NO_STEP}no function takes most of the time"
 
 
 def _has_other_primitives(function: Function, functions: Sequence[Function]) -> bool:
-    others = sum(each.runs for each in functions if each is not function and is_primitive(each.name))
-    return others >= _EAGER_RUNS_RATIO * function.runs
+    return any(each.runs > 1 and is_primitive(each.name) for each in functions if each is not function)
 
 
 def named_function(raw: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
-from tpumon.xspace.functions import EAGER, TOO_FEW, function_figures
+from tpumon.xspace.functions import NO_STEP, TOO_FEW, function_figures
 from tpumon.xspace.ops import Category, merge_tables, root_totals
 from tpumon.xspace.planes import PS_PER_S
 from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
@@ -39,7 +39,7 @@ class TraceFigures:
         hostnames: as the traces report them.
         warnings: what a reader of the figures should know.
         figures: the figures; for each one that is None, `absent` says why.
-        stepless: whether a longer window would show no step either: the program dispatches operation by operation.
+        stepless: whether a longer window would show no step either, as with eager dispatch or requests at random times.
     """
 
     device_type: str | None
@@ -94,7 +94,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
         warnings=tuple(warnings),
         figures=_together(device, steps),
-        stepless=steps.absent.get("step_time_s") == EAGER,
+        stepless=steps.absent.get("step_time_s", "").startswith(NO_STEP),
     )
 
 
