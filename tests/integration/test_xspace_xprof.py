@@ -231,10 +231,16 @@ def test_without_markers_the_module_tells(tmp_path):
 
 
 def stub(traced, at_us, length_us, parts=((INFEED, 300),)):
-    """On every core a marker that the window's end cut, and what ran of its ops."""
+    """On every core a marker that the window cut, with what ran of its ops."""
     for plane in traced.space.planes:
         if plane.name.startswith("/device:TPU"):
-            run_step(Plane(plane), at_us, parts, length_us=length_us)
+            core = Plane(plane)
+            core.event("Steps", "train", at_us, length_us)
+            core.event("XLA Modules", "jit_train_step(42)", at_us, sum(op_us for _, op_us in parts))
+            begin_us = at_us
+            for op, op_us in parts:
+                core.event("XLA Ops", op, begin_us, op_us)
+                begin_us += op_us
     return traced
 
 
