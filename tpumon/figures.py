@@ -246,7 +246,9 @@ def csv_columns() -> Mapping[str, Callable[[Figures], Scalar]]:
     columns: dict[str, Callable[[Figures], Scalar]] = {}
     for figure in FIGURES:
         for name in figure.fields:
-            columns.update(_columns(name, {*get_args(kinds[name])}))
+            new = _columns(name, {*get_args(kinds[name])})
+            assert columns.keys().isdisjoint(new), f"{name}: two columns with one name"
+            columns.update(new)
     return columns
 
 
@@ -254,7 +256,7 @@ def _columns(name: str, kinds: set[object]) -> Mapping[str, Callable[[Figures], 
     stem, _, unit = name.rpartition("_")
     if StepTimes in kinds:
         numbers = {f"{stem}_{key}_{unit}": _item(name, key) for key in ("avg", "min", "max", "stddev")}
-        return {**numbers, "step_count": _item(name, "count")}
+        return {**numbers, f"{stem.removesuffix('_time')}_count": _item(name, "count")}
     if Spread in kinds:
         return {f"{stem}_{key}_{unit}": _item(name, key) for key in ("avg", "min", "max")}
     if name == "step_parts_s":

@@ -31,6 +31,7 @@ from tpumon.model import Sample, Workers
 
 _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
+_LEAST_TICK_S = 0.01
 _CLOSE_S = 1.5
 
 Own = TypeVar("Own")
@@ -279,7 +280,7 @@ class QueuedOutput:
         self._output = output
         self._name = name
         self._say = say
-        self._tick_s = output.tick_s if isinstance(output, Ticking) else None
+        self._tick_s = max(output.tick_s, _LEAST_TICK_S) if isinstance(output, Ticking) else None
         self._changed = threading.Condition()
         self._workers: Workers | None = None
         self._waiting: deque[Sample] = deque(maxlen=_WAITING_LIMIT)

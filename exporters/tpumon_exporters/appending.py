@@ -21,14 +21,23 @@ class SampleLines:
     Args:
         lines: where the lines go.
         line_of: a sample as a line.
+        note: what to tell the user at the start; empty: nothing.
+
+    Attributes:
+        say: takes that note.
     """
 
-    def __init__(self, lines: Appended, line_of: Callable[[Sample], str]) -> None:
+    def __init__(self, lines: Appended, line_of: Callable[[Sample], str], note: str = "") -> None:
         self._lines = lines
         self._line_of = line_of
+        self._note = note
+        self.say: Callable[[str], None] = lambda _line: None
 
     def follow(self, _workers: Workers) -> None:
-        """Does nothing: each line names its worker."""
+        """Says the note, once; each line names its worker."""
+        note, self._note = self._note, ""
+        if note:
+            self.say(note)
 
     def write(self, sample: Sample) -> None:
         """Writes one line.
@@ -65,7 +74,7 @@ class Appended:
             return
         try:
             self._open(self._path)
-            begins = self._first_line(self._path) if header is not None else None
+            begins = first_line(self._path) if header is not None else None
         except OSError as error:
             raise UsageError(f"cannot write to {where}: {error.strerror}; give a file, or - for stdout") from None
         if begins not in {None, header}:
@@ -123,13 +132,17 @@ class Appended:
         except FileNotFoundError:
             return True
 
-    @staticmethod
-    def _first_line(path: Path) -> str | None:
-        """The first line; None if there is nothing to read."""
-        if not path.is_file():
-            return None
-        with path.open(encoding="utf-8", errors="replace", newline="") as reader:
-            return reader.readline(10_000).removesuffix("\n") or None
+
+def first_line(path: Path) -> str | None:
+    """The first line of a file; None if there is nothing to read.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if not path.is_file():
+        return None
+    with path.open(encoding="utf-8", errors="replace", newline="") as reader:
+        return reader.readline(10_000).removesuffix("\n") or None
 
 
 def _is_torn(path: Path) -> bool:

@@ -11,14 +11,15 @@ import io
 from collections.abc import Callable, Mapping
 from math import isfinite
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpumon.figures import csv_columns
 from tpumon.text import one_line
-from tpumon_exporters.appending import Appended, SampleLines
+from tpumon_exporters.appending import Appended, SampleLines, first_line
 
 if TYPE_CHECKING:
-    from tpumon.model import Figures, Sample
+    from tpumon.model import Failure, Figures, Sample
     from tpumon.outputs import OutputOptions
 
 _Cell = Callable[["Sample"], Any]
@@ -28,8 +29,8 @@ def _figure(get: Callable[[Figures], Any]) -> _Cell:
     return lambda sample: get(sample.figures)
 
 
-def _error(name: str) -> _Cell:
-    return lambda sample: getattr(sample.errors[-1], name) if sample.errors else None
+def _error(get: Callable[[Failure], Any]) -> _Cell:
+    return lambda sample: get(sample.errors[-1]) if sample.errors else None
 
 
 _OF_SAMPLE = (
@@ -39,7 +40,9 @@ _OF_SAMPLE = (
 COLUMNS: Mapping[str, _Cell] = {
     **{name: attrgetter(name) for name in _OF_SAMPLE},
     **{name: _figure(get) for name, get in csv_columns().items()},
-    **{f"error_{name}": _error(name) for name in ("source", "reason", "message")},
+    "error_source": _error(lambda failure: failure.source),
+    "error_reason": _error(lambda failure: failure.reason),
+    "error_message": _error(lambda failure: failure.line),  # the address that failed need not be the worker's
 }
 """Every column, and what its cells hold."""
 
@@ -47,17 +50,37 @@ COLUMNS: Mapping[str, _Cell] = {
 def open_csv(where: str, _run: OutputOptions) -> SampleLines:
     """Opens the output.
 
+    A file that another version of tpumon began keeps its columns, so that every line of it fits its header.
+
     Args:
         where: a file to append to, or `-` for stdout.
 
     Raises:
-        UsageError: the file cannot be written, or has other columns.
+        UsageError: the file cannot be written, or is not ours.
     """
-    return SampleLines(Appended(where, header=_row(COLUMNS)), _line)
+    columns = _columns_of(where) or list(COLUMNS)
+    left_out = [name for name in COLUMNS if name not in columns]
+    note = f"{where} was begun by another version: it gets no {', '.join(left_out)}; give a new file for all columns"
+    cells = [COLUMNS.get(name, _unknown) for name in columns]
+    return SampleLines(
+        Appended(where, header=_row(columns)),
+        lambda sample: _row(_text(cell(sample)) for cell in cells),
+        note if left_out else "",
+    )
 
 
-def _line(sample: Sample) -> str:
-    return _row(_text(cell(sample)) for cell in COLUMNS.values())
+def _unknown(_sample: Sample) -> None:
+    """The cell of a column that only another version knows."""
+
+
+def _columns_of(where: str) -> list[str] | None:
+    """The columns of a file that a tpumon began; None for any other."""
+    try:
+        header = None if where == "-" else first_line(Path(where))
+    except OSError:
+        return None
+    columns = (header or "").split(",")
+    return columns if columns[:2] == list(COLUMNS)[:2] and len(set(columns)) == len(columns) else None
 
 
 def _row(cells: Any) -> str:

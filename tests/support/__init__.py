@@ -9,8 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import pytest
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 T = TypeVar("T")
@@ -20,6 +18,8 @@ def require(there: object, what: str) -> None:
     """Skips the test, saying why, where a component is not there; fails it where CI=true, which has them all."""
     if there:
         return
+    import pytest  # programs that are no tests use this package, too
+
     if os.environ.get("CI") == "true":
         pytest.fail(f"{what}: not there, but CI must have it")
     pytest.skip(f"{what}: not there (`make test` puts it in place)")
@@ -30,6 +30,8 @@ def wait_until(condition: Callable[[], T], timeout_s: float, what: str | Callabl
     deadline_s = time.monotonic() + timeout_s
     while not (value := condition()):
         if time.monotonic() > deadline_s:
+            import pytest
+
             pytest.fail(f"after {timeout_s:g} s still not so: {what if isinstance(what, str) else what()}")
         time.sleep(0.02)
     return value

@@ -20,7 +20,7 @@ from support import wait_until
 from support.exporter import found, sample
 from support.prometheus import promtool
 from tpumon.errors import UsageError
-from tpumon.model import Spread, StepTimes
+from tpumon.model import Failure, Spread, StepTimes, Workers
 from tpumon.outputs import OutputOptions, QueuedOutput, open_output
 from tpumon_exporters import appending
 
@@ -83,6 +83,33 @@ def test_csv_goes_on_where_it_ended(tmp_path):
     with pytest.raises(UsageError, match=r"out\.csv has other columns.*give another file"):
         open_output("csv", str(path), OutputOptions())
     assert path.read_text() == "time,worker\n1,a\n"
+
+
+def test_csv_keeps_the_columns_of_a_file_that_another_version_began(tmp_path):
+    """Its lines fit its header: columns it lacks are left out and named, columns unknown here stay empty."""
+    path = tmp_path / "out.csv"
+    path.write_text("time_unix_s,worker,idle_ratio,of_the_future\n1.0,old,0.5,7\n")
+    lines = []
+    with opened("csv", path) as output:
+        output.say = lines.append
+        output.follow(Workers())
+        output.write(sample("new", idle_ratio=0.25))
+        output.follow(Workers())
+    assert [(row["worker"], row["idle_ratio"], row["of_the_future"]) for row in rows(path)] == [
+        ("old", "0.5", "7"),
+        ("new", "0.25", ""),
+    ]
+    assert len(lines) == 1
+    assert "mxu_utilization_ratio" in lines[0]
+
+
+def test_csv_names_the_address_that_failed(tmp_path):
+    """A runtime metric service need not be at the worker's own address."""
+    path = tmp_path / "out.csv"
+    with opened("csv", path) as output:
+        failure = Failure(source="runtime-metrics", reason="deadline", message="no answer", address="other:8431")
+        output.write(sample("w", errors=(failure,)))
+    assert rows(path)[0]["error_message"] == "other:8431: no answer"
 
 
 def test_csv_on_stdout(capsys):

@@ -133,3 +133,46 @@ json.dump([status, sorted(sys.modules)], sys.stderr)
     assert status in {0, None}
     assert "tpumon" in done.stdout or "." in done.stdout
     assert not {"grpc", "google.protobuf", "tensorflow", "numpy"} & set(imported)
+
+
+def _name_of(path: Path) -> str:
+    root = "exporters" if path.is_relative_to(REPOSITORY / "exporters") else "."
+    return ".".join(path.relative_to(REPOSITORY / root).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _type_hints_only(tree: ast.AST) -> set[int]:
+    """Lines of imports that only type checkers see."""
+    guards = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+    return {node.lineno for guard in guards for node in ast.walk(guard) if isinstance(node, ast.ImportFrom)}
+
+
+def _circle(graph: dict[str, set[str]]) -> list[str]:
+    """The names that reach themselves."""
+    circle = []
+    for name in graph:
+        reached: set[str] = set()
+        ahead = [name]
+        while ahead:
+            new = graph.get(ahead.pop(), set()) - reached
+            reached |= new
+            ahead += new
+        circle += [name] if name in reached else []
+    return circle
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Late imports count; those for type checkers alone do not."""
+    known = {_name_of(path) for path in modules()}
+    graph: dict[str, set[str]] = {}
+    for path in modules():
+        hints = _type_hints_only(ast.parse(path.read_text()))
+        names = {what for line, what in imports(path) if line not in hints}
+        here = _name_of(path)
+        # `from a.b import c` is the module a.b.c where there is one, otherwise a name of a.b.
+        graph[here] = {what if what in known else what.rpartition(".")[0] for what in names} & known - {here}
+    assert _circle(graph) == []
+
+
+def test_the_table_of_rooms_has_no_circle() -> None:
+    """Otherwise each row could hold while two rooms import each other."""
+    assert _circle({room: allowed & ALLOWED.keys() - {room} for room, allowed in ALLOWED.items()}) == []

@@ -44,17 +44,23 @@ def fallback(value: object) -> Mapping[str, Any]:
 
 
 def to_plain(value: Any) -> Any:
-    """Converts a value to plain JSON: dataclasses and mappings to objects, tuples to lists."""
-    if value is None or isinstance(value, (str, float, int)):
+    """The value as JSON has it: dataclasses and mappings as objects, tuples as lists."""
+    kind = type(value)
+    if kind in _SCALARS or value is None:
         return value
-    if isinstance(value, tuple):
+    if kind is tuple:
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
         return dict(value)
     plain: dict[str, Any] = {}
-    for name, is_flat in _layout(cast("Hashable", type(value))):
-        item = to_plain(getattr(value, name))
-        plain.update(item if is_flat else {name: item})
+    for name, is_flat in _layout(cast("Hashable", kind)):
+        item = getattr(value, name)
+        if item is not None and type(item) not in _SCALARS:
+            item = to_plain(item)
+        if is_flat:
+            plain.update(item)
+        else:
+            plain[name] = item
     return plain
 
 
