@@ -13,7 +13,7 @@ from typing import Any, NoReturn, cast
 from tpumon.system.signals import StoppedError, stop_on_signals
 
 _FLUSH_S = 0.5
-_MESSAGES_S = 10.0  # stderr may be a pipe that is never read
+_MESSAGES_S = 2.0  # stderr may be a pipe that is never read
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def _leave(status: int, patience_s: float | None) -> NoReturn:
 
     Args:
         status: the exit status.
-        patience_s: how long to wait for the readers of stdout and stderr; None: as long as stdout's takes, 10 s for
+        patience_s: how long to wait for the readers of stdout and stderr; None: as long as stdout's takes, 2 s for
             stderr's.
     """
     with contextlib.suppress(StoppedError):
