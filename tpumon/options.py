@@ -150,8 +150,8 @@ class FromOptions:
         _target(
             "--from",
             metavar="URL",
-            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling. A URL with a "
-            "password belongs into TPUMON_FROM: ps shows command lines to everyone.",
+            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling. A URL with "
+            "a password belongs into TPUMON_FROM: ps shows command lines to everyone.",
         ),
     ] = None
 

@@ -85,12 +85,14 @@ class WebConfig:
     Args:
         path: the file.
         say: takes one line when a changed file is invalid, and when the reason changes.
+        clock_s: returns monotonic seconds.
 
     Raises:
         UsageError: the file is invalid.
     """
 
-    def __init__(self, path: str, say: Callable[[str], None]) -> None:
+    def __init__(self, path: str, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
         self._path = Path(path)
         self._say = say
         try:
@@ -112,7 +114,7 @@ class WebConfig:
 
     def context(self) -> ssl.SSLContext | None:
         """Settings for a new connection; None: no encryption. Only one thread may call this."""
-        now_s = time.monotonic()
+        now_s = self._clock_s()
         stamps = _stamps(self._config.files)
         if stamps != self._seen or (self._retry_s is not None and now_s >= self._retry_s):
             self._reload(stamps, now_s)
