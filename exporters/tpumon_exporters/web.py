@@ -1,7 +1,7 @@
 """HTTP server for scrapers, probes and browsers: one request per connection, few threads, deadlines everywhere.
 
 A misbehaving client loses its connection; this process spends at most `_CONNECTIONS` threads on clients, and
-`_CONNECTIONS_EACH` on one address.
+`_CONNECTIONS_EACH` on one address, `_WAITING_EACH` of them to wait for the client.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from prometheus_client.exposition import gzip_accepted
 from tpumon.errors import UsageError
 
 _CONNECTIONS = 32
-_CONNECTIONS_EACH = 4
+_CONNECTIONS_EACH = 8
+_WAITING_EACH = 4
 _CROWDED_S = 1.0  # a client that takes longer to read its answer makes room for others; a scrape takes less
 _ROOM_S = 0.2
 _HEAD_S = 5.0
@@ -163,7 +164,12 @@ class _Connection:
     @property
     def yields(self) -> bool:
         """Whether it may be dropped for another; its thread then ends at once."""
-        return self.state == "reading" or (self.state != "answering" and self.age_s > _CROWDED_S)
+        return self.state in {"reading", "done"} or (self.state == "sending" and self.age_s > _CROWDED_S)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next step is the client's."""
+        return self.state != "answering"
 
     @property
     def age_s(self) -> float:
@@ -273,14 +279,16 @@ class WebServer:
 
     def _make_room(self, address: str) -> bool:
         """Drops a connection if there are too many, of this client first; returns whether there is room."""
-        return self._below(_CONNECTIONS_EACH, lambda each: each.address == address) and self._below(
-            _CONNECTIONS, lambda _each: True
+        return (
+            self._below(_WAITING_EACH, lambda each: each.address == address and each.waits)
+            and self._below(_CONNECTIONS_EACH, lambda each: each.address == address)
+            and self._below(_CONNECTIONS, lambda _each: True)
         )
 
     def _below(self, limit: int, counts: Callable[[_Connection], bool]) -> bool:
         """Whether there are fewer connections that count than the limit, at the latest after dropping one.
 
-        The oldest goes that has not sent its request, or else that takes long to read its answer.
+        The oldest goes that has its answer, has not sent its request, or takes long to read its answer, in this order.
         """
 
         def is_so() -> bool:
@@ -291,7 +299,7 @@ class WebServer:
         yielding = [each for each in self._connections if counts(each) and each.yields]
         if not yielding:
             return False
-        min(yielding, key=lambda each: (each.state != "reading", each.since_s)).drop()
+        min(yielding, key=lambda each: (("done", "reading", "sending").index(each.state), each.since_s)).drop()
         return self._changed.wait_for(is_so, _ROOM_S)
 
     def _forget(self, connection: _Connection) -> None:

@@ -24,6 +24,9 @@ from tpumon_exporters import web, webconfig
 ATTACK_S = 5.0
 SCRAPES = 20
 SCRAPER, OTHER = "127.0.0.1", "127.0.0.2"
+ENOUGH = {OTHER: 0.95, SCRAPER: 0.8}
+"""The share of scrapes that must be answered within 1 s; a scraper shares the places of its own address."""
+
 PASSWORD = "correct horse"
 
 
@@ -123,7 +126,7 @@ def test_idle_connections_shut_no_scrape_out(source):
         used = (cpu() - before_s) / (ATTACK_S + 0.5)
         for client in kept:
             client.close()
-    assert quick >= 0.95 * SCRAPES
+    assert quick >= ENOUGH[source] * SCRAPES
     assert used < 0.5, "of a core; 0.1 to 0.2 where nothing else runs"
 
 
@@ -142,7 +145,7 @@ def test_clients_without_credentials_cost_little(users, source):
         with attackers(30, intrude):
             quick = scrape(port, authorization=basic(PASSWORD))
         used = (cpu() - before_s) / ATTACK_S
-    assert quick >= 0.95 * SCRAPES
+    assert quick >= ENOUGH[source] * SCRAPES
     assert set(statuses) <= {401, None}
     assert 401 in statuses
     assert used < 0.5, "of a core; 0.1 to 0.2 where nothing else runs"
