@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
@@ -19,7 +20,7 @@ from tpumon.view.loop.keys import PASTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
-from tpumon.view.parts.order import SORTS, Order
+from tpumon.view.parts.order import Order
 from tpumon.view.parts.scene import Row, Watch
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
@@ -42,7 +43,7 @@ class DisplaySettings:
 
     Attributes:
         level: 1 or 2: how much is shown.
-        sort: one of `tpumon.view.parts.order.SORTS`.
+        sort: one of `tpumon.figures.SORT_KEYS`.
         reverse: whether that order is reversed.
         filter: show only workers whose name, address or slice contains this.
         ascii: use nothing but ASCII.
@@ -51,7 +52,7 @@ class DisplaySettings:
     """
 
     level: int = 2
-    sort: str = SORTS[0]
+    sort: str = SORT_KEYS[0]
     reverse: bool = False
     filter: str = ""
     ascii: bool = False

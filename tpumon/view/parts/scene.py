@@ -54,11 +54,6 @@ class Row(NamedTuple):
         failure = None if self.history.last is None else self.history.last.failure
         return failure is not None and failure.source == EXPORTER
 
-    def short(self, message: str) -> str:
-        """A message about it, without its address or name at the beginning."""
-        target = self.history.target
-        return message.removeprefix(f"{target.address}: ").removeprefix(f"{target.worker}: ")
-
     def causes(self, figure: str) -> bool:
         """Whether the figure with this key stands out."""
         return self.sample is not None and any(cause.figure == figure for cause in self.verdict.causes)
