@@ -209,7 +209,7 @@ class _Tally:
             if answer.device_type is not None:
                 self.device_types[answer.device_type] = None
         if sample is not None:
-            until_unix_s = sample.fresh_until_unix_s
+            until_unix_s = now_unix_s + history.fresh_for_s(now_unix_s)
             if self.fresh_until_unix_s is None or until_unix_s < self.fresh_until_unix_s:
                 self.fresh_until_unix_s = until_unix_s
             for kind, method in methods(sample).items():
@@ -217,6 +217,6 @@ class _Tally:
                     self.methods[kind][method] += 1
         if history.traced_s:
             self.traced_s = max(self.traced_s, history.traced_s)
-            since_unix_s, ratio = history.tracing_since_unix_s, history.traced_ratio(now_unix_s)
-            if ratio is not None and since_unix_s is not None and now_unix_s - since_unix_s > _SOON_S:
+            ratio = history.traced_ratio(now_unix_s)
+            if ratio is not None and history.followed_for_s(now_unix_s) > _SOON_S:
                 self.traced_ratios.append(ratio)
