@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 
@@ -56,7 +56,7 @@ class Sampler:
         open_client: Callable[[str], Client] = Client,
         profilers: Sequence[ProfilerFactory] | None = None,
         companions: Sequence[type[Companion]] | None = None,
-        pause: Callable[[], Pause | None] | None = None,
+        pause: Callable[[], Awaitable[Pause | None]] | None = None,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._discovery = discovery
