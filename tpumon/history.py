@@ -52,7 +52,7 @@ class WorkerHistory:
         target: the worker.
         last: the sample of its last query, answered or not.
         answer: the last sample that its profiler answered.
-        changed_unix_s: when its state last changed: the start of the first sample with the present state.
+        changed: the sample that changed its state last: the first one with the present state.
         samples: number of queries that its profiler answered.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
@@ -64,7 +64,7 @@ class WorkerHistory:
     target: Target
     last: Sample | None = None
     answer: Sample | None = None
-    changed_unix_s: float | None = None
+    changed: Sample | None = None
     samples: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
@@ -85,7 +85,7 @@ class WorkerHistory:
             self.steps = self.steps or StepHistogram()
             self.steps.add(sample.figures.step_durations_s)
         if _state_of(sample) != before:
-            self.changed_unix_s = sample.time_unix_s
+            self.changed = sample
         self.traced_s += sample.traced_s
         if self.first is None:
             self.first = sample
@@ -102,6 +102,10 @@ class WorkerHistory:
     def fresh_for_s(self, now_unix_s: float) -> float:
         """Seconds until its last sample is stale by its age; negative if it is."""
         return 0.0 if self.last is None else self.last.fresh_for_s - self.last.age_s(now_unix_s, self.monotonic_s())
+
+    def began_unix_s(self, sample: Sample, now_unix_s: float) -> float:
+        """When one of its samples began, by the wall clock as it is set now: ages are differences to that."""
+        return now_unix_s - sample.age_s(now_unix_s, self.monotonic_s())
 
     def followed_for_s(self, now_unix_s: float) -> float:
         """Seconds since its first query; 0 before it."""

@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "feed", "remote", "view", "xspace"),
+        *("doctor", "feed", "remote", "text", "view", "xspace"),
     },
     "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
     "remote": {"errors", "model", "text", "system"},

@@ -20,6 +20,7 @@ from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.pausing import current_pause
 from tpumon.targets.selection import Selection, find_now
+from tpumon.text import one_line
 from tpumon.view.progress import Bar
 from tpumon.xspace.outline import Outline, outline
 
@@ -201,8 +202,8 @@ class _Session:
     async def _approach(self, worker: _Worker) -> None:
         try:
             worker.returns_traces = await worker.profiler.approach()
-        except SourceError as error:
-            worker.failure = error
+        except Exception as error:  # noqa: BLE001 - it concerns this worker alone
+            worker.failure = _failure_of(worker, error)
             return
         if worker.profiler.leaves_out_host_events and not worker.said_left_out:
             worker.said_left_out = True
@@ -219,8 +220,8 @@ class _Session:
             path = f"{self._logdir.root}/{self._name}/{file_name}"
             if worker.returns_traces:
                 path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace)
-        except TpumonError as error:
-            worker.failure = error
+        except Exception as error:  # noqa: BLE001 - it concerns this worker alone
+            worker.failure = _failure_of(worker, error)
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
@@ -256,6 +257,14 @@ class _Session:
 
     def _say(self, text: str) -> None:
         self._send(_Say(text))
+
+
+def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
+    """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
+    if isinstance(error, TpumonError):
+        return error
+    words = f"{type(error).__name__}: {one_line(str(error))}"
+    return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
 
 
 def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:

@@ -28,25 +28,16 @@ class Row(NamedTuple):
         verdict: what to think of it.
         sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
             have one all the same, of runtime metrics.
+        last_unix_s: start of its last sample with figures, by the wall clock as it is set now.
+        since_unix_s: when its age starts: at its last figures while it is stale, otherwise when its state changed.
     """
 
     name: str
     history: WorkerHistory
     verdict: Verdict
     sample: Sample | None
-
-    @property
-    def last_unix_s(self) -> float | None:
-        """Time of its last sample with figures."""
-        last = (
-            self.history.last if self.history.last is not None and self.history.last.answered else self.history.answer
-        )
-        return None if last is None else last.time_unix_s
-
-    @property
-    def since_unix_s(self) -> float | None:
-        """When its age starts: at its last figures while it is stale, otherwise when its state changed."""
-        return self.last_unix_s if self.verdict.state == "stale" else self.history.changed_unix_s
+    last_unix_s: float | None
+    since_unix_s: float | None
 
     @property
     def exporter_failed(self) -> bool:
@@ -120,6 +111,11 @@ def methods(sample: Sample) -> Mapping[str, str | None]:
     return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in (MXU, STEP)}}
 
 
+def _with_figures(history: WorkerHistory) -> Sample | None:
+    """A worker's last sample with figures, if only of its runtime."""
+    return history.last if history.last is not None and history.last.answered else history.answer
+
+
 class Watch:
     """Takes workers and samples, and makes scenes of them.
 
@@ -159,8 +155,13 @@ class Watch:
         for history in self._fleet.histories.all():
             verdict = assessment.verdicts[history.target.worker]
             sample = history.current(now_unix_s)
-            rows.append(Row(history.target.worker, history, verdict, sample))
-            tally.add(history, sample, now_unix_s)
+            last, changed = _with_figures(history), history.changed
+            last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
+            since_unix_s = None if changed is None else history.began_unix_s(changed, now_unix_s)
+            if verdict.state == "stale":
+                since_unix_s = last_unix_s
+            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s, since_unix_s))
+            tally.add(history, sample, last_unix_s, now_unix_s)
         averages = {name: across.avg for name, across in assessment.figures.items()}
         self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))
         return Scene(
@@ -195,19 +196,18 @@ class _Tally:
         self.device_types: dict[str, None] = {}
         self.methods: dict[str, Counter[str]] = {"source": Counter(), "mxu": Counter(), "step": Counter()}
 
-    def add(self, history: WorkerHistory, sample: Sample | None, now_unix_s: float) -> None:
+    def add(self, history: WorkerHistory, sample: Sample | None, last_unix_s: float | None, now_unix_s: float) -> None:
         newest, answer = history.last, history.answer
         # A failure may not say that earlier figures were simulated, but the graphs still show them.
         if (newest is not None and newest.simulated) or (answer is not None and answer.simulated):
             self.simulated = True
         if newest is not None and newest.interval_s is not None:
             self.intervals_s.add(newest.interval_s)
-        if newest is not None and newest.answered:
-            answer = newest
-        if answer is not None:
-            self.last_unix_s = max(self.last_unix_s or 0.0, answer.time_unix_s)
-            if answer.device_type is not None:
-                self.device_types[answer.device_type] = None
+        if last_unix_s is not None:
+            self.last_unix_s = max(self.last_unix_s or 0.0, last_unix_s)
+        last = _with_figures(history)
+        if last is not None and last.device_type is not None:
+            self.device_types[last.device_type] = None
         if sample is not None:
             until_unix_s = now_unix_s + history.fresh_for_s(now_unix_s)
             if self.fresh_until_unix_s is None or until_unix_s < self.fresh_until_unix_s:
