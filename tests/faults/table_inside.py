@@ -74,6 +74,12 @@ ROWS = (
         "test_inside_commands.py::test_one_workers_bug_costs_no_other_its_profile",
     ),
     (
+        19,
+        "a slice's profiles fit into memory",
+        "where there is memory for fewer profiles than workers, they are taken in groups, and a line says so",
+        "test_inside_commands.py::test_no_more_profiles_are_held_than_there_is_memory_for",
+    ),
+    (
         20,
         "one file hides no other",
         "a file that meets a bug is absent with a reason; the other hosts' figures are printed",

@@ -109,3 +109,31 @@ def test_one_workers_bug_costs_no_other_its_profile(call, tmp_path, capsys, monk
     assert len(list(tmp_path.rglob("*.xplane.pb"))) == 1
     assert "Profile of 1 of 2" in printed.out
     assert "a bug in tpumon: KeyError" in printed.err
+
+
+def test_no_more_profiles_are_held_than_there_is_memory_for(tmp_path, capsys, monkeypatch):
+    """One after the other where the memory is for one; a line says so, and all are saved."""
+    monkeypatch.setattr(capture, "memory_limit_bytes", lambda: 1 << 20)
+    running, most = 0, 0
+    real = capture.Profiler.take
+
+    async def take(self, *given):
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        try:
+            return await real(self, *given)
+        finally:
+            running -= 1
+
+    monkeypatch.setattr(capture.Profiler, "take", take)
+    with (
+        TpuNode(captures=Trace(xspace=TRACE), device=True) as one,
+        TpuNode(captures=Trace(xspace=TRACE), device=True) as other,
+    ):
+        selection = Selection(addresses=(one.address, other.address))
+        status = capture.run(CaptureSettings(logdir=str(tmp_path), selection=selection, window_s=0.06, attempts=1))
+    assert status == 0
+    assert most == 1
+    assert len(list(tmp_path.rglob("*.xplane.pb"))) == 2
+    assert "memory for 1 profiles at a time" in capsys.readouterr().err
