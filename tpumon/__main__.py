@@ -97,8 +97,8 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         UsageError: the command line is wrong.
     """
     from tpumon.cli import app
+    from tpumon.command_line.legacy import translate
     from tpumon.errors import UsageError
-    from tpumon.legacy import translate
     from tpumon.system.console import say
 
     # Kubernetes sets this to an address in every pod if a service is called tpumon.

@@ -139,7 +139,7 @@ class Feed:
             yield Notice(f"samples are dropped, oldest first: {self._consumer} is too slow")
 
     def _check_answered(self) -> None:
-        if not self._notices.answered:
+        if not self._notices.any_answered:
             raise NoTargetError(self._notices.none_answered)
 
     async def _run(self, show: Callable[[Workers | Sample], None]) -> None:

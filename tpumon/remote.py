@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import Reason, UsageError
-from tpumon.model import SCHEMA_VERSION, Failure, Sample, Target, Workers
+from tpumon.model import SCHEMA_VERSION, Failure, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
 from tpumon.system.threads import in_thread
 from tpumon.text import one_line
@@ -108,8 +108,9 @@ class RemoteExporter:
                     sample = replace(sample, traced_s=0.0)  # sent before the outage: do not count its cost twice
                 self._sent[sample.worker] = sample.time_unix_s
                 shifted = sample.time_unix_s + (shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0)
-                # A sample from the future would never become stale.
-                send(replace(sample, time_unix_s=min(shifted, self._clock())))
+                now_unix_s, now_s = self._clock(), time.monotonic()
+                shifted = min(shifted, now_unix_s)  # a sample from the future would never become stale
+                send(replace(sample, time_unix_s=shifted, taken_monotonic_s=now_s - (now_unix_s - shifted)))
 
     def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
         self._failures += 1
@@ -285,7 +286,7 @@ def _sample(raw: object) -> Sample | None:
         sample = Sample.from_json(raw)
     except ValueError:
         return None
-    return sample if sample.worker and sample.address else None
+    return bounded(sample) if sample.worker and sample.address else None
 
 
 def _list(value: object, limit: int) -> list[Any]:
