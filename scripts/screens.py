@@ -214,7 +214,7 @@ def _failed(story: Story, target: Target, start_s: float, reason: str, message: 
         took_s=1.0,
         interval_s=story.interval_s,
         simulated=True,
-        errors=(Failure(source="trace", reason=reason, message=f"{target.address}: {message}"),),  # type: ignore[arg-type]
+        errors=(Failure(source="trace", reason=reason, message=message, address=target.address),),  # type: ignore[arg-type]
     )
 
 

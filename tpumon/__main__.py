@@ -13,11 +13,12 @@ from typing import Any, NoReturn, cast
 from tpumon.system.signals import StoppedError, stop_on_signals
 
 _FLUSH_S = 0.5
+_MESSAGES_S = 2.0  # stderr may be a pipe that is never read
 
 
 def main() -> None:
     """Entry point of the `tpumon` script."""
-    patience_s = None  # a slow reader gets everything
+    patience_s = None  # a slow reader of stdout gets everything
     try:
         stop_on_signals()  # before the rest is loaded, so that an early Ctrl-C prints no traceback either
         status = _run(sys.argv[1:])
@@ -31,7 +32,8 @@ def _leave(status: int, patience_s: float | None) -> NoReturn:
 
     Args:
         status: the exit status.
-        patience_s: how long to wait for the readers of stdout and stderr; None: as long as they take.
+        patience_s: how long to wait for the readers of stdout and stderr; None: as long as stdout's takes, 2 s for
+            stderr's.
     """
     with contextlib.suppress(StoppedError):
         flushing = threading.Thread(target=_flush, daemon=True)
@@ -41,9 +43,13 @@ def _leave(status: int, patience_s: float | None) -> NoReturn:
 
 
 def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
+    from tpumon.system import console
+
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stdout.flush()
+    if console.flush(_MESSAGES_S):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+            sys.stderr.flush()
 
 
 def _run(arguments: list[str]) -> int:
@@ -91,8 +97,8 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         UsageError: the command line is wrong.
     """
     from tpumon.cli import app
+    from tpumon.command_line.legacy import translate
     from tpumon.errors import UsageError
-    from tpumon.legacy import translate
     from tpumon.system.console import say
 
     # Kubernetes sets this to an address in every pod if a service is called tpumon.

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpumon import __version__
-from tpumon.errors import UsageError
-from tpumon.help_pages import OUTPUT, CommandPage, GroupPage
-from tpumon.options import (
+from tpumon.command_line.help_pages import OUTPUT, CommandPage, GroupPage
+from tpumon.command_line.options import (
     SCENARIO_HELP,
-    SORT_KEYS,
     AppearanceOptions,
     ExportOptions,
     FromOptions,
@@ -29,6 +27,8 @@ from tpumon.options import (
     option,
     takes,
 )
+from tpumon.errors import UsageError
+from tpumon.figures import SORT_KEYS
 from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import NoTargetError
 from tpumon.model import Query, Sample, Workers
-from tpumon.outputs import Export, Listening, Output, OutputOptions, QueuedOutput, Speaking, open_output
+from tpumon.outputs import Export, Listening, Output, OutputOptions, QueuedOutput, Speaking, Vouching, open_output
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
 from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
+from tpumon.system.heartbeat import Heartbeat
 from tpumon.targets.selection import Selection, open_discovery
 from tpumon.view.notices import Notice, Notices
 
@@ -77,6 +78,7 @@ class Feed:
         self._settings = settings
         self._consumer = consumer
         self._outputs: list[QueuedOutput] = []
+        self._heartbeat = Heartbeat()
         self._notices = Notices()
         self._reported_drops = False
         self._stack = ExitStack()
@@ -95,7 +97,7 @@ class Feed:
             origin.sources.logdir.prepare()
         with ExitStack() as stack:
             for export in self._settings.exports:
-                output = _open(export, self._settings.output_options)
+                output = _open(export, self._settings.output_options, self._heartbeat)
                 self._outputs.append(stack.enter_context(closing(output)))
             stack.enter_context(self._background)
             self._stack = stack.pop_all()
@@ -137,7 +139,7 @@ class Feed:
             yield Notice(f"samples are dropped, oldest first: {self._consumer} is too slow")
 
     def _check_answered(self) -> None:
-        if not self._notices.answered:
+        if not self._notices.any_answered:
             raise NoTargetError(self._notices.none_answered)
 
     async def _run(self, show: Callable[[Workers | Sample], None]) -> None:
@@ -148,6 +150,7 @@ class Feed:
                 hand_over(event, output)
             show(event)
 
+        self._heartbeat.start()
         origin = self._settings.origin
         if isinstance(origin, Sampling):
             await _sample(origin, send)
@@ -180,8 +183,10 @@ def hand_over(event: Workers | Sample, output: Output) -> None:
         output.write(event)
 
 
-def _open(export: Export, options: OutputOptions) -> QueuedOutput:
+def _open(export: Export, options: OutputOptions, heartbeat: Heartbeat) -> QueuedOutput:
     output = open_output(export.name, export.where, options, export.options)
+    if isinstance(output, Vouching):
+        output.heartbeat_age_s = heartbeat.age_s
     if isinstance(output, Speaking):
         output.say = say
     if isinstance(output, Listening):

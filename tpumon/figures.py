@@ -213,6 +213,11 @@ FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFE
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
 
+WORST, NAME = "worst", "name"
+
+SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
+"""What `--sort` accepts and the live view sorts by. A figure: its worse end first, workers without it last."""
+
 STEP_PARTS: Mapping[str, str] = {
     "high_flops_compute": "Compute, high FLOPS",
     "low_flops_compute": "Compute, other",

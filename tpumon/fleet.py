@@ -274,5 +274,5 @@ def _across(looks: list[_Look], name: str) -> Across | None:
     values = sorted(_values(looks, name))
     if not values:
         return None
-    avg = fsum(values) / len(values)
+    avg = fsum(value / len(values) for value in values)  # of the sum, the largest floats would overflow
     return Across(count=len(values), min=values[0], avg=avg, max=values[-1], median=median(values))

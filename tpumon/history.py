@@ -1,10 +1,15 @@
-"""The history of each worker, and the one place that decides its state. Pure: the caller passes the time."""
+"""The history of each worker, and the one place that decides its state.
+
+The caller passes the wall-clock time. Ages are measured on the monotonic clock where a sample knows its time there:
+setting the wall clock makes no sample younger or older.
+"""
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -47,23 +52,25 @@ class WorkerHistory:
         target: the worker.
         last: the sample of its last query, answered or not.
         answer: the last sample that its profiler answered.
-        changed_unix_s: when its state last changed: the start of the first sample with the present state.
+        changed: the sample that changed its state last: the first one with the present state.
         samples: number of queries that its profiler answered.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
-        tracing_since_unix_s: start of the first query; `traced_ratio` counts from here.
+        first: the sample of its first query; `traced_ratio` counts from its start.
         steps: the steps of its traces; None before the first one.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
     target: Target
     last: Sample | None = None
     answer: Sample | None = None
-    changed_unix_s: float | None = None
+    changed: Sample | None = None
     samples: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
-    tracing_since_unix_s: float | None = None
+    first: Sample | None = None
     steps: StepHistogram | None = None
+    monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
@@ -78,33 +85,44 @@ class WorkerHistory:
             self.steps = self.steps or StepHistogram()
             self.steps.add(sample.figures.step_durations_s)
         if _state_of(sample) != before:
-            self.changed_unix_s = sample.time_unix_s
+            self.changed = sample
         self.traced_s += sample.traced_s
-        if self.tracing_since_unix_s is None:
-            self.tracing_since_unix_s = sample.time_unix_s
+        if self.first is None:
+            self.first = sample
 
     def state(self, now_unix_s: float) -> State:
         """The worker's state now."""
         state = _state_of(self.last)
-        return "stale" if state == "live" and self.last is not None and self.last.is_stale(now_unix_s) else state
+        return "stale" if state == "live" and self.fresh_for_s(now_unix_s) < 0 else state
 
     def current(self, now_unix_s: float) -> Sample | None:
         """The sample whose figures may be shown as current; None if there is none."""
-        return None if self.last is None or self.last.is_stale(now_unix_s) else self.last
+        return None if self.last is None or self.last.is_stale(now_unix_s, self.monotonic_s()) else self.last
+
+    def fresh_for_s(self, now_unix_s: float) -> float:
+        """Seconds until its last sample is stale by its age; negative if it is."""
+        return 0.0 if self.last is None else self.last.fresh_for_s - self.last.age_s(now_unix_s, self.monotonic_s())
+
+    def began_unix_s(self, sample: Sample, now_unix_s: float) -> float:
+        """When one of its samples began, by the wall clock as it is set now: ages are differences to that."""
+        return now_unix_s - sample.age_s(now_unix_s, self.monotonic_s())
+
+    def followed_for_s(self, now_unix_s: float) -> float:
+        """Seconds since its first query; 0 before it."""
+        return 0.0 if self.first is None else max(self.first.age_s(now_unix_s, self.monotonic_s()), 0.0)
 
     def is_up(self, now_unix_s: float) -> bool | None:
         """Whether the worker responds, even without figures; None if it is paused or not queried yet."""
         if self.last is None or self.state(now_unix_s) == "paused":
             return None
         if self.last.answered:
-            return not self.last.is_stale(now_unix_s)
+            return not self.last.is_stale(now_unix_s, self.monotonic_s())
         return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
 
     def traced_ratio(self, now_unix_s: float) -> float | None:
         """Share of the time since the first query for which its job was traced; None before the first query."""
-        if self.tracing_since_unix_s is None or now_unix_s <= self.tracing_since_unix_s:
-            return None
-        return self.traced_s / (now_unix_s - self.tracing_since_unix_s)
+        followed_for_s = self.followed_for_s(now_unix_s)
+        return self.traced_s / followed_for_s if followed_for_s else None
 
 
 class Histories:

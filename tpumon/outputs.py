@@ -95,6 +95,17 @@ class Listening(Protocol):
     listening: str
 
 
+@runtime_checkable
+class Vouching(Protocol):
+    """An output that says whether this process is healthy.
+
+    Attributes:
+        heartbeat_age_s: returns the seconds since the sampling loop last ran; about 1 at most while all is well.
+    """
+
+    heartbeat_age_s: Callable[[], float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputOptions:
     """Settings of the run that outputs need. An exporter's own options are a dataclass of its own, see `takes`.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import http.client
 import json
 import math
@@ -19,17 +20,18 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import Reason, UsageError
-from tpumon.model import SCHEMA_VERSION, Failure, Sample, Target, Workers
+from tpumon.model import SCHEMA_VERSION, Failure, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
 from tpumon.system.threads import in_thread
 from tpumon.text import one_line
 
 _POLL_S = 1.0
-_STEP_S = 5.0  # timeout of connecting, and of each read
-_WHOLE_S = 10.0  # timeout of a whole answer
+_STEP_S = 5.0  # timeout of connecting to each address of a name, and of each read
+_WHOLE_S = 10.0  # timeout of a whole exchange, from resolving the name to the last byte
 _ANSWER_BYTES = 32 * 1024 * 1024
 _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 0.1
+_NO_ANSWER = "no answer in time; check for a firewall"
 _GOOD_FORM = "give --from http://HOST:10466, or https://USER:PASSWORD@HOST:10466"
 
 
@@ -78,7 +80,7 @@ class RemoteExporter:
         while True:
             began_unix_s = self._clock()
             try:
-                page = await in_thread(lambda: self._where.fetch(self._after), timeout_s=None)
+                page = await self._where.fetch(self._after)
             except _TroubleError as trouble:
                 self._failed(trouble, began_unix_s, send)
             else:
@@ -92,12 +94,13 @@ class RemoteExporter:
         self._failures, self._reported = 0, None
         self._run, self._after = page.get("run"), whole_number(page.get("sequence"))
         workers = _workers(page)
+        followed = {target.worker for target in workers.targets}
         if workers != self._workers:
             self._workers = workers
+            self._sent = {worker: start for worker, start in self._sent.items() if worker in followed}
             send(workers)
         there_unix_s = number(page.get("now_unix_s"))
         shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
-        followed = {target.worker for target in workers.targets}
         for raw in _list(page.get("samples"), 100_000):
             sample = _sample(raw)
             if sample is not None and sample.worker in followed:
@@ -105,8 +108,9 @@ class RemoteExporter:
                     sample = replace(sample, traced_s=0.0)  # sent before the outage: do not count its cost twice
                 self._sent[sample.worker] = sample.time_unix_s
                 shifted = sample.time_unix_s + (shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0)
-                # A sample from the future would never become stale.
-                send(replace(sample, time_unix_s=min(shifted, self._clock())))
+                now_unix_s, now_s = self._clock(), time.monotonic()
+                shifted = min(shifted, now_unix_s)  # a sample from the future would never become stale
+                send(replace(sample, time_unix_s=shifted, taken_monotonic_s=now_s - (now_unix_s - shifted)))
 
     def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
         self._failures += 1
@@ -156,14 +160,26 @@ class _Where:
             secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
 
-    def fetch(self, after: int | None) -> dict[str, Any]:
+    async def fetch(self, after: int | None) -> dict[str, Any]:
         """Fetches `/samples`, or the samples after a sequence number. Follows no redirect: it could leak the password.
 
         Raises:
-            _TroubleError: no answer, or not one of an exporter.
+            _TroubleError: no answer in time, or not one of an exporter.
         """
+        exchange = _Exchange(self._connection())
+        path = f"{self._path}/samples" if after is None else f"{self._path}/samples?after={after}"
         try:
-            return self._checked(*self._get("/samples" if after is None else f"/samples?after={after}"))
+            return await in_thread(lambda: self._fetched(exchange, path), timeout_s=_WHOLE_S)
+        except TimeoutError:
+            raise self._trouble("deadline", _NO_ANSWER) from None
+        finally:
+            exchange.drop()
+
+    def _fetched(self, exchange: _Exchange, path: str) -> dict[str, Any]:
+        try:
+            return self._checked(*exchange.get(path, self._headers))
+        except _AnswerTooLargeError:
+            raise self._trouble("too-large", f"its answer is larger than {_ANSWER_BYTES >> 20} MiB") from None
         except ssl.SSLCertVerificationError as error:
             raise self._trouble(
                 "refused",
@@ -172,35 +188,18 @@ class _Where:
         except socket.gaierror:
             raise self._trouble("resolve", "unknown host; check the name") from None
         except TimeoutError:
-            raise self._trouble("deadline", "no answer in time; check for a firewall") from None
+            raise self._trouble("deadline", _NO_ANSWER) from None
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
             raise self._trouble("unavailable", f"{why}; is `tpumon serve` running there?") from None
         except (http.client.HTTPException, ValueError, RecursionError):
             raise self._trouble("malformed", f"the server is not a tpumon exporter; {_GOOD_FORM}") from None
 
-    def _get(self, path: str) -> tuple[int, bytes]:
-        until_s = time.monotonic() + _WHOLE_S
-        connection = (
-            http.client.HTTPSConnection(self._host, self._port, timeout=_STEP_S, context=ssl.create_default_context())
-            if self._encrypted
-            else http.client.HTTPConnection(self._host, self._port, timeout=_STEP_S)
-        )
-        try:
-            connection.request("GET", f"{self._path}{path}", headers=self._headers)
-            with connection.getresponse() as answer:
-                body = bytearray()
-                while data := answer.read1(65536):
-                    body += data
-                    if time.monotonic() > until_s:
-                        raise TimeoutError
-                    if len(body) > _ANSWER_BYTES:
-                        raise self._trouble("too-large", f"its answer is larger than {_ANSWER_BYTES >> 20} MiB")
-                if answer.length:
-                    raise ConnectionError("the connection was closed early")
-                return answer.status, bytes(body)
-        finally:
-            connection.close()
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._encrypted:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(self._host, self._port, timeout=_STEP_S, context=context)
+        return http.client.HTTPConnection(self._host, self._port, timeout=_STEP_S)
 
     def _checked(self, status: int, body: bytes) -> dict[str, Any]:
         if status == http.client.UNAUTHORIZED:
@@ -222,6 +221,52 @@ class _Where:
         return _TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
 
+class _AnswerTooLargeError(Exception):
+    """The body is larger than 32 MiB."""
+
+
+class _Exchange:
+    """One request and its answer, in a thread that another thread can end.
+
+    A socket's timeout starts again with each byte; only shutting the socket down ends an exchange that never stops.
+    """
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
+        self._client: socket.socket | None = None
+        self._dropped = False
+
+    def drop(self) -> None:
+        """Ends whatever the thread waits for, below TLS; while it connects, the socket's timeout does."""
+        self._dropped = True
+        if self._client is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self._client, socket.SHUT_RDWR)
+
+    def get(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        """Returns the status and the body.
+
+        Raises:
+            OSError, http.client.HTTPException: no answer, or not one of HTTP.
+            _AnswerTooLargeError: the body is larger than 32 MiB.
+        """
+        with contextlib.closing(self._connection) as connection:
+            connection.connect()
+            self._client = connection.sock  # the connection forgets it before the body is read
+            if self._dropped:  # before there was a socket to shut down
+                raise TimeoutError
+            connection.request("GET", path, headers=headers)
+            with connection.getresponse() as answer:
+                body = bytearray()
+                while data := answer.read1(65536):
+                    body += data
+                    if len(body) > _ANSWER_BYTES:
+                        raise _AnswerTooLargeError
+                if answer.length:
+                    raise ConnectionError("the connection was closed early")
+                return answer.status, bytes(body)
+
+
 def _workers(page: Mapping[str, Any]) -> Workers:
     targets: dict[str, Target] = {}
     addresses = set()
@@ -241,7 +286,7 @@ def _sample(raw: object) -> Sample | None:
         sample = Sample.from_json(raw)
     except ValueError:
         return None
-    return sample if sample.worker and sample.address else None
+    return bounded(sample) if sample.worker and sample.address else None
 
 
 def _list(value: object, limit: int) -> list[Any]:

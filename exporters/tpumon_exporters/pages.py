@@ -28,6 +28,9 @@ _REMEMBERED_S = 60.0
 _ANSWERED = 1024
 """Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
 
+_STALLED_S = 15.0
+"""Without a heartbeat for this long, sampling is stuck; it beats every second."""
+
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
 _ENCODER = json.JSONEncoder(allow_nan=False)
@@ -42,11 +45,19 @@ class Pages:
         level: 1 or 2; how much the workers are asked for.
         clock: returns seconds since the epoch.
         say: takes one line about a problem.
+        heartbeat_age_s: returns the seconds since the sampling loop last ran.
     """
 
-    def __init__(self, level: int, clock: Callable[[], float], say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        level: int,
+        clock: Callable[[], float],
+        say: Callable[[str], None],
+        heartbeat_age_s: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._level = level
         self._clock = clock
+        self._heartbeat_age_s = heartbeat_age_s
         self._exposition = Exposition(say)
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
@@ -87,7 +98,7 @@ class Pages:
             case "/samples":
                 return self._samples(request)
             case "/-/healthy":
-                return Response(body="tpumon is healthy.\n")
+                return self._health()
             case "/-/ready":
                 return self._readiness()
             case "/":
@@ -151,6 +162,12 @@ class Pages:
         }
         body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
         return Response(body=body, content_type="application/json")
+
+    def _health(self) -> Response:
+        age_s = self._heartbeat_age_s()
+        if age_s <= _STALLED_S:
+            return Response(body="tpumon is healthy.\n")
+        return _refused(HTTPStatus.SERVICE_UNAVAILABLE, f"sampling has been stuck for {age_s:.0f} s")
 
     def _readiness(self) -> Response:
         if self._ready:

@@ -38,16 +38,18 @@ class PrometheusOutput:
         address: `host:port` to connect to from this machine.
         listening: one line that says where it listens.
         say: takes one line about a problem, from any thread; prints to stderr unless replaced.
+        heartbeat_age_s: returns the seconds since the sampling loop last ran; 0 unless replaced.
     """
 
     def __init__(self, host: str, port: int, run: OutputOptions, *, clock: Callable[[], float] = time.time) -> None:
         self.say: Callable[[str], None] = _say
+        self.heartbeat_age_s: Callable[[], float] = lambda: 0.0
         security: Security = Open()
         if run.web_config is not None:
             from tpumon_exporters.webconfig import WebConfig
 
             security = WebConfig(run.web_config, self._report)
-        self._pages = Pages(run.level, clock, self._report)
+        self._pages = Pages(run.level, clock, self._report, self._stuck_s)
         listener = listen(host, port)
         port = listener.getsockname()[1]
         scheme = "https" if security.context() else "http"
@@ -68,6 +70,9 @@ class PrometheusOutput:
     def close(self) -> None:
         """Stops listening; gives running scrapes at most 1 s to complete."""
         self._server.close()
+
+    def _stuck_s(self) -> float:
+        return self.heartbeat_age_s()
 
     def _report(self, line: str) -> None:
         self.say(f"prometheus: {line}")

@@ -17,6 +17,7 @@ from tpumon_exporters.exposition import Exposition
 
 _REFRESH_S = 10.0
 _SHORTEST_INTERVAL_S = 0.1
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o644  # node_exporter runs as another user
 
 
@@ -90,8 +91,9 @@ class TextFile:
         self._changed = True  # until it is written
         page = self._exposition.render(self._histories, now_unix_s)
         try:
-            with self._new.open("wb") as file:
-                os.fchmod(file.fileno(), _MODE)
+            self._new.unlink(missing_ok=True)  # left by a kill, or put there by others: it is never written to
+            with os.fdopen(os.open(self._new, _NEW_FILE, _MODE), "wb") as file:
+                os.fchmod(file.fileno(), _MODE)  # whatever the umask
                 file.write(page.encode(errors="replace"))
             self._new.replace(self._path)
         except OSError:

@@ -1,6 +1,7 @@
 """HTTP server for scrapers, probes and browsers: one request per connection, few threads, deadlines everywhere.
 
-A misbehaving client loses its connection; this process spends at most `_CONNECTIONS` threads on clients.
+A misbehaving client loses its connection; this process spends at most `_CONNECTIONS` threads on clients, and
+`_CONNECTIONS_EACH` on one address, `_WAITING_EACH` of them to wait for the client.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
+import ipaddress
 import os
 import socket
 import ssl
@@ -15,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
@@ -26,7 +29,9 @@ from prometheus_client.exposition import gzip_accepted
 from tpumon.errors import UsageError
 
 _CONNECTIONS = 32
-_CROWDED_S = 1.0  # when all connections are in use, an older one is dropped; a scrape takes less
+_CONNECTIONS_EACH = 8
+_WAITING_EACH = 4
+_CROWDED_S = 1.0  # a client that takes longer to read its answer makes room for others; a scrape takes less
 _ROOM_S = 0.2
 _HEAD_S = 5.0
 _ANSWER_S = 30.0
@@ -73,8 +78,8 @@ class Security(Protocol):
     def context(self) -> ssl.SSLContext | None:
         """Settings for a new connection; None: no encryption."""
 
-    def admits(self, authorization: str | None) -> bool | None:
-        """Whether the Authorization header grants access; None: too busy to check."""
+    def admits(self, authorization: str | None, address: str) -> bool | None:
+        """Whether the Authorization header grants access to this client; None: too busy to check."""
 
 
 class Open:
@@ -88,9 +93,12 @@ class Open:
     def context(self) -> None:
         """No encryption."""
 
-    def admits(self, _authorization: str | None) -> bool:
+    def admits(self, _authorization: str | None, _address: str) -> bool:
         """Always grants access."""
         return True
+
+
+State = Literal["reading", "answering", "sending", "done"]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -128,21 +136,44 @@ def _cause(error: OSError, port: int) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
+def _client_of(address: str) -> str:
+    """Whom an address counts for: an IPv6 network of 64 bits is usually one machine's."""
+    if "." in address or ":" not in address:  # IPv4, mapped into IPv6 or not
+        return address
+    return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+
+
 class _Connection:
     """One client's connection.
 
     Attributes:
-        state: "reading" until the request is complete, "done" once the answer is sent.
+        address: whom it counts for.
+        state: "reading" until the request is complete, "answering" until there is an answer, "done" once it is sent.
     """
 
-    def __init__(self, client: socket.socket) -> None:
+    def __init__(self, client: socket.socket, address: str) -> None:
         self.client = client
+        self.address = address
         self.since_s = time.monotonic()
-        self.state: Literal["reading", "answering", "done"] = "reading"
+        self.state: State = "reading"
 
     @property
     def late(self) -> bool:
-        return time.monotonic() - self.since_s > (_HEAD_S if self.state == "reading" else _ANSWER_S)
+        return self.age_s > (_HEAD_S if self.state == "reading" else _ANSWER_S)
+
+    @property
+    def yields(self) -> bool:
+        """Whether it may be dropped for another; its thread then ends at once."""
+        return self.state in {"reading", "done"} or (self.state == "sending" and self.age_s > _CROWDED_S)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next step is the client's."""
+        return self.state != "answering"
+
+    @property
+    def age_s(self) -> float:
+        return time.monotonic() - self.since_s
 
     def drop(self) -> None:
         """Ends whatever its thread waits for, below TLS."""
@@ -188,14 +219,14 @@ class WebServer:
             # A request may have arrived that is not read yet.
             self._changed.wait_for(lambda: not self._under_way("reading"), _ROOM_S)
             self._drop(self._under_way("reading"))
-            self._changed.wait_for(lambda: not self._under_way("answering"), until_s - time.monotonic())
+            self._changed.wait_for(lambda: not self._under_way("answering", "sending"), until_s - time.monotonic())
             self._drop(list(self._connections))
             self._changed.wait_for(lambda: not self._connections, _ROOM_S)
         self._thread.join(_ROOM_S)
         self._listener.close()
 
-    def _under_way(self, state: str) -> list[_Connection]:
-        return [connection for connection in self._connections if connection.state == state]
+    def _under_way(self, *states: State) -> list[_Connection]:
+        return [connection for connection in self._connections if connection.state in states]
 
     @staticmethod
     def _drop(connections: Sequence[_Connection]) -> None:
@@ -204,29 +235,31 @@ class WebServer:
 
     def _accept(self) -> None:
         while not self._closing.is_set():
-            client = self._next_client()
+            accepted = self._next_client()
             with self._changed:
                 self._drop([connection for connection in self._connections if connection.late])
-            if client is None:
+            if accepted is None:
                 continue
+            client, address = accepted
             try:
-                self._admit(client)
+                self._admit(client, _client_of(address))
             except Exception as error:  # noqa: BLE001 - a bug must not stop the server
                 client.close()
                 self._say(f"a connection could not be accepted: {type(error).__name__}: {error}")
 
-    def _next_client(self) -> socket.socket | None:
+    def _next_client(self) -> tuple[socket.socket, str] | None:
         try:
-            return self._listener.accept()[0]
+            client, (address, *_) = self._listener.accept()
+            return client, address
         except TimeoutError:
             return None
         except OSError:  # closing, or out of descriptors, where retrying at once would not help
             self._closing.wait(_ROOM_S)
             return None
 
-    def _admit(self, client: socket.socket) -> None:
+    def _admit(self, client: socket.socket, address: str) -> None:
         with self._changed:
-            if not self._make_room():
+            if not self._make_room(address):
                 client.close()
                 return
         try:
@@ -236,7 +269,7 @@ class WebServer:
         except (OSError, ValueError):  # the client is gone
             client.close()
             return
-        connection = _Connection(client)
+        connection = _Connection(client, address)
         with self._changed:
             self._connections[connection] = None
         try:
@@ -244,14 +277,30 @@ class WebServer:
         except RuntimeError:  # no more threads available
             self._forget(connection)
 
-    def _make_room(self) -> bool:
-        if len(self._connections) < _CONNECTIONS:
+    def _make_room(self, address: str) -> bool:
+        """Drops a connection if there are too many, of this client first; returns whether there is room."""
+        return (
+            self._below(_WAITING_EACH, lambda each: each.address == address and each.waits)
+            and self._below(_CONNECTIONS_EACH, lambda each: each.address == address)
+            and self._below(_CONNECTIONS, lambda _each: True)
+        )
+
+    def _below(self, limit: int, counts: Callable[[_Connection], bool]) -> bool:
+        """Whether there are fewer connections that count than the limit, at the latest after dropping one.
+
+        The oldest goes that has its answer, has not sent its request, or takes long to read its answer, in this order.
+        """
+
+        def is_so() -> bool:
+            return sum(map(counts, self._connections)) < limit
+
+        if is_so():
             return True
-        oldest = next(iter(self._connections))
-        if time.monotonic() - oldest.since_s < _CROWDED_S:
+        yielding = [each for each in self._connections if counts(each) and each.yields]
+        if not yielding:
             return False
-        oldest.drop()
-        return self._changed.wait_for(lambda: len(self._connections) < _CONNECTIONS, _ROOM_S)
+        min(yielding, key=lambda each: (("done", "reading", "sending").index(each.state), each.since_s)).drop()
+        return self._changed.wait_for(is_so, _ROOM_S)
 
     def _forget(self, connection: _Connection) -> None:
         connection.client.close()
@@ -268,7 +317,9 @@ class WebServer:
             head = _read_head(client)
             if head:
                 self._advance(connection, "answering")
-                answer = _Exchange(head, self._respond, self._security.headers).answer()
+                respond = partial(self._respond, connection.address)
+                answer = _Exchange(head, respond, self._security.headers).answer()
+                self._advance(connection, "sending")
                 client.settimeout(_ANSWER_S)
                 client.sendall(answer)
                 self._advance(connection, "done")
@@ -283,13 +334,13 @@ class WebServer:
         finally:
             self._forget(connection)
 
-    def _advance(self, connection: _Connection, state: Literal["answering", "done"]) -> None:
+    def _advance(self, connection: _Connection, state: State) -> None:
         with self._changed:
             connection.state = state
             self._changed.notify_all()
 
-    def _respond(self, request: Request, authorization: str | None) -> Response:
-        admitted = self._security.admits(authorization)
+    def _respond(self, address: str, request: Request, authorization: str | None) -> Response:
+        admitted = self._security.admits(authorization, address)
         if admitted is None:
             return Response(status=HTTPStatus.SERVICE_UNAVAILABLE, body="too many passwords to check\n")
         if not admitted:

@@ -25,6 +25,7 @@ import re
 import secrets
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +57,9 @@ _BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>0[4-9]|1[0-9]|2[0-9]|3[01])\$[./A-Za-
 _BCRYPT_BYTES = 72  # bcrypt ignores the rest
 _CACHED = 100
 _QUEUE_S = 1.0
+_REST = 4  # times as long as its wrong password took, an address waits: at most a fifth of a core goes into guesses
+_RESTING = 1000
+_RETRY_S = 10.0  # a file may be complete before the files that it names are
 
 
 class _InvalidError(Exception):
@@ -76,25 +80,32 @@ class _Config:
 class WebConfig:
     """Access and encryption as configured in a file; new connections use the changed file.
 
+    While a changed file is invalid, the previous settings remain in use, and it is read again every 10 s.
+
     Args:
         path: the file.
-        say: takes one line when a changed file is invalid; the previous settings then remain in use.
+        say: takes one line when a changed file is invalid, and when the reason changes.
+        clock_s: returns monotonic seconds.
 
     Raises:
         UsageError: the file is invalid.
     """
 
-    def __init__(self, path: str, say: Callable[[str], None]) -> None:
+    def __init__(self, path: str, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
         self._path = Path(path)
         self._say = say
         try:
             self._config = _read(self._path)
         except _InvalidError as error:
             raise UsageError(f"{path}: {error}") from None
-        self._refused: tuple[object, ...] = ()
-        self._checking = threading.Lock()
+        self._seen = self._config.stamps
+        self._retry_s: float | None = None
+        self._reported = ""
+        self._checks = _Checks()
         self._key = secrets.token_bytes(32)
         self._admitted: dict[bytes, None] = {}
+        self._remembering = threading.Lock()
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -103,16 +114,24 @@ class WebConfig:
 
     def context(self) -> ssl.SSLContext | None:
         """Settings for a new connection; None: no encryption. Only one thread may call this."""
+        now_s = self._clock_s()
         stamps = _stamps(self._config.files)
-        if stamps not in {self._config.stamps, self._refused}:
-            try:
-                self._config = _read(self._path)
-            except _InvalidError as error:
-                self._refused = stamps
-                self._say(f"{self._path} has changed and is invalid: {error}; the previous settings remain in use")
+        if stamps != self._seen or (self._retry_s is not None and now_s >= self._retry_s):
+            self._reload(stamps, now_s)
         return self._config.context
 
-    def admits(self, authorization: str | None) -> bool | None:
+    def _reload(self, stamps: tuple[object, ...], now_s: float) -> None:
+        try:
+            self._config = _read(self._path)
+        except _InvalidError as error:
+            self._seen, self._retry_s = stamps, now_s + _RETRY_S
+            if str(error) != self._reported:
+                self._reported = str(error)
+                self._say(f"{self._path} has changed and is invalid: {error}; the previous settings remain in use")
+        else:
+            self._seen, self._retry_s, self._reported = self._config.stamps, None, ""
+
+    def admits(self, authorization: str | None, address: str) -> bool | None:
         """Whether the Authorization header names a user; None: too many checks are waiting.
 
         Only one password is checked at a time: bcrypt is slow on purpose, and the host runs a job. Correct ones are
@@ -121,32 +140,74 @@ class WebConfig:
         users = self._config.users
         if not users:
             return True
-        user, password = _credentials(authorization)
+        credentials = _credentials(authorization)
+        if credentials is None:
+            return False
+        user, password = credentials
         hashed = users.get(user)
         digest = hmac.digest(self._key, b"\0".join((user.encode(), hashed or b"", password)), hashlib.sha256)
         if hashed is not None and digest in self._admitted:
             return True
-        if not self._checking.acquire(timeout=_QUEUE_S):
-            return None
-        try:
-            right = _is_password(password, hashed or _dummy_hash(users)) and hashed is not None
-            if right:
+        right = self._checks.check(password, hashed or _dummy_hash(users), address)
+        if right and hashed is not None:
+            with self._remembering:
                 while len(self._admitted) >= _CACHED:
                     self._admitted.pop(next(iter(self._admitted)))
                 self._admitted[digest] = None
-            return right
+        return right if hashed is not None or right is None else False
+
+
+class _Checks:
+    """Checks passwords one at a time, for each address at most one at a time and with rests after wrong ones."""
+
+    def __init__(self) -> None:
+        self._checking = threading.Lock()
+        self._lock = threading.Lock()
+        self._pending: set[str] = set()
+        self._rest_until_s: dict[str, float] = {}
+
+    def check(self, password: bytes, hashed: bytes, address: str) -> bool | None:
+        """Whether this is the password; None: the address has a check pending, or others take too long."""
+        with self._lock:
+            if address in self._pending:
+                return None
+            self._pending.add(address)
+            rest_s = self._rest_until_s.get(address, 0.0) - time.monotonic()
+        try:
+            if rest_s > _QUEUE_S:
+                return None
+            time.sleep(max(rest_s, 0.0))
+            if not self._checking.acquire(timeout=_QUEUE_S):
+                return None
+            try:
+                return self._checked(password, hashed, address)
+            finally:
+                self._checking.release()
         finally:
-            self._checking.release()
+            with self._lock:
+                self._pending.remove(address)
+
+    def _checked(self, password: bytes, hashed: bytes, address: str) -> bool:
+        start_s = time.monotonic()
+        right = _is_password(password, hashed)
+        now_s = time.monotonic()
+        with self._lock:
+            self._rest_until_s.pop(address, None)
+            if not right:
+                while len(self._rest_until_s) >= _RESTING:
+                    self._rest_until_s.pop(next(iter(self._rest_until_s)))
+                self._rest_until_s[address] = now_s + _REST * (now_s - start_s)
+        return right
 
 
-def _credentials(authorization: str | None) -> tuple[str, bytes]:
-    """User and password; both empty if there are none, so that they are rejected like wrong ones."""
+def _credentials(authorization: str | None) -> tuple[str, bytes] | None:
+    """User and password; None if there are none, which takes no time to see and reveals nothing about users."""
     scheme, _, encoded = (authorization or "").partition(" ")
     try:
         user, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
-        return (user.decode(), password) if scheme.lower() == "basic" and colon else ("", b"")
+        return (user.decode(), password) if scheme.lower() == "basic" and colon else None
     except (binascii.Error, ValueError):
-        return "", b""
+        return None
 
 
 def _is_password(password: bytes, hashed: bytes) -> bool:
@@ -213,8 +274,11 @@ def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContex
         if name not in files:
             raise _InvalidError(f"tls_server_config lacks {name}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
-    context.maximum_version = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
+    oldest = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
+    newest = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
+    if oldest > newest:
+        raise _InvalidError("min_version (TLS12 unless given) is newer than max_version, so no client could connect")
+    context.minimum_version, context.maximum_version = oldest, newest
     if tls.get("client_auth_type") == "RequireAnyClientCert":
         raise _InvalidError(
             "client_auth_type RequireAnyClientCert is not supported, because an unverified certificate protects "

@@ -34,6 +34,10 @@ SAMPLES_S = (0.15, 0.6, 2.2, 4.5, 11.0)  # collecting included
 TOLERATED_ERRORS = 3  # standard errors of the count
 
 
+async def _no_pause() -> None:
+    """This host is not paused."""
+
+
 @dataclass
 class Job:
     """A profiler server, and how often it was asked what.
@@ -102,7 +106,7 @@ async def watched(job: Job) -> None:
         on_sample=lambda _: None,
         open_client=lambda _: NoChannel(),  # type: ignore[arg-type,return-value]
         profilers=[lambda *_: job],
-        pause=lambda: None,
+        pause=_no_pause,
     )
     owner = asyncio.create_task(job.owner())
     with contextlib.suppress(TimeoutError):

@@ -134,10 +134,10 @@ def test_what_cannot_be_read_is_said_and_the_others_are_shown(tmp_path, capsys):
 def test_a_file_that_may_not_be_opened_is_unreadable(tmp_path, capsys, monkeypatch):
     file = put(tmp_path, "a", trace())
 
-    def refuse(_path):
+    def refuse(_path, _flags):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("pathlib.Path.read_bytes", refuse)
+    monkeypatch.setattr("tpumon.commands.analyze.os.open", refuse)
     status, found, errors = analyzed(capsys, file)
     assert status == 1
     assert found["hosts"][0]["errors"] == [

@@ -9,9 +9,7 @@ from tpumon.__main__ import _command
 from tpumon.cli import app
 from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings, Sampling
-from tpumon.options import SORT_KEYS
 from tpumon.outputs import Export, output_names
-from tpumon.view.parts.order import SORTS
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {"": GROUP, **GROUP.commands}
@@ -226,11 +224,6 @@ def test_help_shows_examples_that_work(command, monkeypatch):
         assert program == "tpumon"
         assert arguments[:1] == ([command] if command else arguments[:1])
         assert callable(_command(arguments))
-
-
-def test_rows_can_be_sorted_by_whatever_workers_are_compared_by():
-    """--sort takes what the live view offers."""
-    assert SORT_KEYS == SORTS
 
 
 def test_help_lists_the_outputs_that_are_installed(monkeypatch):

@@ -6,7 +6,6 @@ import importlib.util
 import re
 import shutil
 import subprocess
-import tomllib
 
 import pytest
 import yaml
@@ -234,15 +233,20 @@ def test_the_image_gets_all_that_its_build_needs(tmp_path):
     assert list(out.glob("*.whl"))
 
 
-def test_the_image_asks_for_extras_that_exist():
-    """`pip install .[gcp,web]`."""
-    extras = re.search(r"'\.\[(.+)\]'", (DEPLOY / "Containerfile").read_text())[1].split(",")
-    known = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-
-    assert set(extras) <= set(known)
-
-
 @pytest.mark.real
 def test_promtool_understands_the_example():
     """deploy/prometheus/prometheus.yml. (Debian's Prometheus knows no Kubernetes: see the test of relabelling.)"""
     promtool("check", "config", "--syntax-only", str(DEPLOY / "prometheus" / "prometheus.yml"))
+
+
+def test_the_image_s_packages_are_those_of_the_lock():
+    """Each by its hashes; `uv export` as below writes the file anew."""
+    uv = REPOSITORY / ".uv" / "bin" / "uv"
+    require(uv.exists(), "uv in .uv/")
+    export = "export --frozen --no-dev --extra gcp --extra web --no-emit-project --no-annotate --no-header -q --offline"
+    done = subprocess.run([uv, *export.split()], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60)
+
+    assert (DEPLOY / "requirements.txt").read_text() == done.stdout
+    for name in ("requirements.txt", "build-requirements.txt"):
+        entries = re.split(r"\n(?=\S)", (DEPLOY / name).read_text().strip())
+        assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)

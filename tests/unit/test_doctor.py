@@ -164,7 +164,7 @@ def test_while_paused_nothing_is_traced(doctor, tmp_path, monkeypatch):
     """The owner profiles; Monitor harms nobody. Who paused is not told."""
     from tpumon.system import pausing
 
-    monkeypatch.setattr(pausing, "_user", lambda: "alice")
+    monkeypatch.setattr(pausing, "_name_of", lambda _uid: "alice")
     pausing.pause_for(600)
     with TpuNode(device=True) as node:
         status, text = doctor(node.address)

@@ -87,11 +87,11 @@ def test_counts_are_of_all_queries():
 
 
 def test_the_same_state_began_with_the_first_sample_of_it():
-    """`changed_unix_s` stays while the state does."""
+    """`changed` stays while the state does."""
     history = history_of(
         answered(), failed("unavailable", time_unix_s=NOW + 5), failed("deadline", time_unix_s=NOW + 9)
     )
-    assert history.changed_unix_s == NOW + 5
+    assert history.changed.time_unix_s == NOW + 5
 
 
 def test_steps_of_traces_are_counted_in_buckets():

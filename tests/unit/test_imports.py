@@ -22,7 +22,6 @@ ALLOWED: dict[str, set[str]] = {
     "model": {"errors", "text"},
     "figures": {"model"},
     "text": set(),
-    "legacy": set(),
     "system": {"text"},
     "wire": {"google.protobuf"},
     "xspace": {"errors", "model", "text", "wire", "google.protobuf", "numpy"},
@@ -53,16 +52,15 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "feed", "remote", "view", "xspace"),
+        *("doctor", "feed", "remote", "text", "view", "xspace"),
     },
-    "help_pages": {"outputs", "typer"},
-    "options": {"errors", "figures", "help_pages", "simulator", "targets", "typer"},
+    "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
     "remote": {"errors", "model", "text", "system"},
     "cli": {
-        *("errors", "model", "system", "fleet", "help_pages", "logdir", "options", "outputs"),
+        *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
     },
-    "__main__": {"errors", "system", "cli", "legacy"},
+    "__main__": {"errors", "system", "cli", "command_line"},
 }
 
 PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters"}

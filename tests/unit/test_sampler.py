@@ -78,7 +78,11 @@ class Fake:
         )  # fmt: skip
 
 
-def sample(*sources, window_s=1.0, pause=lambda: None, **pace):
+async def no_pause():
+    """This host is not paused."""
+
+
+def sample(*sources, window_s=1.0, pause=no_pause, **pace):
     """Follows every address of the sources' scripts; returns the samples by worker."""
     samples = defaultdict(list)
     targets = [Target(worker=address, address=address) for address in sources[0].scripts]
@@ -267,8 +271,12 @@ def test_a_worker_that_went_away_is_asked_for_the_first_source_again():
 def test_nothing_is_asked_while_this_host_is_paused():
     """Queries of a paused time are samples that say so, no faster than one a second; then it goes on."""
     pauses = [Pause(until_unix_s=0, who="owner")] * 5
+
+    async def pause():
+        return pauses.pop() if pauses else None
+
     source = Fake(a=[GOOD])
-    samples = sample(source, num_queries=7, window_s=0.1, pause=lambda: pauses.pop() if pauses else None)
+    samples = sample(source, num_queries=7, window_s=0.1, pause=pause)
     assert [s.answered for s in samples["a"]] == [False] * 5 + [True] * 2
     assert samples["a"][0].errors[0].reason == "paused"
     assert "owner" in samples["a"][0].errors[0].message
@@ -347,7 +355,7 @@ def follow(finder, *sources, for_s, runtime=None, window_s=1.0, say=lambda _line
         on_workers=events.append,
         open_client=FakeClient,
         profilers=sources,
-        pause=lambda: None,
+        pause=no_pause,
         say=say,
         companions=companions,
     )

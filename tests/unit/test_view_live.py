@@ -317,7 +317,7 @@ def test_another_size_is_a_whole_picture(live):
 
 def test_what_others_write_to_stderr_is_a_notice(live):
     """While the screen is up nothing else gets onto it; what was not finished is there afterwards."""
-    terminal = live("writes-stderr").wait_for("notice E0000 from the core")
+    terminal = live("writes-stderr", columns=200).wait_for("notice E0000 from the core")
     terminal.wait_for("notice and halfsaid").wait_for("UserWarning: watch out")
     assert b"\x1b[2J" not in terminal.raw
     assert terminal.send("q").end() == 0

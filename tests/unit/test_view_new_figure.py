@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.shown import NOW, answered, display_of, fleet, lines, name_of, press, screen
-from tpumon.figures import COMPARED, Figure
-from tpumon.view.parts.order import SORTS
+from tpumon.figures import COMPARED, SORT_KEYS, Figure
 
 SPREAD = Figure(
     key="spread",
@@ -56,4 +55,4 @@ def test_a_new_figure_is_on_the_worker_page_with_a_chart():
 
 def test_every_compared_figure_can_be_sorted_by():
     """Those of the table as it is."""
-    assert [key for key in COMPARED if key not in {SPREAD.key, *SORTS}] == []
+    assert [key for key in COMPARED if key not in {SPREAD.key, *SORT_KEYS}] == []

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
+from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Thresholds
 from tpumon.model import Caution, Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
-from tpumon.view.parts.order import SORTS
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m",
@@ -79,7 +79,7 @@ def displays(draw):
     workers = [*unusual, *(f"tpu-node-{i}.us-central1-a.c.project.internal" for i in range(count))][: max(count, 0)]
     chosen = DisplaySettings(
         level=draw(st.sampled_from([1, 2])),
-        sort=draw(st.sampled_from(SORTS)),
+        sort=draw(st.sampled_from(SORT_KEYS)),
         ascii=draw(st.booleans()),
         filter=draw(st.sampled_from(["", "", "node", "\x1b[3", "測"])),
         from_url=draw(st.sampled_from([None, "http://測試\x1b[1m:10466"])),

@@ -245,7 +245,7 @@ def test_who_may_not_ask_learns_nothing():
     asked = []
 
     class Nobody(Open):
-        def admits(self, _authorization):
+        def admits(self, _authorization, _address):
             return False
 
     serving = Serving(asked.append, Nobody())
@@ -260,7 +260,7 @@ def test_a_crowd_at_the_password_check_is_sent_away():
     """503: the scraper comes again."""
 
     class Busy(Open):
-        def admits(self, _authorization):
+        def admits(self, _authorization, _address):
             return None
 
     serving = Serving(security=Busy())

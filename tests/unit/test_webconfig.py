@@ -126,11 +126,11 @@ def test_a_password_that_was_right_is_not_computed_again(files, monkeypatch):
     monkeypatch.setattr(bcrypt, "checkpw", lambda password, hashed: checks.append(hashed[:7]) or real(password, hashed))
     web = WebConfig(str(config(files, USERS)), unexpected)
     for _ in range(3):
-        assert web.admits(basic("prometheus", PASSWORD)) is True
+        assert web.admits(basic("prometheus", PASSWORD), "a") is True
     assert len(checks) == 1
-    for authorization in (basic("prometheus", "wrong"), basic("nobody", PASSWORD), None):
+    for authorization in (basic("prometheus", "wrong"), basic("nobody", PASSWORD)):
         checks.clear()
-        assert web.admits(authorization) is False
+        assert web.admits(authorization, "a") is False
         assert checks == [b"$2b$04$"], "as slow as for a user"
 
 
@@ -138,8 +138,8 @@ def test_a_long_password_counts_as_far_as_bcrypt_looks(files):
     """72 bytes, as everywhere else; what cannot be a password is wrong, not an error."""
     hashed = bcrypt.hashpw(b"a" * 72, bcrypt.gensalt(4)).decode()
     web = WebConfig(str(config(files, f"basic_auth_users: {{u: '{hashed}'}}")), unexpected)
-    assert web.admits(basic("u", "a" * 100)) is True
-    assert web.admits(basic("u", "a" * 71 + "\0")) is False
+    assert web.admits(basic("u", "a" * 100), "a") is True
+    assert web.admits(basic("u", "a" * 71 + "\0"), "a") is False
 
 
 def test_one_password_at_a_time(files, monkeypatch):
@@ -148,10 +148,10 @@ def test_one_password_at_a_time(files, monkeypatch):
     checking, go = threading.Event(), threading.Event()
     monkeypatch.setattr(bcrypt, "checkpw", lambda *_: checking.set() or go.wait())
     web = WebConfig(str(config(files, USERS)), unexpected)
-    first = threading.Thread(target=web.admits, args=(basic("prometheus", "a"),))
+    first = threading.Thread(target=web.admits, args=(basic("prometheus", "a"), "one"))
     first.start()
     assert checking.wait(20)
-    assert web.admits(basic("prometheus", "b")) is None
+    assert web.admits(basic("prometheus", "b"), "other") is None
     go.set()
     first.join()
 
@@ -221,6 +221,8 @@ def test_prometheus_own_checker_takes_the_same_files(files, text):
         ("tls_server_config: {cert_file: gone.crt, key_file: server.key}", "No such file"),
         (TLS.replace("}", ", cipher_suites: []}"), "'cipher_suites' is not supported"),
         (TLS.replace("}", ", min_version: SSL3}"), "min_version: 'SSL3' is not supported"),
+        (TLS.replace("}", ", min_version: TLS13, max_version: TLS12}"), "no client could connect"),
+        (TLS.replace("}", ", max_version: TLS11}"), "no client could connect"),
         (TLS.replace("}", ", client_ca_file: ca.crt}"), "does not use a client_ca_file"),
         (TLS.replace("}", ", client_auth_type: RequireAndVerifyClientCert}"), "needs a client_ca_file"),
         (MUTUAL % "RequireAnyClientCert", "give RequireAndVerifyClientCert"),

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.errors import SourceError, UsageError
+from tpumon.errors import Reason, SourceError, UsageError
 from tpumon.logdir import SESSIONS, TRACE_SUFFIX
-from tpumon.model import Caution, Failure, Sample
+from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.system.console import say
+from tpumon.text import one_line
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
 
@@ -61,7 +64,7 @@ def run(settings: AnalyzeSettings) -> int:
     """
     hosts = [_read(file) for file in _files(settings.paths)]
     traces = [host.trace for host in hosts if host.trace is not None]
-    combined = figures(traces) if len(traces) > 1 else None
+    combined = _combined(traces)
     if settings.output == "json":
         _print_json(hosts, combined)
     else:
@@ -70,6 +73,15 @@ def run(settings: AnalyzeSettings) -> int:
         for warning in warnings:
             say(f"{name}: {warning.message}")
     return 0 if len(traces) == len(hosts) else 1
+
+
+def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
+    """The figures of several hosts together; None if there are no such, or they cannot be computed."""
+    try:
+        return figures(traces) if len(traces) > 1 else None
+    except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
+        say(f"all hosts: {_bug(error)}")
+        return None
 
 
 def _files(paths: Iterable[str]) -> list[Path]:
@@ -120,12 +132,12 @@ def _modified(path: Path) -> float:
 
 
 def _read(file: Path) -> _Host:
+    """Reads a file. Whatever is wrong with it concerns this file alone."""
     name = file.name.removesuffix(TRACE_SUFFIX)
     try:
-        trace = read_trace(_content(file))
-    except (OSError, SourceError) as error:
-        reason = error.reason if isinstance(error, SourceError) else "unavailable"
-        message = str(error) if isinstance(error, SourceError) else error.strerror or str(error)
+        return _host(file, name)
+    except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
+        reason, message = _why(error)
         say(f"{file}: {message}")
         failed = Sample(
             worker=name,
@@ -136,6 +148,10 @@ def _read(file: Path) -> _Host:
             errors=(Failure(source="file", reason=reason, message=message),),
         )
         return _Host(name=name, trace=None, sample=failed)
+
+
+def _host(file: Path, name: str) -> _Host:
+    trace = read_trace(_content(file))
     host = figures([trace])
     name = host.hostnames[0] if host.hostnames else name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else _modified(file)
@@ -143,15 +159,37 @@ def _read(file: Path) -> _Host:
     return _Host(name=name, trace=trace, sample=sample)
 
 
+def _why(error: Exception) -> tuple[Reason, str]:
+    if isinstance(error, SourceError):
+        return error.reason, str(error)
+    if isinstance(error, OSError):
+        return "unavailable", error.strerror or str(error)
+    if isinstance(error, MemoryError):
+        return "too-large", "there is not enough memory to read it"
+    return "internal", _bug(error)
+
+
+def _bug(error: Exception) -> str:
+    return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+
+
 def _content(file: Path) -> bytes:
-    size_bytes = file.stat().st_size
-    if size_bytes > _MAX_BYTES:
-        raise SourceError("too-large", f"{size_bytes} bytes; the maximum is {_MAX_BYTES}")
-    return file.read_bytes()
+    """The file's content. Opening a pipe that nobody writes to, or reading a device, might never end."""
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as opened:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError("refused", "not a regular file, but a directory, pipe or device")
+        if status.st_size > _MAX_BYTES:
+            raise SourceError("too-large", f"{status.st_size} bytes; the maximum is {_MAX_BYTES}")
+        content = opened.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise SourceError("too-large", f"more than {_MAX_BYTES} bytes")
+    return content
 
 
 def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
-    return Sample(
+    sample = Sample(
         worker=name,
         address=address,
         time_unix_s=time_unix_s,
@@ -164,6 +202,7 @@ def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) ->
         figures=trace.figures,
         warnings=trace.warnings,
     )
+    return bounded(sample)
 
 
 def _combined_sample(hosts: Sequence[_Host], combined: TraceFigures) -> Sample:

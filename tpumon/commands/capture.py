@@ -18,8 +18,10 @@ from tpumon.sources import Client
 from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.system.background import Background
 from tpumon.system.console import say
+from tpumon.system.memory import memory_limit_bytes
 from tpumon.system.pausing import current_pause
 from tpumon.targets.selection import Selection, find_now
+from tpumon.text import one_line
 from tpumon.view.progress import Bar
 from tpumon.xspace.outline import Outline, outline
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _SAFE_HOST_LEVEL = 2
+_PROFILE_BYTES = 200 << 20  # of one worker: as received, as read, as saved
+_MEMORY_SHARE = 0.6
 _LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
 
 
@@ -183,26 +187,34 @@ class _Session:
         if ready:
             window_ms = round(self._settings.window_s * 1000)
             self._say(f"Starting to trace for {window_ms} ms. Remaining attempt(s): {remaining}")
-            start_in_s = _LEAD_S if len(ready) > 1 else 0.0
-            together = Capture(
-                window_s=self._settings.window_s,
-                hlo=True,
-                start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
-                start_in_s=start_in_s,
-            )
-            # A worker whose clock is behind waits longer for the common start. After a deadline, it starts at once.
-            at_once = replace(together, start_unix_ns=0, start_in_s=0.0)
-            self._send(_Tracing(start_in_s + self._settings.window_s))
-            await asyncio.gather(
-                *(self._trace(w, number, at_once if w.target.address in overdue else together) for w in ready)
-            )
+            at_once = max(int(_MEMORY_SHARE * memory_limit_bytes()) // _PROFILE_BYTES, 1)
+            if len(ready) > at_once:
+                self._say(f"There is memory for {at_once} profiles at a time: the others are taken after them.")
+            for first in range(0, len(ready), at_once):
+                await self._trace_together(ready[first : first + at_once], number, overdue)
         self._explain(workers, number, remaining)
+
+    async def _trace_together(self, workers: Sequence[_Worker], attempt: int, overdue: set[str]) -> None:
+        """Profiles as many workers at the same moment as there is memory for."""
+        start_in_s = _LEAD_S if len(workers) > 1 else 0.0
+        together = Capture(
+            window_s=self._settings.window_s,
+            hlo=True,
+            start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
+            start_in_s=start_in_s,
+        )
+        # A worker whose clock is behind waits longer for the common start. After a deadline, it starts at once.
+        at_once = replace(together, start_unix_ns=0, start_in_s=0.0)
+        self._send(_Tracing(start_in_s + self._settings.window_s))
+        await asyncio.gather(
+            *(self._trace(w, attempt, at_once if w.target.address in overdue else together) for w in workers)
+        )
 
     async def _approach(self, worker: _Worker) -> None:
         try:
             worker.returns_traces = await worker.profiler.approach()
-        except SourceError as error:
-            worker.failure = error
+        except Exception as error:  # noqa: BLE001 - it concerns this worker alone
+            worker.failure = _failure_of(worker, error)
             return
         if worker.profiler.leaves_out_host_events and not worker.said_left_out:
             worker.said_left_out = True
@@ -219,8 +231,8 @@ class _Session:
             path = f"{self._logdir.root}/{self._name}/{file_name}"
             if worker.returns_traces:
                 path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace)
-        except TpumonError as error:
-            worker.failure = error
+        except Exception as error:  # noqa: BLE001 - it concerns this worker alone
+            worker.failure = _failure_of(worker, error)
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
@@ -256,6 +268,14 @@ class _Session:
 
     def _say(self, text: str) -> None:
         self._send(_Say(text))
+
+
+def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
+    """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
+    if isinstance(error, TpumonError):
+        return error
+    words = f"{type(error).__name__}: {one_line(str(error))}"
+    return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
 
 
 def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:

@@ -4,6 +4,7 @@ Names end in their unit: times in seconds, ratios 0-1, sizes in bytes. An absent
 """
 
 from tpumon.model.address import Address
+from tpumon.model.bounds import bounded
 from tpumon.model.figures import (
     CoreFigures,
     DeviceFigures,
@@ -41,4 +42,5 @@ __all__ = [
     "StepTimes",
     "Target",
     "Workers",
+    "bounded",
 ]

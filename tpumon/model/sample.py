@@ -83,6 +83,8 @@ class Sample:
         errors: what failed; the profiler's failure, if any, comes last.
         warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
+        taken_monotonic_s: `time_unix_s` on this process's monotonic clock, which cannot be set; not part of the JSON.
+            None for a sample that this process did not take.
     """
 
     worker: str
@@ -101,6 +103,7 @@ class Sample:
     errors: tuple[Failure, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
     warnings: tuple[Caution, ...] = field(default=(), metadata=not_in_json())
     server_text: str | None = field(default=None, metadata=not_in_json())
+    taken_monotonic_s: float | None = field(default=None, metadata=not_in_json(), compare=False)
 
     @property
     def answered(self) -> bool:
@@ -108,9 +111,15 @@ class Sample:
         return self.source is not None
 
     @property
-    def fresh_until_unix_s(self) -> float:
-        """When its figures stop being current: 2.5 effective intervals plus a window after its start."""
-        return self.time_unix_s + _STALE_INTERVALS * (self.interval_s or 0.0) + (self.window_s or 0.0)
+    def fresh_for_s(self) -> float:
+        """For how long from its start its figures are current: 2.5 effective intervals plus a window."""
+        return _STALE_INTERVALS * (self.interval_s or 0.0) + (self.window_s or 0.0)
+
+    def age_s(self, now_unix_s: float, now_monotonic_s: float | None = None) -> float:
+        """Seconds since its start: by the monotonic clock where both times are known, otherwise by the wall clock."""
+        if self.taken_monotonic_s is not None and now_monotonic_s is not None:
+            return now_monotonic_s - self.taken_monotonic_s
+        return now_unix_s - self.time_unix_s
 
     @property
     def failure(self) -> Failure | None:
@@ -119,12 +128,12 @@ class Sample:
             return None
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 
-    def is_stale(self, now_unix_s: float) -> bool:
-        """Whether it may no longer be shown as current: its query failed, or it is past `fresh_until_unix_s`.
+    def is_stale(self, now_unix_s: float, now_monotonic_s: float | None = None) -> bool:
+        """Whether it may no longer be shown as current: its query failed, or it is older than `fresh_for_s`.
 
         The one rule for all outputs.
         """
-        return not self.answered or now_unix_s > self.fresh_until_unix_s
+        return not self.answered or self.age_s(now_unix_s, now_monotonic_s) > self.fresh_for_s
 
     def to_json(self) -> dict[str, Any]:
         """Returns the Sample object of `--output jsonl`: every field, absent figures as None."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
 
 from tpumon import sources
 from tpumon.errors import NoTargetError, TpumonError
-from tpumon.model import Query, Sample, Target, Workers
+from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.sampler.companions import WorkerCompanions, merged
 from tpumon.sampler.pace import Budget, Pace
 from tpumon.sampler.worker import Worker
@@ -55,7 +56,7 @@ class Sampler:
         open_client: Callable[[str], Client] = Client,
         profilers: Sequence[ProfilerFactory] | None = None,
         companions: Sequence[type[Companion]] | None = None,
-        pause: Callable[[], Pause | None] | None = None,
+        pause: Callable[[], Awaitable[Pause | None]] | None = None,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._discovery = discovery
@@ -159,13 +160,17 @@ class Sampler:
     async def _ask(self, worker: Worker, companions: WorkerCompanions, target: Target) -> Sample:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
+        asked_s = time.monotonic()
         sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
         if worker.gone:  # the job may have ended since
             readings = await companions.read(target, workers, again=True)
         if sample.failure is None or sample.failure.reason != "paused":
             sample = merged(sample, readings)
         worker.gone = worker.gone and not sample.answered
-        return sample if target.slice is None else replace(sample, slice=target.slice)
+        now_s = time.monotonic()
+        # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
+        taken_s = max(now_s - max(time.time() - sample.time_unix_s, 0.0), asked_s)
+        return replace(bounded(sample), slice=target.slice or sample.slice, taken_monotonic_s=taken_s)
 
     def _all_gone(self) -> bool:
         """Whether every worker was asked and none could be reached."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from tpumon.errors import MEANING, Reason, SourceError
@@ -43,7 +43,7 @@ class Worker:
         profilers: Sequence[ProfilerSource],
         query: Query,
         pace: Pace,
-        pause: Callable[[], Pause | None],
+        pause: Callable[[], Awaitable[Pause | None]],
         budget: Budget,
     ) -> None:
         self.target = target
@@ -153,7 +153,7 @@ class Worker:
 
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
-        pause = self._pause()
+        pause = await self._pause()
         if pause is not None:
             raise _QueryFailedError(self._failure("pause", "paused", str(pause)), 0.0)
         query = replace(self._query, interval_s=self._interval_s)

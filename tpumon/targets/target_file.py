@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,10 @@ from tpumon.text import one_line
 
 _POLL_S = 2.0
 _READ_S = 10.0
-_MAX_BYTES = 16 << 20
+_MAX_BYTES = 4 << 20
+_MAX_YAML_BYTES = 1 << 20  # 20,000 workers; it is read at a fifth of a megabyte a second
+_MOST_ROWS = 20_000
+_LARGEST_NUMBER = 1 << 63  # longer ones take long to be written out
 _SETTLES_S = 3.0  # what was changed just now may be half of it, and may change again within one tick of its clock
 
 
@@ -152,15 +156,22 @@ def _parse(text: str, *, is_yaml: bool) -> Any:
         import yaml
     except ImportError:
         raise _BadFileError("YAML needs pyyaml: pip install 'tpumon[web]'; or write JSON") from None
+    if len(text) > _MAX_YAML_BYTES:
+        raise _BadFileError(f"it is larger than {_MAX_YAML_BYTES >> 20} MiB, the limit of YAML; write JSON")
     try:
-        return yaml.safe_load(text)
+        # Everything is text, a list or a mapping: no merge keys or numbers, whose cost has no bound. The loader in C is
+        # faster, but nested lists end the process.
+        return yaml.load(text, yaml.BaseLoader)  # noqa: S506 - makes nothing but these three
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _BadFileError(f"it is no YAML: {error}") from None
 
 
 def _targets(groups: Any, port: int) -> list[Target]:
     """The workers of all groups, each address once, names unique."""
-    rows = [row for number, group in enumerate(_list(groups), 1) for row in _rows(number, group, port)]
+    every_row = (row for number, group in enumerate(_list(groups), 1) for row in _rows(number, group, port))
+    rows = list(islice(every_row, _MOST_ROWS + 1))  # by aliases, few bytes of YAML are many rows
+    if len(rows) > _MOST_ROWS:
+        raise _BadFileError(f"it lists more than {_MOST_ROWS} workers")
     label_of = dict(reversed(rows))
     targets = []
     for target in name_targets([address for address, _ in rows]):
@@ -177,26 +188,35 @@ def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str |
     labels = group.get("labels") or {}
     if not isinstance(labels, dict):
         raise _BadFileError(f"the labels of group {number} are not NAME: TEXT")
-    slice_name, worker = (_label(labels, name) for name in ("slice", "worker"))
+    if "<<" in labels:
+        raise _BadFileError(f"the labels of group {number} are merged (<<); write them out")
+    slice_name, worker = (_label(number, labels, name) for name in ("slice", "worker"))
     if worker is not None and len(addresses) > 1:
         raise _BadFileError(
             f"group {number} has one label worker for {len(addresses)} targets; give each its own group"
         )
     for address in addresses:
+        if not isinstance(address, str):
+            raise _BadFileError(f"group {number}: a target is not text such as HOST:PORT")
         try:
-            yield parse_address(str(address), default_port=port), (slice_name, worker)
+            yield parse_address(address, default_port=port), (slice_name, worker)
         except UsageError as error:
             raise _BadFileError(f"group {number}: {error}") from None
 
 
 def _list(groups: Any) -> list[Any]:
-    if groups is None:
+    if groups in (None, "", "null", "~"):
         return []
     if not isinstance(groups, list):
         raise _BadFileError("it is not a list of groups")
     return groups
 
 
-def _label(labels: dict[Any, Any], name: str) -> str | None:
+def _label(number: int, labels: dict[Any, Any], name: str) -> str | None:
     value = labels.get(name)
-    return one_line(str(value), limit=100) or None if value is not None else None
+    if value is None:
+        return None
+    # Checked before it is turned into text: a few lists within each other may be gigabytes of it.
+    if not isinstance(value, (str, int, float)) or (isinstance(value, int) and abs(value) >= _LARGEST_NUMBER):
+        raise _BadFileError(f"the label {name} of group {number} is not text")
+    return one_line(str(value), limit=100) or None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
@@ -19,7 +20,7 @@ from tpumon.view.loop.keys import PASTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
-from tpumon.view.parts.order import SORTS, Order
+from tpumon.view.parts.order import Order
 from tpumon.view.parts.scene import Row, Watch
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
@@ -42,7 +43,7 @@ class DisplaySettings:
 
     Attributes:
         level: 1 or 2: how much is shown.
-        sort: one of `tpumon.view.parts.order.SORTS`.
+        sort: one of `tpumon.figures.SORT_KEYS`.
         reverse: whether that order is reversed.
         filter: show only workers whose name, address or slice contains this.
         ascii: use nothing but ASCII.
@@ -51,7 +52,7 @@ class DisplaySettings:
     """
 
     level: int = 2
-    sort: str = SORTS[0]
+    sort: str = SORT_KEYS[0]
     reverse: bool = False
     filter: str = ""
     ascii: bool = False
@@ -77,6 +78,7 @@ class Display:
         self._size = (80, 24)
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
+        self._failed: str | None = None
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -95,9 +97,13 @@ class Display:
         self._notices.append(one_line(line, limit=_LONGEST_NOTICE))
 
     def refresh(self, now_unix_s: float) -> None:
-        """Judges and sorts all workers. Call it once for everything that came together."""
-        self._take_notices(now_unix_s)
-        self._controls.update(self._watch.scene(now_unix_s))
+        """Judges and sorts all workers. Call it once for everything that came together. Never raises."""
+        self._failed = None
+        try:
+            self._take_notices(now_unix_s)
+            self._controls.update(self._watch.scene(now_unix_s))
+        except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
+            self._failed = f"Cannot judge the workers: {_where(error)}"  # what is known is old: it is not shown
 
     def changes_at(self, now_unix_s: float) -> float | None:
         """Wall-clock time at which the picture changes by itself; None: not before something comes in."""
@@ -132,7 +138,17 @@ class Display:
             return Reply.REDRAW
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
-        """The picture: at most `height` lines of at most `width` cells."""
+        """The picture: at most `height` lines of at most `width` cells. Never raises."""
+        failed = self._failed
+        if failed is None:
+            try:
+                return self._picture(width, height, now_unix_s)
+            except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
+                failed = f"Cannot draw: {_where(error)}"
+        text = tame(f" {failed}; sampling goes on", ascii_only=self._glyphs.ascii)
+        return [plain(part, max(width, 1), CRITICAL) for part in wrapped(text, max(width, 1))][: max(height, 1)]
+
+    def _picture(self, width: int, height: int, now_unix_s: float) -> Lines:
         until_unix_s = self._controls.latest.fresh_until_unix_s
         if until_unix_s is not None and now_unix_s > until_unix_s:
             self.refresh(now_unix_s)  # old figures are never shown as fresh

@@ -1,17 +1,24 @@
 """Notices: lines about how workers are sampled, and about those that do not answer.
 
-A problem makes one line when it begins, one when its reason changes, and one when it ends.
+A problem makes one line when it begins, one when its reason changes, and one when it ends. No server can
+flood a log: each worker gets a few lines at once, then one a minute, and what is remembered of it has a limit.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tpumon.model import Failure, Sample, Workers
 
 _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
+_MOST_KINDS = 50  # of warnings that are remembered per worker
+_MOST_WARNINGS = 20  # of one sample
+_LINES_AT_ONCE = 10.0
+_LINES_PER_S = 1 / 60
 
 EXPORTER = "exporter"
 """The source of failures of the exporter behind --from, which concern all workers."""
@@ -36,17 +43,60 @@ class _Trouble:
     queries: int
 
 
-class Notices:
-    """Turns the samples of a run into lines for stderr, few enough to be read."""
+@dataclass(slots=True)
+class _Worker:
+    """What was said about one worker.
 
-    def __init__(self) -> None:
-        self._troubles: dict[str, _Trouble] = {}
+    Attributes:
+        trouble: why it does not answer; None while it does.
+        kinds: kinds of warnings that were reported, the latest last.
+        lines: how many lines it may have now, by `counted_s`.
+        left_out: lines that it might not have since the last one.
+    """
+
+    counted_s: float
+    trouble: _Trouble | None = None
+    kinds: dict[str, None] = field(default_factory=dict)
+    lines: float = _LINES_AT_ONCE
+    left_out: int = 0
+
+    def is_new(self, kind: str) -> bool:
+        """Whether this kind of warning was not reported lately."""
+        new = kind not in self.kinds
+        self.kinds.pop(kind, None)
+        self.kinds[kind] = None
+        if len(self.kinds) > _MOST_KINDS:
+            del self.kinds[next(iter(self.kinds))]
+        return new
+
+    def allowed(self, lines: list[str], now_s: float) -> list[str]:
+        """As many of these lines as it may have now; the first one after a gap says how many are missing."""
+        self.lines = min(self.lines + (now_s - self.counted_s) * _LINES_PER_S, _LINES_AT_ONCE)
+        self.counted_s = now_s
+        shown = lines[: int(self.lines)]
+        if shown and self.left_out:
+            shown[0] += f" (left out before: {self.left_out} lines about this worker)"
+            self.left_out = 0
+        self.lines -= len(shown)
+        self.left_out += len(lines) - len(shown)
+        return shown
+
+
+class Notices:
+    """Turns the samples of a run into lines for stderr, few enough to be read.
+
+    Args:
+        clock_s: reads a monotonic clock.
+    """
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clock_s = clock_s
+        self._about: dict[str, _Worker] = {}
         self._exporter_trouble: str | None = None
         self._traced = False
-        self._reported_warnings: set[tuple[str, str]] = set()
         self._workers: Workers | None = None
-        self.answered: set[str] = set()
-        """The workers that answered at least once."""
+        self.any_answered = False
+        """Whether any worker answered at least once."""
 
     @property
     def none_answered(self) -> str:
@@ -60,30 +110,32 @@ class Notices:
         """Returns the lines to print about an event; usually none."""
         if isinstance(event, Workers):
             return self._about_workers(event)
-        if event.answered:
-            self.answered.add(event.worker)
+        self.any_answered = self.any_answered or event.answered
         failure = event.failure
         if failure is not None and failure.source == EXPORTER:
             return self._about_exporter(failure)
         about_exporter = [] if self._exporter_trouble is None else ["the exporter answers again"]
         self._exporter_trouble = None
-        about_answer = self._about_end(event) if failure is None else self._about_trouble(event, failure)
-        return about_exporter + self._about_source(event) + about_answer + self._about_figures(event)
+        about = self._about.get(event.worker)
+        if about is None:
+            about = self._about[event.worker] = _Worker(self._clock_s())
+        lines = _end(event, about) if failure is None else _trouble(event, failure, about)
+        lines += _warnings(event, about)
+        return about_exporter + self._about_source(event) + (about.allowed(lines, self._clock_s()) if lines else [])
 
     def _about_workers(self, workers: Workers) -> list[str]:
         """Why there are no workers, or which come and go."""
         before, self._workers = self._workers, workers
+        followed = {target.worker for target in workers.targets}
+        self._about = {worker: about for worker, about in self._about.items() if worker in followed}
         if not workers.targets:
             unchanged = before is not None and before.waiting == workers.waiting
             return [] if unchanged or workers.waiting is None else [f"WAITING: {workers.waiting}"]
         if before is None:
             return []
-        names = {target.worker for target in workers.targets}
-        gone = [target.worker for target in before.targets if target.worker not in names]
+        gone = [target.worker for target in before.targets if target.worker not in followed]
         known = {target.worker for target in before.targets}
         new = [f"{target.worker} at {target.address}" for target in workers.targets if target.worker not in known]
-        for worker in gone:
-            self._troubles.pop(worker, None)
         lines = [f"now following {_few(new)}"] if new else []
         return lines + ([f"no longer following {_few(gone)}"] if gone else [])
 
@@ -99,35 +151,33 @@ class Notices:
         )
         return [line]
 
-    def _about_figures(self, sample: Sample) -> list[str]:
-        """The warnings of a trace, each once per worker: the next sample usually repeats it."""
-        lines = []
-        for warning in sample.warnings:
-            kind = (sample.worker, _NUMBER.sub("", warning.message))
-            if kind not in self._reported_warnings:
-                self._reported_warnings.add(kind)
-                lines.append(f"{sample.worker}: {warning.message}")
-        return lines
-
     def _about_exporter(self, failure: Failure) -> list[str]:
         """One line for all workers: every sample has the same failure."""
         before, self._exporter_trouble = self._exporter_trouble, failure.reason
         return [] if before == failure.reason else [f"{failure.message} [{failure.reason}]"]
 
-    def _about_end(self, sample: Sample) -> list[str]:
-        trouble = self._troubles.pop(sample.worker, None)
-        if trouble is None:
-            return []
-        return [f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"]
 
-    def _about_trouble(self, sample: Sample, failure: Failure) -> list[str]:
-        trouble = self._troubles.get(sample.worker)
-        if trouble is not None and trouble.reason == failure.reason:
-            trouble.queries += 1
-            return []
-        self._troubles[sample.worker] = _Trouble(failure.reason, 1 if trouble is None else trouble.queries + 1)
-        only = "; showing runtime metrics only" if sample.answered else ""
-        return [f"{_place(sample.worker, failure)}{failure.message} [{failure.reason}]{only}"]
+def _warnings(sample: Sample, about: _Worker) -> list[str]:
+    """The warnings of a trace, each kind once: the next sample usually repeats it."""
+    warnings = sample.warnings[:_MOST_WARNINGS]
+    return [f"{sample.worker}: {one.message}" for one in warnings if about.is_new(_NUMBER.sub("", one.message))]
+
+
+def _end(sample: Sample, about: _Worker) -> list[str]:
+    trouble, about.trouble = about.trouble, None
+    if trouble is None:
+        return []
+    return [f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"]
+
+
+def _trouble(sample: Sample, failure: Failure, about: _Worker) -> list[str]:
+    before = about.trouble
+    if before is not None and before.reason == failure.reason:
+        before.queries += 1
+        return []
+    about.trouble = _Trouble(failure.reason, 1 if before is None else before.queries + 1)
+    only = "; showing runtime metrics only" if sample.answered else ""
+    return [f"{_place(sample.worker, failure)}{failure.message} [{failure.reason}]{only}"]
 
 
 def _place(worker: str, failure: Failure) -> str:

@@ -35,6 +35,8 @@ class TextOutput:
 
     def follow(self, found: Workers) -> None:
         """A line `Worker: NAME` stands before each block where there are several."""
+        followed = {target.worker for target in found.targets}
+        self._queries = Counter({worker: count for worker, count in self._queries.items() if worker in followed})
         self._name_workers = len(found.targets) > 1
 
     def write(self, sample: Sample) -> None:

@@ -87,11 +87,16 @@ def gib(size_bytes: float | None) -> str:
 
 
 def short_time(time_s: float) -> str:
-    """A duration in four cells at most: 0.5s, 10s, 2.5m, 12h."""
-    for most_s, unit_s, unit in ((99.5, 1, "s"), (5970, 60, "m")):
+    """A duration in four cells at most: 0.5s, 10s, 2.5m, 12h, 12d, >2y."""
+    for most_s, unit_s, unit in (
+        (99.5, 1, "s"),
+        (5970, 60, "m"),
+        (999.5 * 3600, 3600, "h"),
+        (999.5 * 86400, 86400, "d"),
+    ):
         if time_s < most_s:
             return _two_digits(time_s / unit_s) + unit
-    return _two_digits(time_s / 3600) + "h"
+    return ">2y"
 
 
 def _two_digits(value: float) -> str:

@@ -12,6 +12,8 @@ Axis = tuple[float, float]
 
 RATIO: Axis = (0.0, 1.0)
 
+_TINIEST, _LARGEST = 1e-12, 1e15
+
 
 def bar(ratio: float | None, width: int, glyphs: Glyphs) -> tuple[str, str]:
     """The filled and the empty part of a bar, `width` cells together; an absent figure has no bar."""
@@ -99,7 +101,7 @@ def soft_axis(values: Iterable[float], *, least_share: float = 0.25) -> Axis:
 
     Its ends are round numbers, so that it rarely moves.
     """
-    known = [value for value in values if math.isfinite(value)]
+    known = _drawable(values)
     if not known:
         return RATIO
     low, high = min(known), max(known)
@@ -112,12 +114,17 @@ def soft_axis(values: Iterable[float], *, least_share: float = 0.25) -> Axis:
 
 def soft_ratio_axis(values: Iterable[float]) -> Axis:
     """An axis around ratios, no narrower than twenty points."""
-    known = [value for value in values if math.isfinite(value)]
+    known = _drawable(values)
     if not known:
         return RATIO
     low, high = min(known), max(known)
     low, high = _rounded((low + high) / 2, max(high - low, 0.2), 0.05)
     return min(low, 0.8), max(min(high, 1.0), 0.2)
+
+
+def _drawable(values: Iterable[float]) -> list[float]:
+    """Values that an axis can cover; what is beyond any figure is drawn at its ends."""
+    return [value if abs(value) > _TINIEST else 0.0 for value in values if -_LARGEST < value < _LARGEST]
 
 
 def _rounded(middle: float, span: float, grid: float) -> Axis:

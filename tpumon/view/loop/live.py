@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _KEY_FRAME_S = 0.05
 _FETCH_S = 0.25
 _LOOK_AGAIN_S = 1.0
-_LONGEST_WAIT_S = 10.0  # the wall clock may have been set
+_LONGEST_WAIT_S = 10.0
 _PATIENCE_S = 2.0
 _ENDING = (
     STOPPING if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN else (*STOPPING, signal.SIGQUIT)  # Ctrl-\
@@ -201,7 +201,7 @@ class _Loop(Generic[_Event]):
         self._draw_at: float | None = None
         self._flush_keys_at: float | None = None
         self._look_at: float | None = None
-        self._changes_at_unix_s: float | None = None
+        self._changes_at: float | None = None
         self._refresh_from = self._drawn_at = 0.0
         self._fetched_at = 0.0
         self._has_news = True
@@ -304,13 +304,10 @@ class _Loop(Generic[_Event]):
     def _wait_s(self) -> float:
         """Seconds until something is due, if no event comes before."""
         dues = [self._fetch_at, self._flush_keys_at, self._look_at]
-        wait_s = _LONGEST_WAIT_S
         if self._can_draw():
-            dues.append(self._draw_at)
-            if self._changes_at_unix_s is not None:
-                wait_s = min(wait_s, self._changes_at_unix_s - time.time())
+            dues += [self._draw_at, self._changes_at]
         now = time.monotonic()
-        return max(0.0, min([wait_s, *(due - now for due in dues if due is not None)]))
+        return max(0.0, min([_LONGEST_WAIT_S, *(due - now for due in dues if due is not None)]))
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
@@ -323,8 +320,8 @@ class _Loop(Generic[_Event]):
             self._take_terminal()
         if self._ended or self._quit or not self._can_draw():
             return
-        if self._changes_at_unix_s is not None and time.time() >= self._changes_at_unix_s:
-            self._changes_at_unix_s = None
+        if self._changes_at is not None and now >= self._changes_at:
+            self._changes_at = None
             self._note_news()
         if self._draw_at is not None and now >= self._draw_at:
             self._draw(now)
@@ -339,7 +336,8 @@ class _Loop(Generic[_Event]):
             self._has_news = False
         width, height = self._screen.size()
         self._screen.show(self._display.render(width, height, now_unix_s), width, height)
-        self._changes_at_unix_s = self._display.changes_at(now_unix_s)
+        changes_at_unix_s = self._display.changes_at(now_unix_s)
+        self._changes_at = None if changes_at_unix_s is None else now + max(changes_at_unix_s - now_unix_s, 0.0)
         self._drawn_at, self._draw_at = now, None
         if refreshes:
             self._refresh_from = now + _pause_s(time.thread_time() - busy_s)

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tpumon.figures import COMPARED
+from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.view.drawing.names import natural
 from tpumon.view.parts.scene import Row
 
 _HOLD_S = 5.0
 
-_WORST, _NAME = "worst", "name"
 _Place = tuple[bool, float, float, tuple[tuple[int, int, str], ...]]
-
-SORTS: tuple[str, ...] = (_WORST, _NAME, *COMPARED)
-"""What rows can be sorted by. A figure: its worse end first, workers without it last."""
 
 
 class Order:
     """The order of a fleet's rows.
 
     Attributes:
-        by: one of SORTS.
+        by: one of `tpumon.figures.SORT_KEYS`.
         reverse: whether the order is reversed.
     """
 
@@ -35,7 +31,7 @@ class Order:
 
     def cycle(self) -> None:
         """Sorts by the next figure."""
-        self.by, self.reverse = SORTS[(SORTS.index(self.by) + 1) % len(SORTS)], False
+        self.by, self.reverse = SORT_KEYS[(SORT_KEYS.index(self.by) + 1) % len(SORT_KEYS)], False
 
     def arrange(self, rows: Sequence[Row], now_unix_s: float, *, at_once: bool = False) -> list[Row]:
         """Returns the rows in order.
@@ -51,7 +47,7 @@ class Order:
             self._since_unix_s = now_unix_s
             self._places = {row.name: self._place(row) for row in rows}
             self._sort()
-        elif self.by == _WORST and ranks != self._ranks:
+        elif self.by == WORST and ranks != self._ranks:
             # Only workers that got worse or better move; the others keep their places.
             self._places |= {row.name: self._place(row) for row in rows if row.verdict.rank != self._ranks[row.name]}
             self._sort()
@@ -60,15 +56,15 @@ class Order:
         return [by_name[name] for name in self._names]
 
     def _sort(self) -> None:
-        self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == _NAME and self.reverse)
+        self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == NAME and self.reverse)
 
     def _place(self, row: Row) -> _Place:
         """What a row is sorted by: missing figures last in either direction, ties by name."""
         sign = -1.0 if self.reverse else 1.0
         name = natural(row.name)
-        if self.by == _NAME:
+        if self.by == NAME:
             return False, 0.0, 0.0, name
-        if self.by == _WORST:
+        if self.by == WORST:
             return False, sign * row.verdict.rank, -sign * row.verdict.excess, name
         value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:

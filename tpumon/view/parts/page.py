@@ -97,7 +97,7 @@ class Page:
     def line(self) -> list[Segment]:
         """Its verdict in one line: who, since when and why."""
         name = self._scene.labels.whole(self._row.name)
-        mark, text = self._verdict_text(self._row.short)
+        mark, text = self._verdict_text()
         text = text.removeprefix(f"{self._look.word} ")  # the mark says so already
         text = tame(f"{mark} {name} {text}", ascii_only=self._glyphs.ascii)
         return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
@@ -180,14 +180,14 @@ class Page:
         return [line.segments()]
 
     def _verdict(self) -> Lines:
-        mark, text = self._verdict_text(str)
+        mark, text = self._verdict_text()
         return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
 
     @property
     def _look(self) -> Look:
         return LOOKS[kind_of(self._row.verdict)]
 
-    def _verdict_text(self, shown: Callable[[str], str]) -> tuple[str, str]:
+    def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""
         verdict = self._row.verdict
         since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
@@ -196,7 +196,7 @@ class Page:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{since}"
-        causes = ", ".join(shown(cause.words) for cause in verdict.causes)
+        causes = ", ".join(cause.words for cause in verdict.causes)
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _more(self, sample: Sample) -> Lines:

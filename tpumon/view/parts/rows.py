@@ -205,7 +205,7 @@ class Rows:
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
         """Sparklines; the causes, if there are any, take the room at their end."""
-        causes = tame(", ".join(row.short(cause.words) for cause in row.verdict.causes), ascii_only=self._glyphs.ascii)
+        causes = tame(", ".join(cause.words for cause in row.verdict.causes), ascii_only=self._glyphs.ascii)
         note = 0
         least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
         if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:
@@ -263,4 +263,4 @@ def absent_words(row: Row, now_unix_s: float) -> str:
 def _message(row: Row) -> str:
     """The error of its last query, without the worker's address."""
     failure = None if row.history.last is None else row.history.last.failure
-    return "" if failure is None else row.short(failure.message)
+    return "" if failure is None else failure.message

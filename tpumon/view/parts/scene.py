@@ -28,36 +28,22 @@ class Row(NamedTuple):
         verdict: what to think of it.
         sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
             have one all the same, of runtime metrics.
+        last_unix_s: start of its last sample with figures, by the wall clock as it is set now.
+        since_unix_s: when its age starts: at its last figures while it is stale, otherwise when its state changed.
     """
 
     name: str
     history: WorkerHistory
     verdict: Verdict
     sample: Sample | None
-
-    @property
-    def last_unix_s(self) -> float | None:
-        """Time of its last sample with figures."""
-        last = (
-            self.history.last if self.history.last is not None and self.history.last.answered else self.history.answer
-        )
-        return None if last is None else last.time_unix_s
-
-    @property
-    def since_unix_s(self) -> float | None:
-        """When its age starts: at its last figures while it is stale, otherwise when its state changed."""
-        return self.last_unix_s if self.verdict.state == "stale" else self.history.changed_unix_s
+    last_unix_s: float | None
+    since_unix_s: float | None
 
     @property
     def exporter_failed(self) -> bool:
         """Whether the exporter behind --from does not answer, so that nothing is known about the worker itself."""
         failure = None if self.history.last is None else self.history.last.failure
         return failure is not None and failure.source == EXPORTER
-
-    def short(self, message: str) -> str:
-        """A message about it, without its address or name at the beginning."""
-        target = self.history.target
-        return message.removeprefix(f"{target.address}: ").removeprefix(f"{target.worker}: ")
 
     def causes(self, figure: str) -> bool:
         """Whether the figure with this key stands out."""
@@ -125,6 +111,11 @@ def methods(sample: Sample) -> Mapping[str, str | None]:
     return {"source": sample.source, **{figure.key: figure.method(sample.figures) for figure in (MXU, STEP)}}
 
 
+def _with_figures(history: WorkerHistory) -> Sample | None:
+    """A worker's last sample with figures, if only of its runtime."""
+    return history.last if history.last is not None and history.last.answered else history.answer
+
+
 class Watch:
     """Takes workers and samples, and makes scenes of them.
 
@@ -164,8 +155,13 @@ class Watch:
         for history in self._fleet.histories.all():
             verdict = assessment.verdicts[history.target.worker]
             sample = history.current(now_unix_s)
-            rows.append(Row(history.target.worker, history, verdict, sample))
-            tally.add(history, sample, now_unix_s)
+            last, changed = _with_figures(history), history.changed
+            last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
+            since_unix_s = None if changed is None else history.began_unix_s(changed, now_unix_s)
+            if verdict.state == "stale":
+                since_unix_s = last_unix_s
+            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s, since_unix_s))
+            tally.add(history, sample, last_unix_s, now_unix_s)
         averages = {name: across.avg for name, across in assessment.figures.items()}
         self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))
         return Scene(
@@ -200,21 +196,20 @@ class _Tally:
         self.device_types: dict[str, None] = {}
         self.methods: dict[str, Counter[str]] = {"source": Counter(), "mxu": Counter(), "step": Counter()}
 
-    def add(self, history: WorkerHistory, sample: Sample | None, now_unix_s: float) -> None:
+    def add(self, history: WorkerHistory, sample: Sample | None, last_unix_s: float | None, now_unix_s: float) -> None:
         newest, answer = history.last, history.answer
         # A failure may not say that earlier figures were simulated, but the graphs still show them.
         if (newest is not None and newest.simulated) or (answer is not None and answer.simulated):
             self.simulated = True
         if newest is not None and newest.interval_s is not None:
             self.intervals_s.add(newest.interval_s)
-        if newest is not None and newest.answered:
-            answer = newest
-        if answer is not None:
-            self.last_unix_s = max(self.last_unix_s or 0.0, answer.time_unix_s)
-            if answer.device_type is not None:
-                self.device_types[answer.device_type] = None
+        if last_unix_s is not None:
+            self.last_unix_s = max(self.last_unix_s or 0.0, last_unix_s)
+        last = _with_figures(history)
+        if last is not None and last.device_type is not None:
+            self.device_types[last.device_type] = None
         if sample is not None:
-            until_unix_s = sample.fresh_until_unix_s
+            until_unix_s = now_unix_s + history.fresh_for_s(now_unix_s)
             if self.fresh_until_unix_s is None or until_unix_s < self.fresh_until_unix_s:
                 self.fresh_until_unix_s = until_unix_s
             for kind, method in methods(sample).items():
@@ -222,6 +217,6 @@ class _Tally:
                     self.methods[kind][method] += 1
         if history.traced_s:
             self.traced_s = max(self.traced_s, history.traced_s)
-            since_unix_s, ratio = history.tracing_since_unix_s, history.traced_ratio(now_unix_s)
-            if ratio is not None and since_unix_s is not None and now_unix_s - since_unix_s > _SOON_S:
+            ratio = history.traced_ratio(now_unix_s)
+            if ratio is not None and history.followed_for_s(now_unix_s) > _SOON_S:
                 self.traced_ratios.append(ratio)

@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
+from itertools import pairwise
 
 from tpumon.figures import COMPARED
 from tpumon.model import Sample, Workers
@@ -52,9 +53,9 @@ class Trend:
         return self._times[(self.count - 1) % POINTS] if self.count else None
 
     def span_s(self, most: int = POINTS) -> float:
-        """Seconds between the first and the last of the last `most` queries."""
+        """Seconds between the first and the last of the last `most` queries; a clock set back counts as no time."""
         times = _last(self._times, self.count, most)
-        return times[-1] - times[0] if times else 0.0
+        return sum(max(later - earlier, 0.0) for earlier, later in pairwise(times))
 
 
 class Trends:
@@ -78,7 +79,8 @@ class Trends:
 
     def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
         """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
-        if now_unix_s - self._fleet_time_unix_s >= 0.9 * interval_s and (averages or self._fleet_known):
+        soon = 0 <= now_unix_s - self._fleet_time_unix_s < 0.9 * interval_s  # not so if the clock was set back
+        if not soon and (averages or self._fleet_known):
             self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
             self.fleet.add(now_unix_s, map(averages.get, COMPARED))
 

@@ -11,16 +11,13 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tpumon.command_line.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS, THRESHOLDS
 from tpumon.errors import UsageError
-from tpumon.figures import COMPARED
-from tpumon.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS, THRESHOLDS
+from tpumon.figures import SORT_KEYS
 from tpumon.simulator.scenario import SCENARIOS
 from tpumon.targets.addresses import PROFILER_PORT
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
-
-SORT_KEYS = ("worst", "name", *COMPARED)
-"""What --sort accepts: the figures by which workers are compared, too."""
 
 
 def option(name: str, *, panel: str | None = None, **rest: Any) -> Any:
@@ -150,7 +147,8 @@ class FromOptions:
         _target(
             "--from",
             metavar="URL",
-            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling.",
+            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling. A URL with "
+            "a password belongs into TPUMON_FROM: ps shows command lines to everyone.",
         ),
     ] = None
 

@@ -1,0 +1,79 @@
+"""What meets the exporter's endpoint, `--from`, stderr and text files, and what then holds."""
+
+from __future__ import annotations
+
+ROWS = (
+    (
+        "stderr is a pipe that is never read",
+        "sampling goes on",
+        "Only the main thread waits, once and for 0.5 s; the newest 1,000 lines are kept; SIGTERM ends the process.",
+        "test_edge_messages.py::test_sampling_goes_on_when_stderr_is_no_longer_read",
+    ),
+    (
+        "stderr is full before the first line",
+        "sampling starts",
+        "As above; recovers with the first read, which says how many lines were lost.",
+        "test_edge_messages.py::test_sampling_starts_and_ends_though_stderr_is_full",
+    ),
+    (
+        "the sampling loop is stuck",
+        "/-/healthy tells the truth",
+        "503 after 15 s, 200 within 1 s of running again.",
+        "test_edge_http.py::test_health_tells_whether_sampling_runs",
+    ),
+    (
+        "200 idle connections a second to the exporter",
+        "scrapes are served",
+        "95 % of scrapes in under 1 s (20 of 20), from the attacker's address 80 %; 13 % of a core.",
+        "test_edge_http.py::test_idle_connections_shut_no_scrape_out",
+    ),
+    (
+        "30 clients without credentials",
+        "scrapes are served; the host is not loaded",
+        "401 without a password check; 20 of 20 scrapes in under 1 s; 10 % of a core.",
+        "test_edge_http.py::test_clients_without_credentials_cost_little",
+    ),
+    (
+        "30 clients that guess passwords from one address",
+        "scrapes are served, the first one too",
+        "One check at a time, with rests of four times its length; 27 % of a core.",
+        "test_edge_http.py::test_wrong_passwords_take_neither_the_machine_nor_the_scraper_s_turn",
+    ),
+    (
+        "web-config and certificates are replaced, in any order",
+        "a revoked user is refused",
+        "From the first connection 10 s after the last file, however long they did not match before.",
+        "test_edge_reload.py::test_a_revoked_user_is_refused_whatever_order_files_come_in",
+    ),
+    (
+        "min_version above max_version in web-config",
+        "what protects nothing or nobody can use is refused",
+        "A usage error at the start; later, the previous settings remain.",
+        "test_webconfig.py::test_what_is_not_understood_is_refused",
+    ),
+    (
+        "the exporter behind --from drips or loops, in any state of HTTP or TLS",
+        "an unreachable exporter is named",
+        "One deadline of 10 s for the whole exchange; its thread ends with it; tried again after 1 s.",
+        "test_edge_remote.py::test_an_exchange_without_end_is_given_up",
+    ),
+    (
+        "the exporter behind --from names ever new workers",
+        "memory stays flat",
+        "Only workers that are followed are remembered.",
+        "test_edge_remote.py::test_only_names_that_are_followed_are_kept",
+    ),
+    (
+        "a link lies at the text file's temporary name",
+        "no other file is written to",
+        "It is removed, and the new file is made exclusively.",
+        "test_edge_messages.py::test_what_lies_at_the_temporary_name_of_the_text_file_is_not_written_to",
+    ),
+    (
+        "a password in the URL of --from",
+        "no other user sees it",
+        "Given in TPUMON_FROM, it is on no command line.",
+        "test_edge_remote.py::test_a_password_need_not_be_on_the_command_line",
+    ),
+)
+"""(fault, promise, what holds and the time to recover, the test)"""

@@ -1,0 +1,271 @@
+"""The exporter's endpoint as a process of its own, attacked by clients on another address or on the scraper's own."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import re
+import socket
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+import bcrypt
+import pytest
+
+from fakes.run import Tpumon
+from fakes.tpu_node import closed_port
+from support import wait_until
+from support.exporter import get, serving
+from tpumon_exporters import web, webconfig
+
+ATTACK_S = 5.0
+SCRAPES = 20
+SCRAPER, OTHER = "127.0.0.1", "127.0.0.2"
+ENOUGH = {OTHER: 0.95, SCRAPER: 0.8}
+"""The share of scrapes that must be answered within 1 s; a scraper shares the places of its own address."""
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def users(tmp_path_factory):
+    """A web-config file with a user whose password takes about 0.2 s to check, as htpasswd's with -C 12."""
+    path = tmp_path_factory.mktemp("web") / "web.yml"
+    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(12)).decode()
+    path.write_text(f"basic_auth_users: {{prometheus: '{hashed}'}}\n")
+    return path
+
+
+@contextlib.contextmanager
+def exporter(*options):
+    """A running `tpumon serve`: where it listens, and seconds of CPU that it has taken."""
+    with Tpumon(
+        "serve", "--service-addr", f"127.0.0.1:{closed_port()}", "--listen", "127.0.0.1:0", *options
+    ) as command:
+        command.wait_for(lambda: "listening on" in command.err)
+        port = int(re.search(r"listening on http://\S+:(\d+)/metrics", command.err)[1])
+        yield port, lambda: cpu_s(command._process.pid)
+
+
+def cpu_s(pid):
+    with Path(f"/proc/{pid}/stat").open(encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def ask(port, *, authorization=None, source=SCRAPER, path="/metrics"):
+    """The status of an answer; None: the connection was closed without one."""
+    header = "" if authorization is None else f"Authorization: {authorization}\r\n"
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)) as client:
+            client.sendall(f"GET {path} HTTP/1.1\r\n{header}\r\n".encode())
+            answer = b""
+            while data := client.recv(65536):
+                answer += data
+    except OSError:
+        return None
+    return int(answer.split()[1]) if answer.endswith(b"\n") else None
+
+
+def basic(password):
+    return "Basic " + base64.b64encode(f"prometheus:{password}".encode()).decode()
+
+
+@contextlib.contextmanager
+def attackers(number, act):
+    """So many threads that do it again and again."""
+    over = threading.Event()
+
+    def run():
+        while not over.is_set():
+            act(over)
+
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(20)
+
+
+def scrape(port, **options):
+    """Scrapes for as long as the attack lasts; how many of them were answered within a second, of how many."""
+    quick = 0
+    for _ in range(SCRAPES):
+        start_s = time.monotonic()
+        status = ask(port, **options)
+        took_s = time.monotonic() - start_s
+        quick += status == 200 and took_s < 1.0
+        time.sleep(max(0.0, ATTACK_S / SCRAPES - took_s))
+    return quick
+
+
+@pytest.mark.parametrize("source", [OTHER, SCRAPER], ids=["from elsewhere", "from the scraper's address"])
+def test_idle_connections_shut_no_scrape_out(source):
+    """200 new ones a second that send nothing and are kept open."""
+    with exporter() as (port, cpu):
+        kept = deque()
+
+        def connect(over):
+            with contextlib.suppress(OSError):
+                kept.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
+            if len(kept) > 400:
+                kept.popleft().close()
+            over.wait(0.005)
+
+        before_s = cpu()
+        with attackers(1, connect):
+            time.sleep(0.5)  # until all places are taken
+            quick = scrape(port)
+        used = (cpu() - before_s) / (ATTACK_S + 0.5)
+        for client in kept:
+            client.close()
+    assert quick >= ENOUGH[source] * SCRAPES
+    assert used < 0.5, "of a core; 0.1 to 0.2 where nothing else runs"
+
+
+@pytest.mark.parametrize("source", [OTHER, SCRAPER], ids=["from elsewhere", "from the scraper's address"])
+def test_clients_without_credentials_cost_little(users, source):
+    """30 of them, each with 5 requests a second: 401 without a check, and the scraper is served."""
+    with exporter("--web-config", str(users)) as (port, cpu):
+        assert ask(port, authorization=basic(PASSWORD)) == 200
+        statuses = []
+
+        def intrude(over):
+            statuses.append(ask(port, source=source))
+            over.wait(0.2)
+
+        before_s = cpu()
+        with attackers(30, intrude):
+            quick = scrape(port, authorization=basic(PASSWORD))
+        used = (cpu() - before_s) / ATTACK_S
+    assert quick >= ENOUGH[source] * SCRAPES
+    assert set(statuses) <= {401, None}
+    assert 401 in statuses
+    assert used < 0.5, "of a core; 0.1 to 0.2 where nothing else runs"
+
+
+def test_wrong_passwords_take_neither_the_machine_nor_the_scraper_s_turn(users):
+    """30 who guess from one address get a fifth of a core; a scraper that was not admitted before is at once."""
+    with exporter("--web-config", str(users)) as (port, cpu):
+
+        def guess(over):
+            ask(port, source=OTHER, authorization=basic("guess"))
+            over.wait(0.2)
+
+        before_s = cpu()
+        with attackers(30, guess):
+            time.sleep(1.0)
+            assert ask(port, authorization=basic(PASSWORD)) == 200
+            quick = scrape(port, authorization=basic(PASSWORD))
+        used = (cpu() - before_s) / (ATTACK_S + 1.0)
+    assert quick >= 0.95 * SCRAPES
+    assert used < 0.6, "of a core; 0.3 where nothing else runs"
+
+
+def test_one_address_has_four_connections_and_the_oldest_idle_one_goes(monkeypatch):
+    """Those that wait for an answer stay; those of other addresses stay."""
+    monkeypatch.setattr(web, "_HEAD_S", 60.0)
+    with serving("w") as output, contextlib.ExitStack() as stack:
+        host, port = output.address.split(":")
+
+        def connect(source):
+            client = socket.create_connection((host, int(port)), timeout=5, source_address=(source, 0))
+            return stack.enter_context(client)
+
+        elsewhere = connect(OTHER)
+        idle = [connect(SCRAPER) for _ in range(6)]
+        for client in idle[:2]:
+            assert client.recv(1) == b""
+        for client in (elsewhere, *idle[2:]):
+            client.settimeout(0.1)
+            with pytest.raises(TimeoutError):
+                client.recv(1)
+        assert get(output, "/-/healthy").status == 200
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("10.0.0.1", "10.0.0.1", True),
+        ("10.0.0.1", "10.0.0.2", False),
+        ("::ffff:10.0.0.1", "::ffff:10.0.0.2", False),
+        ("2001:db8::1", "2001:db8::ffff:2", True),
+        ("2001:db8::1", "2001:db8:0:1::1", False),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+    ],
+)
+def test_whom_an_address_counts_for(one, other, same):
+    """An IPv6 host has 2^64 addresses to choose from."""
+    assert (web._client_of(one) == web._client_of(other)) is same
+
+
+def test_an_address_has_one_check_pending(users, monkeypatch):
+    """A second one is sent away at once, others' wait their turn."""
+    checking, go = threading.Event(), threading.Event()
+    monkeypatch.setattr(bcrypt, "checkpw", lambda *_: checking.set() or go.wait(20))
+    config = webconfig.WebConfig(str(users), pytest.fail)
+    admitted = {}
+
+    def check(name, address):
+        admitted[name] = config.admits(basic(name), address)
+
+    first = threading.Thread(target=check, args=("first", "a"))
+    first.start()
+    assert checking.wait(20)
+    start_s = time.monotonic()
+    check("second", "a")
+    assert time.monotonic() - start_s < 0.5
+    other = threading.Thread(target=check, args=("other", "b"))
+    other.start()
+    go.set()
+    for thread in (first, other):
+        thread.join(20)
+    assert admitted == {"first": True, "second": None, "other": True}
+
+
+def test_health_tells_whether_sampling_runs(monkeypatch):
+    """503 while the sampling loop is stuck, 200 once it runs again."""
+    from support import free_port
+    from tpumon.feed import Feed, FeedSettings, Sampling
+    from tpumon.model import Query
+    from tpumon.outputs import Export
+    from tpumon.simulator.settings import SimulatorSettings
+    from tpumon.targets.selection import Selection
+    from tpumon_exporters import pages
+
+    monkeypatch.setattr(pages, "_STALLED_S", 2.5)
+    stuck, go = threading.Event(), threading.Event()
+
+    def wake():  # in the sampling loop
+        if stuck.is_set():
+            go.wait(60)
+
+    port = free_port()
+    settings = FeedSettings(
+        origin=Sampling(
+            query=Query(level=2, window_s=0.02),
+            selection=Selection(simulate=SimulatorSettings(topology="v3-8")),
+        ),
+        exports=[Export(name="prometheus", where=f"127.0.0.1:{port}")],
+    )
+
+    def healthy():
+        feed.fetch()
+        return ask(port, path="/-/healthy")
+
+    with Feed(settings, consumer="the test", wake=wake) as feed:
+        wait_until(lambda: healthy() == 200, 20, "it is healthy")
+        stuck.set()
+        try:
+            wait_until(lambda: healthy() == 503, 60, "its loop is stuck")
+        finally:
+            stuck.clear()
+            go.set()
+        wait_until(lambda: healthy() == 200, 20, "it is healthy again")

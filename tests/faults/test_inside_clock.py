@@ -1,0 +1,210 @@
+"""The wall clock is set, by an hour, either way: nothing stands still for that long, and nothing old counts as live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from support.samples import sample
+from support.shown import lines
+from tpumon.history import Histories
+from tpumon.model import Query, Target, Workers
+from tpumon.sampler import Pace, Sampler
+from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.loop import live
+from tpumon.view.parts.trends import Trends
+from tpumon.view.screens.screen import Reply
+
+HOUR_S = 3600.0
+WALL_S, BOOT_S = 1_700_000_000.0, 500.0
+INTERVAL_S = 10.0
+TARGET = Target(worker="w0", address="w0:1")
+WORKERS = Workers(targets=(TARGET,))
+
+
+class Clocks:
+    """Both clocks of a machine."""
+
+    def __init__(self):
+        self.passed_s = self.set_by_s = 0.0
+
+    def time(self):
+        return WALL_S + self.passed_s + self.set_by_s
+
+    def monotonic(self):
+        return BOOT_S + self.passed_s
+
+    def sample(self, **given):
+        return sample(
+            time_unix_s=self.time(), taken_monotonic_s=self.monotonic(), interval_s=INTERVAL_S,
+            mxu_utilization_ratio=0.4, **given,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    made = Clocks()
+    monkeypatch.setattr(time, "time", made.time)
+    monkeypatch.setattr(time, "monotonic", made.monotonic)
+    return made
+
+
+def history_of(clocks, *samples):
+    histories = Histories()
+    histories.follow(WORKERS)
+    history = histories.get("w0")
+    history.monotonic_s = clocks.monotonic
+    for one in samples:
+        history.add(one)
+    return history
+
+
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, HOUR_S])
+def test_a_sample_is_live_for_two_and_a_half_intervals_whatever_the_wall_clock_says(set_by_s):
+    """Not for an hour more, and not for an hour less."""
+    clocks = Clocks()
+    history = history_of(clocks, clocks.sample())
+    clocks.set_by_s = set_by_s
+    clocks.passed_s = 2.5 * INTERVAL_S
+    assert history.state(clocks.time()) == "live"
+    assert history.current(clocks.time()) is not None
+    clocks.passed_s += 2  # and a window
+    assert history.state(clocks.time()) == "stale"
+    assert history.current(clocks.time()) is None
+    assert history.is_up(clocks.time()) is False
+
+
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, HOUR_S])
+def test_the_traced_share_of_time_is_of_time_that_passed(set_by_s):
+    """A clock that was set back makes it neither unknown nor above 1."""
+    clocks = Clocks()
+    history = history_of(clocks, clocks.sample(traced_s=1.0))
+    clocks.set_by_s = set_by_s
+    clocks.passed_s = 100.0
+    assert history.traced_ratio(clocks.time()) == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, 0.0, HOUR_S])
+def test_the_sampler_notes_when_a_sample_was_taken_although_the_clock_is_set_meanwhile(set_by_s, monkeypatch):
+    """By the monotonic clock, no earlier than it was asked for and no later than it came."""
+    set_by = [0.0]
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + set_by[0])
+
+    class Source:
+        usual_interval_s = 0.0
+        name = "trace"
+
+        async def fetch(self, query):
+            begun = sample(time_unix_s=time.time(), window_s=0.01)
+            await asyncio.sleep(0.05)
+            set_by[0] = set_by_s
+            return begun
+
+    class NoClient:
+        async def __aenter__(self):
+            return self
+
+        async def __aexit__(self, *_error):
+            pass
+
+    class Fixed:
+        async def watch(self, _all_gone):
+            yield WORKERS
+
+    async def no_pause():
+        pass
+
+    taken = []
+    sampler = Sampler(
+        Fixed(), Query(level=2), Pace(num_queries=1), on_sample=taken.append, open_client=lambda _address: NoClient(),
+        profilers=[lambda *_given: Source()], companions=(), pause=no_pause,
+    )  # fmt: skip
+    begun_s = time.monotonic()
+    asyncio.run(sampler.run())
+    (one,) = taken
+    assert begun_s <= one.taken_monotonic_s <= time.monotonic()
+    if not set_by_s:
+        assert one.taken_monotonic_s <= time.monotonic() - 0.05
+
+
+def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks):
+    """Its own deadline holds, figures go, and a new sample is live at once."""
+    display = Display(DisplaySettings())
+    display.follow(WORKERS)
+    display._watch._fleet.histories.get("w0").monotonic_s = clocks.monotonic
+    display.write(clocks.sample())
+    display.refresh(clocks.time())
+    assert "40.0%" in " ".join(lines(display, now=clocks.time()))
+    clocks.set_by_s = -HOUR_S
+    clocks.passed_s = 30.0
+    display.refresh(clocks.time())
+    assert "STALE 30s" in lines(display, now=clocks.time())[0]
+    display.write(clocks.sample())
+    display.refresh(clocks.time())
+    assert "LIVE" in lines(display, now=clocks.time())[0]
+
+
+def test_the_fleets_graph_goes_on_after_the_clock_was_set_back():
+    """A point per interval as before, and its span is time that passed."""
+    trends, clocks = Trends(), Clocks()
+    for second in range(100):
+        clocks.passed_s = float(second)
+        clocks.set_by_s = -HOUR_S if second >= 50 else 0.0
+        trends.add_fleet(clocks.time(), {"mxu": 0.5}, 1.0)
+    assert trends.fleet.count == 100
+    assert trends.fleet.span_s() == pytest.approx(98.0)
+
+
+class _Screen:
+    up, pending = True, b""
+
+    def __init__(self):
+        self.shown = 0
+
+    def size(self):
+        return 80, 24
+
+    def show(self, *_picture):
+        self.shown += 1
+
+
+class _Display:
+    """Changes by itself after ten seconds."""
+
+    def __init__(self):
+        self.refreshed = []
+
+    def refresh(self, now_unix_s):
+        self.refreshed.append(now_unix_s)
+
+    def render(self, *_size):
+        return []
+
+    def press(self, _key):
+        return Reply.NOTHING
+
+    def changes_at(self, now_unix_s):
+        return now_unix_s + 10.0
+
+
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, 0.0, HOUR_S])
+def test_the_picture_changes_when_it_is_due(clocks, set_by_s):
+    """The loop sleeps no longer than the picture holds, and draws then, wherever the wall clock went."""
+    display, screen = _Display(), _Screen()
+    loop = live._Loop(display, lambda: ((), False), -1, print, -1, screen, None, None)
+    try:
+        loop._draw(clocks.monotonic())
+        clocks.set_by_s = set_by_s
+        clocks.passed_s = 5.0
+        loop._do_what_is_due()
+        assert loop._wait_s() == pytest.approx(5.0)
+        assert screen.shown == 1
+        clocks.passed_s = 10.1
+        loop._do_what_is_due()
+        assert screen.shown == 2
+        assert len(display.refreshed) == 2
+    finally:
+        loop.close()

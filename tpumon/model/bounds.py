@@ -1,0 +1,77 @@
+"""What a figure can be at all. Whatever a server claims beyond that is absent, and says so.
+
+Values that no TPU has (1.7e308 bytes, steps of 5e-324 s) are a server's fault or malice. Left in, they would overflow
+sums, divide by zero, or stretch the axis that all workers share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from tpumon.model.figures import Figures, Spread, StepTimes
+from tpumon.model.sample import Sample
+
+BYTES_BELOW = 1 << 60
+LONGEST_STEP_S = 1e6
+SHORTEST_STEP_S = 1e-9
+_LARGEST_RATIO = 1000.0  # a wrong peak may put a utilization above 1; beyond this it says nothing
+_LARGEST = 1e15
+
+_WHY = "impossible value"
+_SAMPLE_FIELDS = ("window_s", "interval_s", "cores", "took_s", "traced_s")
+_FIGURES = tuple(item.name for item in fields(Figures) if item.name != "absent")
+_STEPS = {"step_time_s", "step_durations_s", "avg", "min", "max"}
+
+
+def bounded(sample: Sample) -> Sample:
+    """The sample without impossible values; the sample itself, if it has none."""
+    changes: dict[str, Any] = {name: 0.0 if name in {"took_s", "traced_s"} else None
+                               for name in _SAMPLE_FIELDS if _is_off(name, getattr(sample, name))}  # fmt: skip
+    figures = _changes(sample.figures, _FIGURES)
+    if figures:
+        absent = {name: _WHY for name, value in figures.items() if value is None}
+        changes["figures"] = replace(sample.figures, **figures, absent={**sample.figures.absent, **absent})
+    return replace(sample, **changes) if changes else sample
+
+
+def _changes(value: Any, names: Iterable[str]) -> dict[str, Any]:
+    """What is left of those fields that hold anything impossible."""
+    kept = ((name, getattr(value, name)) for name in names)
+    return {name: left for name, item in kept if (left := _left(name, item)) is not item}
+
+
+def _left(name: str, value: Any) -> Any:
+    """A value without what is impossible; the value itself, if it has nothing of that; None if nothing is left."""
+    if isinstance(value, tuple):
+        items = [_left(name, item) for item in value]
+        same = all(left is item for left, item in zip(items, value, strict=True))
+        return value if same else tuple(item for item in items if item is not None)
+    if isinstance(value, Mapping):
+        off = {key for key, item in value.items() if _is_off(name, item)}
+        return {key: item for key, item in value.items() if key not in off} if off else value
+    if isinstance(value, StepTimes):
+        return None if _changes(value, (item.name for item in fields(value))) else value
+    if isinstance(value, Spread):
+        return None if any(_is_off(name, end) for end in (value.avg, value.min, value.max)) else value
+    if is_dataclass(value) and not isinstance(value, type):
+        changes = _changes(value, (item.name for item in fields(value)))
+        return replace(value, **changes) if changes else value
+    return None if _is_off(name, value) else value
+
+
+def _is_off(name: str, value: object) -> bool:
+    """Whether no worker can have this value; what is possible follows from the unit at the end of its name."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    if not 0 <= value < math.inf:
+        return True
+    if name.endswith("_bytes"):
+        return value >= BYTES_BELOW
+    if name.endswith("_ratio"):
+        return value > _LARGEST_RATIO
+    if name in _STEPS:
+        return value > LONGEST_STEP_S or 0 < value < SHORTEST_STEP_S
+    return value > _LARGEST
