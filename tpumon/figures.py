@@ -216,6 +216,7 @@ COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if fi
 STEP_PARTS: Mapping[str, str] = {
     "high_flops_compute": "Compute, high FLOPS",
     "low_flops_compute": "Compute, other",
+    "async_wait": "Waiting for copies",
     "infeed": "Infeed",
     "outfeed": "Outfeed",
     "collective": "Collectives",

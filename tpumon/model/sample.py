@@ -17,6 +17,8 @@ CautionCode = Literal[
     "impossible-times",
     "impossible-values",
     "peaks-from-table",
+    "custom-call-flops",
+    "hbm-incomplete",
     "missing-cores",
     "pauses",
     "gpu",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,8 @@ from tpumon.text import one_line
 from tpumon.xspace.counters import mxu_busy_ratio
 from tpumon.xspace.device import CorePlace, Duty, TensorCore, read_sparse_core, read_tensor_core
 from tpumon.xspace.functions import Function, StepChoice, choose_step, gather
-from tpumon.xspace.host import HostActivity, annotates_steps, gpu_busy_ps, read_host
+from tpumon.xspace.gpu import GpuActivity, gpu_name, read_gpus
+from tpumon.xspace.host import HostActivity, annotates_steps, read_host
 from tpumon.xspace.intervals import covered_ps
 from tpumon.xspace.linking import CONSUMER_STATS, number_markers
 from tpumon.xspace.ops import OpTable
@@ -56,6 +58,7 @@ class Trace:
         peak: of one TensorCore.
         mxu_counter: what the profiler counted, as a ratio; None where it did not.
         mxu_perf_counters: the same from hardware counters.
+        has_matrix_ops: whether any op uses the matrix units; None where programs ran but no op was recorded.
         has_infeed: whether any op is an infeed.
         steps: as the devices mark them; None where they do not.
         module_steps: if no step is marked, each core's periods between runs of the function that is the step; cores
@@ -63,7 +66,7 @@ class Trace:
         choice: which function that is; None if steps are marked, or no core ran any module.
         functions: what the cores ran; what the host called if there is no TPU.
         host: what the host's threads show; None if they were not needed.
-        gpu_ps: busy time and time of GPUs.
+        gpus: what its GPUs did.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
@@ -80,13 +83,14 @@ class Trace:
     peak: Peak
     mxu_counter: float | None
     mxu_perf_counters: float | None
+    has_matrix_ops: bool | None
     has_infeed: bool
     steps: HostSteps | None
     module_steps: Mapping[int, CoreSteps]
     choice: StepChoice | None
     functions: tuple[Function, ...]
     host: HostActivity | None
-    gpu_ps: tuple[int, int]
+    gpus: GpuActivity
     start_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
@@ -113,6 +117,7 @@ def read_trace(xspace: bytes) -> Trace:
     marked = any(len(core.steps) for core in cores)
     host = _host(space, () if marked else functions) if steps is None else None
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
+    gpus = read_gpus(space.gpus)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     return Trace(
@@ -129,18 +134,19 @@ def read_trace(xspace: bytes) -> Trace:
             )
             for core, (marked, _) in zip(cores, markers, strict=True)
         ),
-        window_ps=_window(windows, host),
+        window_ps=gpus.window_ps or _window(windows, host),
         duty_ps=_duty([(core.place, core.duty) for core in cores] + [read_sparse_core(p) for p in space.sparse_cores]),
-        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type),
+        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type, _planes_per_chip(cores)),
         mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
+        has_matrix_ops=_has_matrix_ops(cores),
         has_infeed=any(core.has_infeed for core in cores),
         steps=steps,
         module_steps=_module_steps(cores, choice.function) if choice and choice.function else {},
         choice=choice,
         functions=functions or (host.functions if host else ()),
         host=host,
-        gpu_ps=gpu_busy_ps(space.gpus),
+        gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
@@ -181,9 +187,20 @@ def _device_type(space: Space, hardware: Hardware) -> str | None:
     if hardware == "TPU":
         return _text(space.tensor_cores[0].stats().get("device_type_string"))
     if hardware == "GPU":
-        stats = space.gpus[0].stats()
-        return _text(stats.get("device_type_string")) or _text(stats.get("gpu_device_name")) or "GPU"
+        return gpu_name(space.gpus[0].stats())
     return "CPU"
+
+
+def _planes_per_chip(cores: Sequence[TensorCore]) -> int:
+    """How many TensorCores of one chip have a plane of their own."""
+    return max(Counter(core.place.chip for core in cores if core.place.chip is not None).values(), default=1)
+
+
+def _has_matrix_ops(cores: Sequence[TensorCore]) -> bool | None:
+    if any(totals.matrix for core in cores for totals in core.table.values()):
+        return True
+    ran_unseen = any(len(core.module_events) for core in cores) and not any(len(core.ops.events) for core in cores)
+    return None if ran_unseen else False
 
 
 def _text(value: Value | None) -> str | None:
