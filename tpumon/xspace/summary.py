@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from tpumon.xspace.peaks import Peak
 from tpumon.xspace.planes import PS_PER_S
 from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
+from tpumon.xspace.truncation import REASON as TRUNCATED
 
 _NO_DEVICE = "no device in the trace"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
@@ -40,6 +42,7 @@ class TraceFigures:
         simulated: whether tpumon's simulator made any of them.
         hostnames: as the traces report them.
         warnings: what a reader of the figures should know.
+        truncated: what is missing from the traces and which span the figures cover; None for whole traces.
         figures: the figures; for each one that is None, `absent` says why.
         stepless: whether a longer window would show no step either, as with eager dispatch or requests at random times.
     """
@@ -50,6 +53,7 @@ class TraceFigures:
     simulated: bool
     hostnames: tuple[str, ...]
     warnings: tuple[Caution, ...]
+    truncated: str | None
     figures: Figures
     stepless: bool = False
 
@@ -85,8 +89,9 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     device, steps = _device_part(traces), _steps_part(traces)
     warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
     warnings += [*device.warnings, *steps.warnings]
-    if any(trace.truncated for trace in traces):
-        warnings.append(Caution("truncated", "the profiler dropped events: what looks idle may have been busy"))
+    truncated = _truncated(traces)
+    lost = dict.fromkeys(trace.truncation.words for trace in traces if trace.truncation is not None)
+    warnings += [Caution("truncated", f"the trace is truncated: {words}") for words in lost]
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
     return TraceFigures(
         device_type=traces[-1].device_type,
@@ -95,9 +100,42 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
         simulated=any(trace.simulated for trace in traces),
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
         warnings=tuple(warnings),
-        figures=_together(device, steps),
+        truncated=truncated,
+        figures=_without_lost(traces, _together(device, steps)),
         stepless=steps.absent.get("step_time_s", "").startswith(NO_STEP),
     )
+
+
+def _truncated(traces: Sequence[Trace]) -> str | None:
+    several = len(traces) > 1
+    words = [
+        f"{', '.join(trace.hostnames)}: {trace.truncation.words}"
+        if several and trace.hostnames
+        else trace.truncation.words
+        for trace in traces
+        if trace.truncation is not None
+    ]
+    return "; ".join(dict.fromkeys(words)) or None
+
+
+def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
+    """The figures without those that need every core of every host, if no span of one of them is whole.
+
+    The counters of the hardware stand, and so do steps that the host's own events show.
+    """
+    if all(trace.truncation is None or trace.truncation.span_ps is not None for trace in traces):
+        return figures
+    names = {*_DEVICE_FIGURES, "step_time_s", "step_parts_s"}
+    if figures.mxu_method in {"counter", "perf-counters"}:
+        names.remove("mxu_utilization_ratio")
+    if figures.step_source == "host" and traces[-1].hardware != "CPU":
+        names -= {"step_time_s"}
+    gone: dict[str, Any] = dict.fromkeys(names)
+    if "mxu_utilization_ratio" in names:
+        gone["mxu_method"] = None
+    if "step_time_s" in names:
+        gone |= {"step_source": None, "step_name": None, "step_durations_s": (), "functions": ()}
+    return replace(figures, **gone, per_core=(), absent={**figures.absent, **dict.fromkeys(names, TRUNCATED)})
 
 
 def _together(device: _Part, steps: _Part) -> Figures:
