@@ -162,6 +162,8 @@ def test_warnings_are_said_once_and_simulated_data_says_so(tmp_path, capsys):
     assert text.count(SIMULATED_MARK) == 2  # worker-a, and all of them
     assert [line for line in errors.splitlines() if "buffer" in line] == [
         "tpumon: worker-a: the buffer was full",
-        "tpumon: worker-a: the trace is truncated: the profiler says: the buffer was full; "
-        "the figures cover 0.00395 s of 0.00395 s",
+        (
+            "tpumon: worker-a: the trace is truncated: the profiler says: the buffer was full; "
+            "the figures cover 0.00395 s of 0.00395 s"
+        ),
     ]

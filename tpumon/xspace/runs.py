@@ -20,6 +20,8 @@ _STUB_RATIO = 0.9  # of the usual length: a run that the window's end cut short 
 _HEAVY_RATIO = 0.05  # of all time of programs: less, and a program may well have no op
 _CONSTANT_RATIO = 0.6  # of a program's runs with the very same number of ops: the others ought to have it too
 _MOST_REFERENCES = 100
+_PAIR = 2
+_VOUCHED_RATIO = 0.5  # of a program's runs, where the trace says that events were dropped
 _SURE = 4  # runs that all have the same number of ops: if the last one has fewer, the line of ops was cut there
 _SILENCE_FACTOR, _SILENCE_PS = 1.02, 1_000_000
 
@@ -187,18 +189,21 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], *, strict: bool) -> list[Mask
     lost = [np.zeros(len(core), dtype=np.bool_) for core in cores]
     for program in _programs(cores):
         some = program.ops > 0
-        if some.sum() < 2:
+        if some.sum() < _PAIR:
             continue
-        usual = int(np.median(program.ops[some])) if some.sum() > 2 else int(program.ops.max())
+        by_median = not strict and some.sum() > _PAIR
+        usual = int(np.median(program.ops[some])) if by_median else int(program.ops.max())
         same = float((program.ops[some] == usual).mean())
-        if not strict and some.sum() > 2 and same < _CONSTANT_RATIO:
+        if strict and same < _VOUCHED_RATIO:
+            usual += 1  # too few runs agree for any of them to vouch for the others
+        elif by_median and same < _CONSTANT_RATIO:
             continue
         fewer = np.flatnonzero(some & (program.ops < usual))
         if not len(fewer):
             continue
         full = np.flatnonzero(program.ops >= usual)[:_MOST_REFERENCES]
-        quiet_ps = max(cores[program.core[i]].silence_ps(int(program.run[i])) for i in full)
-        usual_ps = float(np.median(program.length_ps[full]))
+        quiet_ps = max((cores[program.core[i]].silence_ps(int(program.run[i])) for i in full), default=0)
+        usual_ps = float(np.median(program.length_ps[full])) if len(full) else 0.0
         for i in fewer.tolist():
             position, run = int(program.core[i]), int(program.run[i])
             at_edge = run in {0, len(cores[position]) - 1}
@@ -208,3 +213,24 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], *, strict: bool) -> list[Mask
             cut = len(full) >= _SURE and not cores[position].ops_of[run + 1 :].any()
             lost[position][run] = strict or silent or cut
     return lost
+
+
+def runs_beside(cores: Sequence[CoreRuns], lost: Sequence[Mask]) -> list[Mask]:
+    """The neighbours of lost runs that no other run vouches for: their ops may have been cut as well.
+
+    Args:
+        cores: of one host.
+        lost: for each core, which of its runs have no op at all.
+    """
+    beside = []
+    for core, gone in zip(cores, lost, strict=True):
+        after_one = np.concatenate([[False], gone[:-1]]) if len(gone) else gone
+        before_one = np.concatenate([gone[1:], [False]]) if len(gone) else gone
+        beside.append((after_one | before_one) & (core.ops_of > 0) & ~gone)
+    for program in _programs(cores):
+        is_near = np.array([beside[p][run] for p, run in zip(program.core, program.run, strict=True)], dtype=np.bool_)
+        others = program.ops[~is_near]
+        vouched = is_near & (program.ops >= others.max(initial=0)) if others.any() else np.zeros_like(is_near)
+        for i in np.flatnonzero(vouched).tolist():
+            beside[program.core[i]][program.run[i]] = False
+    return beside

@@ -18,7 +18,7 @@ from tpumon.xspace.intervals import union
 from tpumon.xspace.marks import Mark, find_marks
 from tpumon.xspace.planes import PS_PER_S, Plane, Space
 from tpumon.xspace.reader import Ints
-from tpumon.xspace.runs import CoreRuns, heaviest_function, runs_with_fewer_ops, runs_without_ops
+from tpumon.xspace.runs import CoreRuns, heaviest_function, runs_beside, runs_with_fewer_ops, runs_without_ops
 
 REASON = "truncated"
 """Why a figure is absent that a truncated trace cannot give."""
@@ -28,7 +28,8 @@ _ENOUGH_PS = 100_000_000_000  # 100 ms
 _NEVER = 1 << 62
 _ALIGNED_RATIO, _LOCKSTEP_RATIO = 0.25, 0.8  # of a period; of a core's runs
 _SURE_RUNS = 5
-_END_PERIODS, _END_RATIO, _END_PS = 3, 0.1, 10_000_000_000
+_END_PERIODS, _END_RATIO = 3, 0.1
+_END_PS = 150_000_000_000  # so much later than the last event may a profiler note that it stopped
 _EARLY_RATIO, _EARLY_PERIODS = 0.2, 1.5
 _HOLE_PERIODS = 4
 _LEAST_DISPATCHES, _DISPATCH_RATIO = 3, 0.5
@@ -163,9 +164,10 @@ def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
         # Without any op only the runs of programs are known; step markers alone say nothing at all.
         yield _Loss("programs ran, but no op was recorded", _ALL)
         return
-    empty, fewer = runs_without_ops(cores), runs_with_fewer_ops(cores, strict=strict)
-    for core, none, some in zip(cores, empty, fewer, strict=True):
-        for lost, what in ((none, "without any op"), (some, "with fewer ops than others")):
+    empty = runs_without_ops(cores)
+    fewer, beside = runs_with_fewer_ops(cores, strict=strict), runs_beside(cores, empty)
+    for core, none, some, near in zip(cores, empty, fewer, beside, strict=True):
+        for lost, what in ((none, "without any op"), (some | near, "with fewer ops than others")):
             if lost.any():
                 spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
                 yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
@@ -276,15 +278,15 @@ def _early_end(cores: Sequence[CoreRuns], space: Space) -> Iterator[_Loss]:
         if len(periods)
         else max((int((core.end_ps - core.begin_ps).max()) for core in cores if len(core)), default=0)
     )
-    if missing_ps <= max(_END_PERIODS * longest_ps, _END_RATIO * (space.stop_ps - begin_ps), _END_PS):
+    if missing_ps <= _END_PERIODS * longest_ps:
         return
     dispatches = _dispatches(space.host) if space.host else []
     usual = [starts for starts in dispatches if ((starts >= begin_ps) & (starts < end_ps)).sum() >= _LEAST_DISPATCHES]
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
     after = (end_ps, space.stop_ps)
-    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in usual):
+    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in dispatches):
         yield _Loss(f"{words}, while the host goes on dispatching", ((end_ps, _NEVER),))
-    elif not usual:
+    elif not usual and missing_ps > max(_END_RATIO * (space.stop_ps - begin_ps), _END_PS):
         yield _Loss(f"{words}: events were dropped, or the program paused", ((end_ps, _NEVER),))
 
 
@@ -308,6 +310,8 @@ def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int])
         outside += len(inside)
     if len(inside) < _LEAST_DISPATCHES or active <= 0 or 2 * (int(inside[-1]) - hole_ps[0]) < hole:
         return False
+    if outside < _LEAST_DISPATCHES:
+        return True  # too few to compare with
     return len(inside) / hole >= _DISPATCH_RATIO * outside / active
 
 
@@ -340,7 +344,14 @@ def _whole_span(
     )
     if check and steps < _ENOUGH_STEPS:
         return None
+    if not all(_works_in(core, span_ps) for core in cores):
+        return None
     return span_ps if steps >= _ENOUGH_STEPS or lengths[best] >= _ENOUGH_PS else None
+
+
+def _works_in(core: CoreRuns, span_ps: tuple[int, int]) -> bool:
+    begins, ends = core.activity
+    return bool(((begins < span_ps[1]) & (ends > span_ps[0])).any())
 
 
 def _names(cores: Sequence[str]) -> str:
