@@ -49,6 +49,7 @@ class WorkerHistory:
         answer: the last sample that its profiler answered.
         changed_unix_s: when its state last changed: the start of the first sample with the present state.
         samples: number of queries that its profiler answered.
+        truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
         tracing_since_unix_s: start of the first query; `traced_ratio` counts from here.
@@ -60,6 +61,7 @@ class WorkerHistory:
     answer: Sample | None = None
     changed_unix_s: float | None = None
     samples: int = 0
+    truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
     tracing_since_unix_s: float | None = None
@@ -72,6 +74,7 @@ class WorkerHistory:
         if sample.failure is None:
             self.answer = sample
             self.samples += 1
+            self.truncated += sample.truncated is not None
         else:
             self.errors[sample.failure.reason] += 1
         if sample.figures.step_durations_s:

@@ -12,6 +12,7 @@ from rich.style import Style
 
 from tpumon.fleet import Severity
 from tpumon.history import State
+from tpumon.model.chips import spoken_name
 from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.view.drawing.lines import Line, Lines, cut, tame
 from tpumon.view.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
@@ -144,7 +145,9 @@ def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
     pieces.append(Piece("tpumon", HEADER_WORD))
     if heading.row is None and scene.device_types:
         more = f" +{len(scene.device_types) - 1}" if len(scene.device_types) > 1 else ""
-        pieces.append(Piece(cut(tame(scene.device_types[0], ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more))
+        pieces.append(
+            Piece(cut(tame(spoken_name(scene.device_types[0]), ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more)
+        )
     return pieces if failing else pieces + source
 
 
