@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced
-from tpumon.wire.xplane_pb2 import XLine, XPlane, XSpace
+from tpumon.wire.xplane_pb2 import XEvent, XLine, XPlane, XSpace
 
 MODULE_LINES = ("XLA Modules",)
 OP_LINES = ("XLA Ops",)
@@ -108,6 +108,37 @@ def drop_from(planes: Sequence[XPlane], names: Sequence[str] | None, begin_us: f
     """The same for lines of planes, all lines where no names are given."""
     lines = [line for plane in planes for line in plane.lines if names is None or line.name in names]
     return sum(drop(line, begin_us, end_us) for line in lines)
+
+
+def window_of(trace: Whole, begin_us: float, end_us: float, *, clipped: bool) -> XSpace:
+    """What a shorter window of the same job holds; it may begin and end within a step.
+
+    Args:
+        trace: a whole one.
+        begin_us: of the window.
+        end_us: of the window.
+        clipped: whether events at its ends are cut off there; otherwise they are not in it.
+    """
+    space = XSpace()
+    space.CopyFrom(trace.space)
+    for plane in space.planes:
+        for line in plane.lines:
+            kept = [event for event in line.events if _fits(event, begin_us * US, end_us * US, clipped=clipped)]
+            del line.events[:]
+            line.events.extend(kept)
+        if plane.name == "Task Environment":
+            start_ns, stop = plane.stats[0].int64_value, plane.stats[1]
+            stop.int64_value = start_ns + round(end_us * 1000)
+    return space
+
+
+def _fits(event: XEvent, begin_ps: float, end_ps: float, *, clipped: bool) -> bool:
+    first, last = event.offset_ps, event.offset_ps + event.duration_ps
+    if not clipped:
+        return begin_ps <= first and last <= end_ps
+    first, last = max(first, round(begin_ps)), min(last, round(end_ps))
+    event.offset_ps, event.duration_ps = first, max(last - first, 0)
+    return last > first
 
 
 FOREVER_US = 1e12

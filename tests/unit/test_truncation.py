@@ -8,7 +8,7 @@ import pytest
 
 from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
-from support.truncated import KINDS, cores_of, truncated, whole
+from support.truncated import KINDS, cores_of, truncated, whole, window_of
 from tpumon.model import Sample
 from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
@@ -64,6 +64,17 @@ def test_a_truncated_trace_is_never_presented_as_whole(kind):
     # The table in docs/figures.md is made of these rows.
     row = f"| {kind.name} | {DRAWN} | {DRAWN - absent} | {absent} | 0 |"
     assert row in (REPOSITORY / "docs" / "figures.md").read_text()
+
+
+@pytest.mark.parametrize("clipped", [False, True])
+def test_a_window_that_begins_and_ends_within_steps_is_whole(clipped):
+    for seed in range(150):
+        draw = random.Random(seed)
+        trace = whole(draw, dispatches=draw.random() < 0.5)
+        begin_us = draw.uniform(0, trace.begin_us + 2 * trace.step_us)
+        end_us = draw.uniform(begin_us + 1.5 * trace.step_us, trace.end_us)
+        found = of(window_of(trace, begin_us, end_us, clipped=clipped))
+        assert found.truncated is None, f"seed {seed}: {found.truncated}"
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,13 @@ class CoreRuns:
         edges = np.concatenate([[begin_ps], np.stack([begins[first:last], ends[first:last]], axis=1).ravel(), [end_ps]])
         return int((edges[1::2] - edges[::2]).max())
 
+    def tail_ps(self, run: int) -> int:
+        """The time from the last innermost op of a run to the run's end."""
+        begins, ends = self._innermost
+        last = int(np.searchsorted(begins, self.end_ps[run], side="left")) - 1
+        end_ps = max(int(ends[last]), int(self.begin_ps[run])) if last >= 0 else int(self.begin_ps[run])
+        return max(int(self.end_ps[run]) - end_ps, 0)
+
     def function(self, run_program: int) -> str:
         """The function that a program was compiled from: its name without the program's number."""
         return _PROGRAM_ID.sub("", self.programs[run_program])
@@ -210,9 +217,24 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], *, strict: bool) -> list[Mask
             if at_edge and program.length_ps[i] < _STUB_RATIO * usual_ps:
                 continue
             silent = cores[position].silence_ps(run) > _SILENCE_FACTOR * quiet_ps + _SILENCE_PS
-            cut = len(full) >= _SURE and not cores[position].ops_of[run + 1 :].any()
-            lost[position][run] = strict or silent or cut
+            lost[position][run] = strict or silent or _is_cut(cores, program, full, i)
     return lost
+
+
+def _is_cut(cores: Sequence[CoreRuns], program: _Program, full: Ints, i: int) -> bool:
+    """Whether the line of ops ends within a core's last run: too early, though the run is as long as others.
+
+    A run that the window's end cut short is shorter, and its ops go on to its end.
+    """
+    position, run = int(program.core[i]), int(program.run[i])
+    if (
+        len(full) < _SURE
+        or cores[position].ops_of[run + 1 :].any()
+        or program.length_ps[i] < program.length_ps[full].min()
+    ):
+        return False
+    tail_ps = max(cores[program.core[j]].tail_ps(int(program.run[j])) for j in full)
+    return bool(cores[position].tail_ps(run) > _SILENCE_FACTOR * tail_ps + _SILENCE_PS)
 
 
 def runs_beside(cores: Sequence[CoreRuns], lost: Sequence[Mask]) -> list[Mask]:
