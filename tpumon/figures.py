@@ -221,6 +221,7 @@ SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
 STEP_PARTS: Mapping[str, str] = {
     "high_flops_compute": "Compute, high FLOPS",
     "low_flops_compute": "Compute, other",
+    "async_wait": "Waiting for copies",
     "infeed": "Infeed",
     "outfeed": "Outfeed",
     "collective": "Collectives",

@@ -54,6 +54,7 @@ class WorkerHistory:
         answer: the last sample that its profiler answered.
         changed: the sample that changed its state last: the first one with the present state.
         samples: number of queries that its profiler answered.
+        truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
         first: the sample of its first query; `traced_ratio` counts from its start.
@@ -66,6 +67,7 @@ class WorkerHistory:
     answer: Sample | None = None
     changed: Sample | None = None
     samples: int = 0
+    truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
     first: Sample | None = None
@@ -79,6 +81,7 @@ class WorkerHistory:
         if sample.failure is None:
             self.answer = sample
             self.samples += 1
+            self.truncated += sample.truncated is not None
         else:
             self.errors[sample.failure.reason] += 1
         if sample.figures.step_durations_s:

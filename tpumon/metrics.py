@@ -336,6 +336,12 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         values=lambda history, _now_unix_s: (((), float(history.samples)),),
     ),
     TargetMetric(
+        name="tpumon_truncated_samples_total",
+        help="Number of queries answered with a truncated trace; the figures cover what is whole, or are absent.",
+        kind="counter",
+        values=lambda history, _now_unix_s: (((), float(history.truncated)),),
+    ),
+    TargetMetric(
         name="tpumon_sample_errors_total",
         help="Number of queries that failed, by reason.",
         kind="counter",

@@ -156,12 +156,13 @@ def real_trace():
 
 
 def test_a_real_trace(real_trace):
-    ours = check([real_trace], mxu=False)
+    ours = check([real_trace])
     # Four digits more than the page shows, from the op profile's times of the same trace.
     assert ours.figures.idle_ratio == pytest.approx(1 - 315117903706250 / 363729698768750, rel=1e-9)
-    # XProf knows no step time without a Steps line, and takes a counter that did not count at its word.
+    # XProf knows no step time without a Steps line.
     assert ours.figures.step_source == "modules"
-    assert ours.figures.mxu_method == "flops"
+    # The program has no matrix operation: nearly all of its time it waits for copies to and from the host.
+    assert ours.figures.step_parts_s["async_wait"] > 0.95 * sum(ours.figures.step_parts_s.values())
     assert ours.figures.infeed_ratio is None
     assert ours.figures.absent == {"infeed_ratio": "no infeed ops"}
 
@@ -211,7 +212,7 @@ def test_without_a_counter_the_flops_tell(counter, tmp_path):
     ours = check(files, mxu=False)
     assert ratio(overview(files), "mxu_utilization_percent") == 0
     assert ours.figures.mxu_method == "flops"
-    done = 3 * 5 * (8e9 + 5e6 + 1e6)
+    done = 3 * 5 * 8e9  # the convolutions': an all-reduce's additions are no matrix work
     assert ours.figures.mxu_utilization_ratio == pytest.approx(done / (ours.window_s * 100e12 * 3), rel=FULL)
 
 

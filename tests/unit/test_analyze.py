@@ -160,4 +160,10 @@ def test_warnings_are_said_once_and_simulated_data_says_so(tmp_path, capsys):
     put(tmp_path, "b", trace("worker-b"))
     _, text, errors = analyzed(capsys, tmp_path, output="text")
     assert text.count(SIMULATED_MARK) == 2  # worker-a, and all of them
-    assert [line for line in errors.splitlines() if "buffer" in line] == ["tpumon: worker-a: the buffer was full"]
+    assert [line for line in errors.splitlines() if "buffer" in line] == [
+        "tpumon: worker-a: the buffer was full",
+        (
+            "tpumon: worker-a: the trace is truncated: the profiler says: the buffer was full; "
+            "the figures cover 0.00395 s of 0.00395 s"
+        ),
+    ]

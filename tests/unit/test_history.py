@@ -86,6 +86,12 @@ def test_counts_are_of_all_queries():
     assert history.traced_ratio(NOW + 75) == pytest.approx(0.01)
 
 
+def test_truncated_samples_are_counted():
+    history = history_of(answered(), answered(truncated="TPU:0 has 3 runs without any op"), answered())
+    assert exposed("tpumon_truncated_samples_total", history) == {(): 1.0}
+    assert exposed("tpumon_samples_total", history) == {(): 3.0}
+
+
 def test_the_same_state_began_with_the_first_sample_of_it():
     """`changed` stays while the state does."""
     history = history_of(

@@ -181,3 +181,15 @@ def test_the_worst_worker_is_the_first_row(size, count, ascii_only):
     assert all(figure in rows[1] for figure in figures), rows[1]
     if len(rows) < count:
         assert f"/{count}" in " ".join(texts)
+
+
+def test_a_row_whose_trace_is_truncated_says_so():
+    display = display_of(answered("w0"), answered("w1", truncated="TPU:0 has 3 runs without any op"))
+    rows = [line for line in lines(display, 160, 30) if "w0" in line or "w1" in line]
+    assert ["truncated" in row for row in rows[:2]] == ["w1" in row for row in rows[:2]]
+
+
+def test_a_device_has_its_usual_name_where_there_is_room():
+    display = display_of(*(answered(f"w{i}", device_type="TPU v6 Lite") for i in range(3)))
+    assert "TPU v6 Lite (v6e)" in lines(display, 160, 30)[0]
+    assert any("TPU v6 Lite " in lines(display, width, 30)[0] for width in range(40, 90))

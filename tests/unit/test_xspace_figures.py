@@ -13,10 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.run import environment
-from support.traces import CONV, INFEED, LOOP, Op, Plane, Traced, run_step
+from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, INFEED, LOOP, Op, Plane, Traced, run_step
 from tpumon.errors import SourceError
+from tpumon.model.chips import spoken_name
 from tpumon.wire.xplane_pb2 import XPlane, XSpace
 from tpumon.xspace import TraceFigures, figures, read_trace
+from tpumon.xspace.gpu import gpu_name
+from tpumon.xspace.ops import Category
 from tpumon.xspace.peaks import peak_of
 from tpumon.xspace.steps import HostSteps, align_hosts
 
@@ -60,6 +63,7 @@ def test_a_training_job():
     assert parts == {
         "high_flops_compute": 700,
         "low_flops_compute": 100,
+        "async_wait": 0,
         "infeed": 100,
         "outfeed": 0,
         "collective": 0,
@@ -148,7 +152,9 @@ def test_a_core_that_falls_silent_is_pointed_out():
     traced = training(cores=2)
     for line in traced.space.planes[1].lines:
         del line.events[2:]
-    assert "core-silent" in codes(of(traced))
+    found = of(traced)
+    assert "TPU:1" in found.truncated
+    assert "truncated" in codes(found)
 
 
 def test_hosts_without_a_device_take_no_part_where_others_have_one():
@@ -296,6 +302,151 @@ def test_absurd_times_are_left_out(times, timestamp_ns):
     check_sane(of(traced))
 
 
+COPY_DONE = Op("copy-done.1", "copy-done")
+
+
+def test_waiting_for_copies_is_no_compute():
+    traced = Traced()
+    plane, at_us = traced.core(0), 100.0
+    for _ in range(3):
+        at_us = run_step(plane, at_us, [(CONV, 100), (COPY_DONE, 600), (LOOP, 50), (ASYNC_DONE, 40)]) + 10
+    parts = of(traced).figures.step_parts_s
+    assert 1e6 * parts["async_wait"] == pytest.approx(640)
+    assert 1e6 * parts["low_flops_compute"] == pytest.approx(50)
+    assert sum(parts.values()) == pytest.approx(790e-6)
+
+
+def with_ops(*parts, mxu=0.0, steps=4, **core):
+    traced = Traced()
+    plane, at_us = traced.core(0, **core), 100.0
+    for _ in range(steps):
+        at_us = run_step(plane, at_us, parts) + 10
+    traced.host(mxu)
+    return traced
+
+
+def test_a_counter_of_zero_is_believed_only_without_a_matrix_operation():
+    assert (of(with_ops((LOOP, 100), (ALL_REDUCE, 50))).figures.mxu_utilization_ratio) == 0.0
+    found = of(with_ops((LOOP, 100), (CONV, 700))).figures
+    assert found.mxu_method == "flops"
+    # Additions are no matrix work: 8 GFLOP in each of four steps, and 3 pauses of 10 us.
+    assert found.mxu_utilization_ratio == pytest.approx(4 * 8e9 / (3230e-6 * 100e12))
+    silent = of(with_ops((Op("call.1", "custom-call"), 100))).figures
+    assert silent.mxu_utilization_ratio is None
+    assert "counter is 0" in silent.absent["mxu_utilization_ratio"]
+
+
+def test_fusions_count_that_hold_a_matrix_operation():
+    traced = with_ops((LOOP, 100), (Op("fusion.7", "loop fusion", flops=4_000_000_000), 300), mxu=None)
+    assert of(traced).figures.mxu_utilization_ratio is None
+    plane = Plane(traced.space.planes[0])
+    fused = plane.event_id(Op("convolution.9", "convolution"))
+    next(meta for meta in plane.plane.event_metadata.values() if meta.display_name == "fusion.7").child_id.append(fused)
+    assert of(traced).figures.mxu_utilization_ratio == pytest.approx(4 * 4e9 / (1630e-6 * 100e12))
+
+
+def test_no_op_does_more_than_the_peak():
+    claim = {"flops": 653_000_000_000, "model_flops": 653_000_000_000}
+    found = of(with_ops((Op("call.1", "custom-call"), 500, claim), (LOOP, 490), mxu=None))
+    assert found.figures.mxu_utilization_ratio == pytest.approx(4 * 500 / 3990)
+    assert "custom-call-flops" in codes(found)
+    assert any("100%" in warning.message for warning in found.warnings)
+
+
+def test_estimates_from_instrumented_code_are_no_counters():
+    traced = with_ops((LOOP, 100), mxu=None)
+    plane = Plane(traced.space.planes[0])
+    for at_us in range(0, 400, 50):
+        plane.event("_counters_", "MXU", at_us, 50, **{"% util": 73.5})
+    assert of(traced).figures.mxu_utilization_ratio is None
+
+
+def test_periodic_samples_of_the_matrix_units():
+    traced = with_ops((CONV, 100), mxu=None)
+    plane = Plane(traced.space.planes[0])
+    for at_us, busy in ((50, (100, 300, 600)), (100, (700, 200, 100))):
+        for level, value in enumerate(busy):
+            plane.event("_counters_", f"COUNT_MXU_BUSY_{level}", at_us, 0, counter_value=value)
+    for number, (name, value) in enumerate((("CYCLES", 10**6), ("X_COUNT_MXU_BUSY_1", 10**6))):
+        plane.event("counters_0", name, 0, 0, performance_counter_id=2847490056 + number, counter_value=value)
+    found = of(traced).figures
+    assert found.mxu_method == "perf-counters"
+    assert found.mxu_utilization_ratio == pytest.approx((500 / 2 + 700) / 2000)
+
+
+def test_two_core_planes_a_chip_share_its_peak():
+    flops = 8e9 / 700e-6
+    for places, expected in (([0, 1], 459e12), ([0, 0], 459e12 / 2)):
+        traced = Traced()
+        for number, chip in enumerate(places):
+            plane = traced.core(number, chip=chip, core=number, peak_tflops=None, peak_gbps=None)
+            run_step(plane, 100, [(CONV, 700)])
+        assert of(traced).figures.flops_utilization_ratio == pytest.approx(flops / expected)
+    assert peak_of({"has_megacore": 0}, "TPU v5").flops_per_s == pytest.approx(459e12 / 2)
+
+
+def test_bandwidth_that_no_op_reports_is_absent():
+    traced = with_ops((CONV, 100), (LOOP, 100))
+    for metadata in traced.space.planes[0].event_metadata.values():
+        number = next((n for n, s in traced.space.planes[0].stat_metadata.items() if "breakdown" in s.name), 0)
+        kept = [stat for stat in metadata.stats if stat.metadata_id != number]
+        del metadata.stats[:]
+        metadata.stats.extend(kept)
+        if metadata.display_name == LOOP.name:
+            break
+    found = of(traced)
+    assert found.figures.hbm_bandwidth_utilization_ratio is None
+    assert found.figures.absent["hbm_bandwidth_utilization_ratio"] == "no op reports the bytes it moves"
+    plane = Plane(traced.space.planes[0])
+    plane.event("XLA Ops", ALL_REDUCE, 2000, 100)
+    found = of(traced)
+    assert found.figures.hbm_bandwidth_utilization_ratio > 0
+    assert "hbm-incomplete" in codes(found)
+
+
+def test_only_streams_make_a_gpu_busy():
+    traced = gpu()
+    plane = Plane(traced.space.planes[0])
+    plane.event("TensorFlow Name Scope", "scope", 0, 5000)
+    for number in (1, 2):
+        traced.named(f"/device:GPU:{number}")
+    found = of(traced)
+    assert found.figures.idle_ratio == pytest.approx(1 - 2000 / 3500)
+    assert found.window_s == pytest.approx(3500e-6)
+    assert "of 1 of 3 GPUs" in found.warnings[0].message
+
+
+@pytest.mark.parametrize(
+    ("stats", "name"),
+    [
+        ({"compute_cap_major": 9, "compute_cap_minor": 4}, "AMD GPU - gfx942"),
+        ({"compute_cap_major": 9, "compute_cap_minor": 5}, "AMD GPU - gfx950"),
+        ({"compute_cap_major": 9, "compute_cap_minor": 0}, "AMD GPU - gfx-9XX series"),
+        ({"compute_cap_major": 12, "compute_cap_minor": 0}, "AMD GPU"),
+        ({"gpu_device_name": "gfx942:sramecc+:xnack-"}, "AMD GPU - gfx942"),
+    ],
+)
+def test_amds_gpus_are_called_as_xprof_calls_them(stats, name):
+    assert gpu_name({"device_vendor": "AMD", **stats}) == name
+
+
+@pytest.mark.parametrize(
+    ("official", "spoken"),
+    [
+        ("TPU v6 Lite", "TPU v6 Lite (v6e)"),
+        ("TPU v5 Lite", "TPU v5 Lite (v5e)"),
+        ("TPU v5", "TPU v5 (v5p)"),
+        ("TPU v5p", "TPU v5p"),
+        ("TPU v4", "TPU v4"),
+        ("TPU7x", "TPU7x (Ironwood)"),
+        ("TPU v7x", "TPU v7x (Ironwood)"),
+        ("AMD GPU - gfx942", "AMD GPU - gfx942"),
+    ],
+)
+def test_devices_are_called_as_people_call_them_too(official, spoken):
+    assert spoken_name(official) == spoken
+
+
 def test_times_that_count_from_1970():
     traced = training()
     for plane in traced.space.planes:
@@ -329,7 +480,7 @@ def test_core_details_and_breakdowns_that_do_not_parse_are_ignored():
     number = plane.event_id(Op("a", "loop fusion"))
     plane.put(plane.plane.event_metadata[number].stats, {"memory_access_breakdown": b"\xff"})
     found = of(traced)
-    assert found.figures.hbm_bandwidth_utilization_ratio == 0
+    assert found.figures.hbm_bandwidth_utilization_ratio is None
     assert found.figures.per_core[0].chip == 0
 
 
@@ -348,7 +499,7 @@ def host(begins, length=10):
         begin_ps=steps,
         duration_ps=np.full(len(steps), length),
         own_ps=np.full((1, len(steps)), length),
-        by_category_ps=np.zeros((1, len(steps), 12)),
+        by_category_ps=np.zeros((1, len(steps), len(Category))),
         all_reduce_ps=np.zeros(len(steps)),
         cores=(0,),
     )

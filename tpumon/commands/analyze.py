@@ -200,6 +200,7 @@ def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) ->
         device_type=trace.device_type,
         cores=trace.cores,
         figures=trace.figures,
+        truncated=trace.truncated,
         warnings=trace.warnings,
     )
     return bounded(sample)

@@ -17,10 +17,11 @@ CautionCode = Literal[
     "impossible-times",
     "impossible-values",
     "peaks-from-table",
+    "custom-call-flops",
+    "hbm-incomplete",
     "missing-cores",
     "pauses",
     "gpu",
-    "core-silent",
     "unclear-device",
     "runtime-error",
     "profiler",
@@ -80,6 +81,7 @@ class Sample:
         cores: number of TPU cores of the worker.
         figures: what the query measured; in JSON its fields are merged into the sample.
         slice: the slice that the worker belongs to, if known.
+        truncated: None for a whole trace; otherwise what is missing and which span the figures cover.
         errors: what failed; the profiler's failure, if any, comes last.
         warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
@@ -100,6 +102,7 @@ class Sample:
     cores: int | None = None
     figures: Figures = field(default_factory=Figures, metadata=flat())
     slice: str | None = None
+    truncated: str | None = None
     errors: tuple[Failure, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
     warnings: tuple[Caution, ...] = field(default=(), metadata=not_in_json())
     server_text: str | None = field(default=None, metadata=not_in_json())

@@ -216,6 +216,7 @@ class TraceSource(ProfilerSource):
             device_type=trace.device_type,
             cores=trace.cores if query.level > 1 else None,
             figures=of_level(trace.figures, query.level),
+            truncated=trace.truncated,
             warnings=trace.warnings,
         )
 

@@ -107,7 +107,33 @@ class TensorCore:
         return max(self.op_time_ps, float(span_ps[1] - span_ps[0]) if span_ps else 0.0)
 
 
-def read_tensor_core(plane: Plane, module_stats: tuple[str, ...] = ()) -> TensorCore:
+@dataclass(frozen=True, slots=True)
+class CoreLines:
+    """The lines of a TensorCore that figures need, as read.
+
+    Attributes:
+        plane: the core's.
+        steps: its step markers in timeline order, their stats included.
+        modules: runs of programs in timeline order, their stats included.
+        ops: in the order of the device's clock, their stats included.
+    """
+
+    plane: Plane
+    steps: Events
+    modules: Events
+    ops: Events
+
+    @property
+    def name(self) -> str:
+        """What messages call the core: "TPU:3"."""
+        return self.plane.name.removeprefix("/device:")
+
+    def within(self, span_ps: tuple[int, int]) -> CoreLines:
+        """Only what begins and ends in a span."""
+        return CoreLines(self.plane, self.steps.within(span_ps), self.modules.within(span_ps), self.ops.within(span_ps))
+
+
+def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = ()) -> CoreLines:
     """Reads the lines of a TensorCore that figures need.
 
     Args:
@@ -117,9 +143,21 @@ def read_tensor_core(plane: Plane, module_stats: tuple[str, ...] = ()) -> Tensor
     Raises:
         SourceError: `malformed`.
     """
-    steps = sorted_events(plane.read(plane.lines(TENSOR_CORE_STEPS), (*STEP_STATS, *module_stats)))
-    modules = sorted_events(plane.read(plane.lines(TENSOR_CORE_MODULES), module_stats))
-    op_events = sorted_events(plane.read(plane.lines(TENSOR_CORE_OPS), OP_STATS), by_device=True)
+    return CoreLines(
+        plane,
+        steps=sorted_events(plane.read(plane.lines(TENSOR_CORE_STEPS), (*STEP_STATS, *module_stats))),
+        modules=sorted_events(plane.read(plane.lines(TENSOR_CORE_MODULES), module_stats)),
+        ops=sorted_events(plane.read(plane.lines(TENSOR_CORE_OPS), OP_STATS), by_device=True),
+    )
+
+
+def tensor_core(lines: CoreLines) -> TensorCore:
+    """Adds up the lines of a TensorCore.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    plane, steps, modules, op_events = lines.plane, lines.steps, lines.modules, lines.ops
     index = OpIndex(plane, op_events.metadata_id)
     ops = _core_ops(op_events, index)
     self_ps = self_times_ps(ops.device_begin_ps, ops.device_duration_ps)
@@ -147,14 +185,20 @@ def _among(categories: Collection[Category]) -> Mask:
     return np.array([category in categories for category in Category], dtype=np.bool_)
 
 
-def read_sparse_core(plane: Plane) -> tuple[CorePlace, Duty]:
+def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None = None) -> tuple[CorePlace, Duty]:
     """When a SparseCore worked: all its ops count as work.
+
+    Args:
+        plane: the SparseCore's.
+        span_ps: where only what begins and ends in a span counts.
 
     Raises:
         SourceError: `malformed`.
     """
     ops = plane.read(plane.lines(SPARSE_CORE_OPS))
     modules = plane.read(plane.lines(SPARSE_CORE_MODULES))
+    if span_ps is not None:
+        ops, modules = ops.within(span_ps), modules.within(span_ps)
     return core_place(plane), _duty(ops, np.ones(len(ops), dtype=np.bool_), modules)
 
 

@@ -195,18 +195,3 @@ def gpu_times_ps(planes: Sequence[Plane]) -> dict[str, int]:
         for name, time_ps in module_times_ps(plane.stat_names(), lines).items():
             times_ps[name] = times_ps.get(name, 0) + time_ps
     return times_ps
-
-
-def gpu_busy_ps(planes: Sequence[Plane]) -> tuple[int, int]:
-    """Time that GPUs ran anything, and time from the first to the last event, each summed over GPUs.
-
-    Raises:
-        SourceError: `malformed`.
-    """
-    busy_ps = total_ps = 0
-    for plane in planes:
-        events = plane.read(plane.lines())
-        if span := extent((events.begin_ps, events.end_ps)):
-            busy_ps += covered_ps(events.begin_ps, events.end_ps)
-            total_ps += span[1] - span[0]
-    return busy_ps, total_ps

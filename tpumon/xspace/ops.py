@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -11,13 +12,29 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown
-from tpumon.xspace.planes import Events, Plane, Value, named
+from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
+from tpumon.xspace.planes import PS_PER_S, Events, Plane, Value, named
 from tpumon.xspace.reader import Ints, Mask
 
 Number = TypeVar("Number", bound=np.generic)
 
 _CUSTOM_CALL = "custom-call"
+_MATRIX_CATEGORIES = frozenset(
+    {
+        _CUSTOM_CALL,
+        "convolution",
+        "convolution base-dilated",
+        "convolution window-dilated",
+        "convolution fusion",
+        "output fusion",
+        "custom fusion",
+        "megacore fusion",
+        "dot",
+    }
+)
+"""Categories whose ops use the matrix units, or may: what a custom call does is its own business."""
+_MATRIX_CODE = re.compile(r"\s(?:convolution|dot|ragged-dot|custom-call)\(|kind=kOutput\b")
+_DEEPEST = 4  # fusions within fusions
 _HBM, _READ, _WRITE = 1, 1, 2  # memory space and operations of memory_access_breakdown
 
 OP_STATS = (
@@ -56,6 +73,7 @@ class Category(IntEnum):
     SPARSE_OUTFEED = 9
     MEGACORE_FUSION = 10
     ASYNC_DONE = 11
+    ASYNC_WAIT = 12
 
 
 _CATEGORIES = {
@@ -83,6 +101,7 @@ _CATEGORIES = {
     "megacore fusion": Category.MEGACORE_FUSION,
     "async-done": Category.ASYNC_DONE,
 }
+_WAITS = "-done"  # copy-done, slice-done, all-gather-done: the core waits until data that is on its way has arrived
 
 OFF_DUTY = (
     Category.INFEED,
@@ -104,19 +123,21 @@ class OpKind:
     Attributes:
         key: program and name, by which XProf takes ops of several cores to be the same.
         category: see Category.
+        matrix: whether it uses the matrix units, or is a fusion that holds an op that does.
         counted: whether XProf adds it up at all: it has a program and a symbol.
         flops: of one occurrence.
         model_flops: of one occurrence.
-        hbm_bytes: read and written by one occurrence.
+        hbm_bytes: read and written by one occurrence; None where the trace does not say.
         custom: a custom call, whose FLOPs come with its events.
     """
 
     key: tuple[int, str]
     category: Category
     counted: bool
+    matrix: bool
     flops: int
     model_flops: int
-    hbm_bytes: int
+    hbm_bytes: int | None
     custom: bool
 
 
@@ -128,20 +149,52 @@ def op_kinds(plane: Plane, numbers: Iterable[int]) -> list[OpKind]:
     """
     names = plane.stat_names()
     wanted = {number: name for number, name in names.items() if name in _METADATA_STATS}
-    found = []
+    kinds = []
     for number in numbers:
         metadata = plane.event_metadata(number)
-        found.append(_op_kind(metadata.display_name or metadata.name, named(metadata.stats, names, wanted)))
-    return found
+        stats = named(metadata.stats, names, wanted)
+        matrix = _uses_matrix_units(plane, metadata, stats.get("hlo_category"), _DEEPEST)
+        kinds.append(_op_kind(metadata.display_name or metadata.name, stats, matrix=matrix))
+    return kinds
 
 
-def _op_kind(name: str, stats: Mapping[str, Value]) -> OpKind:
+def _uses_matrix_units(plane: Plane, metadata: XEventMetadata, category: Value | None, depth: int) -> bool:
+    """Whether an op is a convolution, a dot product or a custom call, or a fusion that holds one.
+
+    What a fusion holds is in its category, in its HLO text, or in the ops that its metadata lists as within it.
+    """
+    if category in _MATRIX_CATEGORIES or _MATRIX_CODE.search(metadata.name):
+        return True
+    if not depth or not metadata.child_id:
+        return False
+    names = plane.stat_names()
+    wanted = {number: name for number, name in names.items() if name == "hlo_category"}
+    for number in metadata.child_id:
+        child = plane.event_metadata(number)
+        child_category = named(child.stats, names, wanted).get("hlo_category")
+        # A loop holds its body, whose ops have events of their own.
+        if _uses_matrix_units(plane, child, child_category, depth - 1):
+            return isinstance(category, str) and category.endswith("fusion")
+    return False
+
+
+def _category(name: Value | None) -> Category:
+    if not isinstance(name, str):
+        return Category.OTHER
+    known = _CATEGORIES.get(name)
+    if known is None:
+        return Category.ASYNC_WAIT if name.endswith(_WAITS) else Category.OTHER
+    return known
+
+
+def _op_kind(name: str, stats: Mapping[str, Value], *, matrix: bool) -> OpKind:
     category = stats.get("hlo_category")
     symbol = stats.get("symbol_id")
     return OpKind(
         key=(_whole(stats.get("program_id")), name),
-        category=_CATEGORIES.get(category, Category.OTHER) if isinstance(category, str) else Category.OTHER,
+        category=_category(category),
         counted="program_id" in stats and isinstance(symbol, int) and symbol != 0,
+        matrix=matrix,
         flops=_whole(stats.get("flops")),
         model_flops=_whole(stats.get("model_flops")),
         hbm_bytes=_hbm_bytes(stats.get("memory_access_breakdown")),
@@ -153,14 +206,15 @@ def _whole(value: Value | None) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _hbm_bytes(breakdown: Value | None) -> int:
+def _hbm_bytes(breakdown: Value | None) -> int | None:
+    """Bytes moved to and from HBM; None for an op without a breakdown, an empty one is 0."""
     if not isinstance(breakdown, bytes):
-        return 0
+        return None
     message = MemoryAccessBreakdown()
     try:
         message.ParseFromString(breakdown)
     except DecodeError:
-        return 0
+        return None
     return sum(
         access.bytes_accessed
         for access in message.accesses
@@ -178,7 +232,10 @@ class OpTotals:
         normalized_ps: durations at the chip's nominal clock: times the event's Time Scale Multiplier, if it has one.
         flops: as executed.
         model_flops: as the model needs them, where the trace tells, else as executed.
-        hbm_bytes: read and written.
+        hbm_bytes: read and written, of the ops that say so.
+        has_bytes: whether any says so.
+        matrix: whether any uses the matrix units.
+        custom: whether any is a custom call.
     """
 
     time_ps: float = 0.0
@@ -187,6 +244,9 @@ class OpTotals:
     flops: float = 0.0
     model_flops: float = 0.0
     hbm_bytes: float = 0.0
+    has_bytes: bool = False
+    matrix: bool = False
+    custom: bool = False
 
     def add(self, other: OpTotals) -> None:
         """Adds another's sums to these."""
@@ -196,6 +256,9 @@ class OpTotals:
         self.flops += other.flops
         self.model_flops += other.model_flops
         self.hbm_bytes += other.hbm_bytes
+        self.has_bytes |= other.has_bytes
+        self.matrix |= other.matrix
+        self.custom |= other.custom
 
     @property
     def has_ops_within(self) -> bool:
@@ -221,17 +284,48 @@ def root_totals(table: Mapping[tuple[int, str], OpTotals]) -> OpTotals:
     Times add up over all, FLOPs and bytes over those without ops inside.
     """
     root = OpTotals()
-    for (_, name), totals in table.items():
-        if name.startswith("region"):
-            continue
+    for totals in _shown(table):
         root.self_ps += totals.self_ps
         root.normalized_ps += totals.normalized_ps
         if not totals.has_ops_within:
             root.flops += totals.flops
             root.model_flops += totals.model_flops
             root.hbm_bytes += totals.hbm_bytes
+            root.has_bytes |= totals.has_bytes
     root.time_ps = root.self_ps
     return root
+
+
+def _shown(table: Mapping[tuple[int, str], OpTotals]) -> Iterable[OpTotals]:
+    """The ops that XProf's op profile shows."""
+    return (totals for (_, name), totals in table.items() if not name.startswith("region"))
+
+
+def matrix_flops(table: Mapping[tuple[int, str], OpTotals], peak_flops_per_s: float) -> float:
+    """Model FLOPs of the matrix operations, each op's at most what the peak allows in its time.
+
+    XProf caps the ops of its op profile alike: what a custom call claims may be more than the chip can do.
+    """
+    per_ps = peak_flops_per_s / PS_PER_S
+    return sum(
+        min(totals.model_flops, totals.time_ps * per_ps)
+        for totals in _shown(table)
+        if totals.matrix and not totals.has_ops_within
+    )
+
+
+def custom_call_ratio(table: Mapping[tuple[int, str], OpTotals]) -> float:
+    """Share of all FLOPs that custom calls claim, 0 where no op has any."""
+    leaves = [totals for totals in _shown(table) if not totals.has_ops_within]
+    flops = sum(totals.flops for totals in leaves)
+    return sum(totals.flops for totals in leaves if totals.custom) / flops if flops else 0.0
+
+
+def unknown_bytes_ratio(table: Mapping[tuple[int, str], OpTotals]) -> float:
+    """Share of the ops' time that is of ops that do not report the bytes they move; those that only wait count not."""
+    leaves = [totals for totals in _shown(table) if not totals.has_ops_within]
+    time_ps = sum(totals.self_ps for totals in leaves)
+    return sum(totals.self_ps for totals in leaves if not totals.has_bytes) / time_ps if time_ps else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,7 +392,10 @@ class OpIndex:
                     normalized_ps=float(normalized[i]),
                     flops=float(flops),
                     model_flops=float(model_flops),
-                    hbm_bytes=float(counts[i]) * kind.hbm_bytes,
+                    hbm_bytes=float(counts[i]) * (kind.hbm_bytes or 0),
+                    has_bytes=kind.hbm_bytes is not None,
+                    matrix=kind.matrix,
+                    custom=kind.custom,
                 )
             )
         return table

@@ -71,6 +71,20 @@ class Events:
         both = (begins >= 0) & (durations >= 0) & (begins < _LATEST_PS) & (durations < _LATEST_PS)
         return np.where(both, begins, self.begin_ps), np.where(both, durations, self.duration_ps)
 
+    def within(self, span_ps: tuple[int, int]) -> Events:
+        """Those that begin and end in a span, stats and all."""
+        inside = (self.begin_ps >= span_ps[0]) & (self.end_ps <= span_ps[1])
+        if inside.all():
+            return self
+        new_row = np.cumsum(inside) - 1
+        return Events(
+            metadata_id=self.metadata_id[inside],
+            begin_ps=self.begin_ps[inside],
+            duration_ps=self.duration_ps[inside],
+            stats={name: _kept(column, inside, new_row) for name, column in self.stats.items()},
+            dropped=self.dropped,
+        )
+
     def take(self, picked: Ints | Mask) -> Events:
         """Some of the events, without their stats."""
         return Events(
@@ -242,9 +256,9 @@ class Space:
         gpus: planes of GPUs.
         host: the plane of the host's threads.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
+        stop_ps: when it ended, on the trace's own clock; None where the trace does not say.
         hostnames: as the trace says.
         remarks: the profiler's own errors and warnings, one line each, each once.
-        truncated: whether one of them says that events were dropped.
     """
 
     tensor_cores: tuple[Plane, ...]
@@ -253,15 +267,10 @@ class Space:
     gpus: tuple[Plane, ...]
     host: Plane | None
     start_unix_s: float | None
+    stop_ps: int | None
     hostnames: tuple[str, ...]
     remarks: tuple[str, ...]
-    truncated: bool
 
-
-# What profilers write when their buffers are full; the wording is theirs and not promised.
-_DROPPED = re.compile(
-    r"\b(drop|dropped|dropping|truncat\w+|overflow\w*|buffers? (?:is|are|was|were) full|lost)\b", re.IGNORECASE
-)
 
 _MOST_REMARKS = 20
 _PLANES, _LINES = 1, 3  # field numbers of XSpace and XPlane
@@ -297,9 +306,9 @@ def read_space(xspace: bytes) -> Space:
         gpus=tuple(plane for plane in planes if _GPU.fullmatch(plane.name)),
         host=next((plane for plane in planes if plane.name == HOST_THREADS), None),
         start_unix_s=_start_unix_s(planes),
+        stop_ps=_stop_ps(planes, base_ns),
         hostnames=tuple(one_line(name) for name in trace.hostnames),
         remarks=tuple(remarks[:_MOST_REMARKS]),
-        truncated=any(_DROPPED.search(remark) for remark in remarks),
     )
 
 
@@ -323,6 +332,20 @@ def _parse(message: Message, raw: bytes) -> None:
 
 
 def _start_unix_s(planes: Sequence[Plane]) -> float | None:
+    start_ns = _environment_ns(planes, "profile_start_time")
+    return None if start_ns is None else start_ns / 1e9
+
+
+def _stop_ps(planes: Sequence[Plane], base_ns: int) -> int | None:
+    """Times count from 1970 or from the start of the window."""
+    stop_ns = _environment_ns(planes, "profile_stop_time")
+    from_ns = base_ns or _environment_ns(planes, "profile_start_time")
+    if stop_ns is None or from_ns is None or not 0 < stop_ns - from_ns < _LATEST_NS:
+        return None
+    return (stop_ns - from_ns) * PS_PER_NS
+
+
+def _environment_ns(planes: Sequence[Plane], stat: str) -> int | None:
     environment = next((plane for plane in planes if plane.name == _ENVIRONMENT), None)
-    start_ns = environment.stats().get("profile_start_time") if environment else None
-    return start_ns / 1e9 if isinstance(start_ns, int) and 0 < start_ns < _LATEST_START_NS else None
+    time_ns = environment.stats().get(stat) if environment else None
+    return time_ns if isinstance(time_ns, int) and 0 < time_ns < _LATEST_START_NS else None

@@ -20,6 +20,7 @@ _CATEGORIES = len(Category)
 STEP_PARTS = (
     "high_flops_compute",
     "low_flops_compute",
+    "async_wait",
     "infeed",
     "outfeed",
     "collective",
@@ -298,10 +299,11 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
     known_ps = compute_ps + sparse_wait_ps.max(axis=0) + infeed_ps.max(axis=0) + outfeed_ps.mean(axis=0)
     communication_ps = of(Category.ALL_REDUCE) + of(Category.SEND_RECV)
     by_id_ps = np.max([host.all_reduce_ps for host in hosts], axis=0)
-    low_ps = of(Category.OTHER) + of(Category.SPARSE_OUTFEED) + of(Category.ASYNC_DONE)
+    low_ps = of(Category.OTHER) + of(Category.SPARSE_OUTFEED)
     parts = {
         "high_flops_compute": high_ps.mean(axis=0),
         "low_flops_compute": low_ps.mean(axis=0),
+        "async_wait": (of(Category.ASYNC_WAIT) + of(Category.ASYNC_DONE)).mean(axis=0),
         "infeed": infeed_ps.max(axis=0),
         "outfeed": outfeed_ps.mean(axis=0),
         "collective": np.maximum(communication_ps.max(axis=0), by_id_ps),

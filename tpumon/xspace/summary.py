@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
 from tpumon.xspace.functions import NO_STEP, TOO_FEW, function_figures
-from tpumon.xspace.ops import Category, merge_tables, root_totals
+from tpumon.xspace.ops import Category, custom_call_ratio, matrix_flops, merge_tables, root_totals, unknown_bytes_ratio
+from tpumon.xspace.peaks import Peak
 from tpumon.xspace.planes import PS_PER_S
 from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
+from tpumon.xspace.truncation import REASON as TRUNCATED
 
 _NO_DEVICE = "no device in the trace"
+_NO_OPS_RECORDED = "programs ran, but no op was recorded"
 _NOTHING = Figures()
 _DEVICE_FIGURES = (
     "mxu_utilization_ratio",
@@ -38,6 +42,7 @@ class TraceFigures:
         simulated: whether tpumon's simulator made any of them.
         hostnames: as the traces report them.
         warnings: what a reader of the figures should know.
+        truncated: what is missing from the traces and which span the figures cover; None for whole traces.
         figures: the figures; for each one that is None, `absent` says why.
         stepless: whether a longer window would show no step either, as with eager dispatch or requests at random times.
     """
@@ -48,6 +53,7 @@ class TraceFigures:
     simulated: bool
     hostnames: tuple[str, ...]
     warnings: tuple[Caution, ...]
+    truncated: str | None
     figures: Figures
     stepless: bool = False
 
@@ -83,8 +89,9 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     device, steps = _device_part(traces), _steps_part(traces)
     warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
     warnings += [*device.warnings, *steps.warnings]
-    if any(trace.truncated for trace in traces):
-        warnings.append(Caution("truncated", "the profiler dropped events: what looks idle may have been busy"))
+    truncated = _truncated(traces)
+    lost = dict.fromkeys(trace.truncation.words for trace in traces if trace.truncation is not None)
+    warnings += [Caution("truncated", f"the trace is truncated: {words}") for words in lost]
     windows_s = [(end - begin) / PS_PER_S for begin, end in (trace.window_ps for trace in traces if trace.window_ps)]
     return TraceFigures(
         device_type=traces[-1].device_type,
@@ -93,9 +100,42 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
         simulated=any(trace.simulated for trace in traces),
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
         warnings=tuple(warnings),
-        figures=_together(device, steps),
+        truncated=truncated,
+        figures=_without_lost(traces, _together(device, steps)),
         stepless=steps.absent.get("step_time_s", "").startswith(NO_STEP),
     )
+
+
+def _truncated(traces: Sequence[Trace]) -> str | None:
+    several = len(traces) > 1
+    words = [
+        f"{', '.join(trace.hostnames)}: {trace.truncation.words}"
+        if several and trace.hostnames
+        else trace.truncation.words
+        for trace in traces
+        if trace.truncation is not None
+    ]
+    return "; ".join(dict.fromkeys(words)) or None
+
+
+def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
+    """The figures without those that need every core of every host, if no span of one of them is whole.
+
+    The counters of the hardware stand, and so do steps that the host's own events show.
+    """
+    if all(trace.truncation is None or trace.truncation.span_ps is not None for trace in traces):
+        return figures
+    names = {*_DEVICE_FIGURES, "step_time_s", "step_parts_s"}
+    if figures.mxu_method in {"counter", "perf-counters"}:
+        names.remove("mxu_utilization_ratio")
+    if figures.step_source == "host" and traces[-1].hardware != "CPU":
+        names -= {"step_time_s"}
+    gone: dict[str, Any] = dict.fromkeys(names)
+    if "mxu_utilization_ratio" in names:
+        gone["mxu_method"] = None
+    if "step_time_s" in names:
+        gone |= {"step_source": None, "step_name": None, "step_durations_s": (), "functions": ()}
+    return replace(figures, **gone, per_core=(), absent={**figures.absent, **dict.fromkeys(names, TRUNCATED)})
 
 
 def _together(device: _Part, steps: _Part) -> Figures:
@@ -125,29 +165,57 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
     busy_ps, chips_ps = (sum(trace.duty_ps[i] for trace in traces) for i in (0, 1))
     # XProf takes the last host's peaks.
     peak = traces[-1].peak
-    root = root_totals(merge_tables(core.table for core in cores))
+    table = merge_tables(core.table for core in cores)
+    root = root_totals(table)
     mxu, mxu_method = _mxu(traces)
+    has_modules_only = any(trace.has_matrix_ops is None for trace in traces)
     computed = Figures(
         mxu_utilization_ratio=mxu,
         mxu_method=mxu_method,
-        idle_ratio=_ratio(total_ps - op_time_ps, total_ps),
-        duty_cycle_ratio=_ratio(busy_ps, chips_ps),
+        idle_ratio=None if has_modules_only else _ratio(total_ps - op_time_ps, total_ps),
+        duty_cycle_ratio=None if has_modules_only else _ratio(busy_ps, chips_ps),
         flops_utilization_ratio=_of_peak(root.flops, root.normalized_ps or root.time_ps, peak.flops_per_s),
-        hbm_bandwidth_utilization_ratio=_of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s),
+        hbm_bandwidth_utilization_ratio=(
+            _of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s) if root.has_bytes else None
+        ),
     )
     reasons = {
-        "mxu_utilization_ratio": "no counter, and no op says how many FLOPs it does",
-        "idle_ratio": "no ops and no steps in the window",
-        "duty_cycle_ratio": "no ops and no modules in the window",
+        "mxu_utilization_ratio": _why_no_mxu(traces),
+        "idle_ratio": _NO_OPS_RECORDED if has_modules_only else "no ops and no steps in the window",
+        "duty_cycle_ratio": (_NO_OPS_RECORDED if has_modules_only else "no ops and no modules in the window"),
         "flops_utilization_ratio": _why_no_rate(peak.flops_per_s),
-        "hbm_bandwidth_utilization_ratio": _why_no_rate(peak.hbm_bytes_per_s),
+        "hbm_bandwidth_utilization_ratio": (
+            "no op reports the bytes it moves" if table and not root.has_bytes else _why_no_rate(peak.hbm_bytes_per_s)
+        ),
     }
-    words = "the trace does not report the chip's peak rates; they come from a table of chips"
     return _Part(
         figures=computed,
         absent={name: reason for name, reason in reasons.items() if getattr(computed, name) is None},
-        warnings=(Caution("peaks-from-table", words),) if peak.from_table else (),
+        warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else 0.0),
     )
+
+
+_WORTH_A_WARNING = 0.01
+
+
+def _tpu_warnings(peak: Peak, custom_ratio: float, unknown_bytes_ratio: float) -> tuple[Caution, ...]:
+    warnings = []
+    if peak.from_table:
+        words = "the trace does not report the chip's peak rates; they come from a table of chips"
+        warnings.append(Caution("peaks-from-table", words))
+    if custom_ratio >= _WORTH_A_WARNING:
+        words = (
+            f"{custom_ratio:.0%} of the FLOPs are claimed by custom calls (Pallas kernels, for example), whose claims "
+            "can be far too high or too low; figures made from FLOPs are as good as they are"
+        )
+        warnings.append(Caution("custom-call-flops", words))
+    if unknown_bytes_ratio >= _WORTH_A_WARNING:
+        words = (
+            f"HBM bandwidth leaves out ops that take {unknown_bytes_ratio:.0%} of the time: they do not report the "
+            "bytes they move"
+        )
+        warnings.append(Caution("hbm-incomplete", words))
+    return tuple(warnings)
 
 
 def _why_no_rate(peak_per_s: float | None) -> str:
@@ -166,16 +234,10 @@ def _ratio(amount: float, whole: float) -> float | None:
 
 def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]:
     """The mean over hosts, all by the same method; XProf: CombineAllOpStats, which knows the counter only."""
-    flops = [_mxu_by_flops(trace) for trace in traces]
-    # A counter of exactly 0 while ops carry FLOPs is one that did not count.
-    counters = [
-        None if trace.mxu_counter == 0 and by_flops else trace.mxu_counter
-        for trace, by_flops in zip(traces, flops, strict=True)
-    ]
     methods: tuple[tuple[MxuMethod, list[float | None]], ...] = (
-        ("counter", counters),
+        ("counter", [_mxu_by_counter(trace) for trace in traces]),
         ("perf-counters", [trace.mxu_perf_counters for trace in traces]),
-        ("flops", flops),
+        ("flops", [_mxu_by_flops(trace) for trace in traces]),
     )
     for method, per_host in methods:
         known = [value for value in per_host if value is not None]
@@ -184,22 +246,44 @@ def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]
     return None, None
 
 
+def _mxu_by_counter(trace: Trace) -> float | None:
+    """The profiler's counter; one of exactly 0 did not count, unless the program has no matrix operation."""
+    return None if trace.mxu_counter == 0 and trace.has_matrix_ops is not False else trace.mxu_counter
+
+
+def _why_no_mxu(traces: Sequence[Trace]) -> str:
+    if any(trace.mxu_counter == 0 for trace in traces):
+        return "the counter is 0 although the program has matrix operations, and none reports its FLOPs"
+    return "no counter, and no matrix operation reports its FLOPs"
+
+
 def _mxu_by_flops(trace: Trace) -> float | None:
-    """FLOPs done over what the host's cores could have done in the window, idle time included."""
-    done = root_totals(merge_tables(core.table for core in trace.cores)).model_flops
-    if not done or trace.window_ps is None or trace.peak.flops_per_s is None:
+    """FLOPs of matrix operations over what the host's cores could have done in the window, idle time included."""
+    if trace.window_ps is None or trace.peak.flops_per_s is None:
+        return None
+    done = matrix_flops(merge_tables(core.table for core in trace.cores), trace.peak.flops_per_s)
+    if not done:
         return None
     window_s = (trace.window_ps[1] - trace.window_ps[0]) / PS_PER_S
     return _ratio(done, window_s * trace.peak.flops_per_s * len(trace.cores))
 
 
 def _gpu_part(traces: Sequence[Trace]) -> _Part:
-    busy_ps, total_ps = (sum(trace.gpu_ps[i] for trace in traces) for i in (0, 1))
+    busy_ps, total_ps = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("busy_ps", "total_ps"))
+    devices, working = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("devices", "working"))
     idle_ratio = _ratio(total_ps - busy_ps, total_ps)
     absent = dict.fromkeys(_DEVICE_FIGURES, "a GPU, not a TPU") | {"idle_ratio": "no events on the GPU in the window"}
     if idle_ratio is not None:
         del absent["idle_ratio"]
-    words = "a GPU: idle is the time without any event on it, step time is the host's"
+    words = (
+        f"a GPU: idle is the time without anything on its streams, of {working} of {devices} GPUs; the others did "
+        "nothing"
+        if 0 < working < devices
+        else f"a GPU: idle is the time without anything on its streams, of all {devices} GPUs"
+        if working > 1
+        else "a GPU: idle is the time without anything on its streams"
+    )
+    words += "; step time is the host's"
     return _Part(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
 
 

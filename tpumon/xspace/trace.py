@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -11,16 +12,18 @@ import numpy as np
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
 from tpumon.xspace.counters import mxu_busy_ratio
-from tpumon.xspace.device import CorePlace, Duty, TensorCore, read_sparse_core, read_tensor_core
+from tpumon.xspace.device import CoreLines, CorePlace, Duty, TensorCore, read_core_lines, read_sparse_core, tensor_core
 from tpumon.xspace.functions import Function, StepChoice, choose_step, gather
-from tpumon.xspace.host import HostActivity, annotates_steps, gpu_busy_ps, read_host
+from tpumon.xspace.gpu import GpuActivity, gpu_name, read_gpus
+from tpumon.xspace.host import HostActivity, annotates_steps, read_host
 from tpumon.xspace.intervals import covered_ps
 from tpumon.xspace.linking import CONSUMER_STATS, number_markers
 from tpumon.xspace.ops import OpTable
 from tpumon.xspace.peaks import Peak, peak_of
-from tpumon.xspace.planes import PS_PER_S, Events, Space, Value, read_space
+from tpumon.xspace.planes import Events, Space, Value, read_space
 from tpumon.xspace.reader import Ints
 from tpumon.xspace.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, whole_steps
+from tpumon.xspace.truncation import Truncation, find_truncation
 
 Hardware = Literal["TPU", "GPU", "CPU"]
 
@@ -56,6 +59,7 @@ class Trace:
         peak: of one TensorCore.
         mxu_counter: what the profiler counted, as a ratio; None where it did not.
         mxu_perf_counters: the same from hardware counters.
+        has_matrix_ops: whether any op uses the matrix units; None where programs ran but no op was recorded.
         has_infeed: whether any op is an infeed.
         steps: as the devices mark them; None where they do not.
         module_steps: if no step is marked, each core's periods between runs of the function that is the step; cores
@@ -63,12 +67,13 @@ class Trace:
         choice: which function that is; None if steps are marked, or no core ran any module.
         functions: what the cores ran; what the host called if there is no TPU.
         host: what the host's threads show; None if they were not needed.
-        gpu_ps: busy time and time of GPUs.
+        gpus: what its GPUs did.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
         simulated: whether tpumon's simulator made it.
         remarks: what a reader of the figures should know.
-        truncated: whether events of the window were dropped.
+        truncation: what is missing and which span the figures of devices cover; None for a whole trace. Where no span
+            is long enough, they are of nothing.
     """
 
     hardware: Hardware
@@ -80,18 +85,19 @@ class Trace:
     peak: Peak
     mxu_counter: float | None
     mxu_perf_counters: float | None
+    has_matrix_ops: bool | None
     has_infeed: bool
     steps: HostSteps | None
     module_steps: Mapping[int, CoreSteps]
     choice: StepChoice | None
     functions: tuple[Function, ...]
     host: HostActivity | None
-    gpu_ps: tuple[int, int]
+    gpus: GpuActivity
     start_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
     remarks: tuple[Caution, ...]
-    truncated: bool
+    truncation: Truncation | None
 
 
 def read_trace(xspace: bytes) -> Trace:
@@ -104,15 +110,16 @@ def read_trace(xspace: bytes) -> Trace:
     # GPU planes come first even where there are TPUs; XProf: SetRunEnvironment.
     hardware: Hardware = "GPU" if space.gpus else "TPU" if space.tensor_cores else "CPU"
     host_stats = space.host.stats() if space.host else {}
-    cores: list[TensorCore] = []
-    if hardware == "TPU":
-        cores = [read_tensor_core(plane, CONSUMER_STATS) for plane in space.tensor_cores]
+    lines = [read_core_lines(plane, CONSUMER_STATS) for plane in space.tensor_cores] if hardware == "TPU" else []
+    truncation = find_truncation(space, lines)
+    cores = [tensor_core(each) for each in _whole(lines, truncation)]
     markers = number_markers(space.host, cores)
     steps = _marked_steps(cores, markers)
     functions = _functions(cores)
     marked = any(len(core.steps) for core in cores)
     host = _host(space, () if marked else functions) if steps is None else None
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
+    gpus = read_gpus(space.gpus)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     return Trace(
@@ -129,24 +136,40 @@ def read_trace(xspace: bytes) -> Trace:
             )
             for core, (marked, _) in zip(cores, markers, strict=True)
         ),
-        window_ps=_window(windows, host),
-        duty_ps=_duty([(core.place, core.duty) for core in cores] + [read_sparse_core(p) for p in space.sparse_cores]),
-        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type),
+        window_ps=gpus.window_ps or _window(windows, host, truncation),
+        duty_ps=_duty([(core.place, core.duty) for core in cores] + _sparse_cores(space, truncation)),
+        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type, _planes_per_chip(cores)),
         mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
+        has_matrix_ops=_has_matrix_ops(cores, lines),
         has_infeed=any(core.has_infeed for core in cores),
         steps=steps,
         module_steps=_module_steps(cores, choice.function) if choice and choice.function else {},
         choice=choice,
         functions=functions or (host.functions if host else ()),
         host=host,
-        gpu_ps=gpu_busy_ps(space.gpus),
+        gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
         remarks=_remarks(space, cores),
-        truncated=space.truncated,
+        truncation=truncation,
     )
+
+
+_NOTHING_PS = (0, -1)  # a span that holds no event
+
+
+def _whole(lines: Sequence[CoreLines], truncation: Truncation | None) -> Sequence[CoreLines]:
+    """What the figures are taken from."""
+    if truncation is None:
+        return lines
+    return [core.within(truncation.span_ps or _NOTHING_PS) for core in lines]
+
+
+def _sparse_cores(space: Space, truncation: Truncation | None) -> list[tuple[CorePlace, Duty]]:
+    span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
+    return [read_sparse_core(plane, span_ps) for plane in space.sparse_cores]
 
 
 def _marked_steps(cores: Sequence[TensorCore], markers: Sequence[tuple[Events, Ints]]) -> HostSteps | None:
@@ -181,9 +204,20 @@ def _device_type(space: Space, hardware: Hardware) -> str | None:
     if hardware == "TPU":
         return _text(space.tensor_cores[0].stats().get("device_type_string"))
     if hardware == "GPU":
-        stats = space.gpus[0].stats()
-        return _text(stats.get("device_type_string")) or _text(stats.get("gpu_device_name")) or "GPU"
+        return gpu_name(space.gpus[0].stats())
     return "CPU"
+
+
+def _planes_per_chip(cores: Sequence[TensorCore]) -> int:
+    """How many TensorCores of one chip have a plane of their own."""
+    return max(Counter(core.place.chip for core in cores if core.place.chip is not None).values(), default=1)
+
+
+def _has_matrix_ops(cores: Sequence[TensorCore], lines: Sequence[CoreLines]) -> bool | None:
+    if any(totals.matrix for core in cores for totals in core.table.values()):
+        return True
+    ran_unseen = any(len(core.modules) for core in lines) and not any(len(core.ops.events) for core in cores)
+    return None if ran_unseen else False
 
 
 def _text(value: Value | None) -> str | None:
@@ -195,9 +229,13 @@ def _ratio(percent: Value | None) -> float | None:
     return percent / 100 if isinstance(percent, (int, float)) and 0 <= percent <= 100 else None
 
 
-def _window(cores: Sequence[tuple[int, int]], host: HostActivity | None) -> tuple[int, int] | None:
+def _window(
+    cores: Sequence[tuple[int, int]], host: HostActivity | None, truncation: Truncation | None
+) -> tuple[int, int] | None:
     if cores:
         return min(begin for begin, _ in cores), max(end for _, end in cores)
+    if truncation is not None and truncation.window_ps is not None:
+        return truncation.window_ps
     return host.window_ps if host else None
 
 
@@ -216,22 +254,8 @@ def _duty(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
     return busy_ps, total_ps
 
 
-_EARLY_RATIO = 0.2
-
-
 def _remarks(space: Space, cores: Sequence[TensorCore]) -> tuple[Caution, ...]:
     remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
     if dropped := sum(core.dropped for core in cores):
         remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
-    ends = {core.number: core.window_ps[1] for core in cores if core.window_ps}
-    starts = [core.window_ps[0] for core in cores if core.window_ps]
-    if len(ends) > 1:
-        last, length = max(ends.values()), max(ends.values()) - min(starts)
-        for number, end in ends.items():
-            if last - end > _EARLY_RATIO * length:
-                words = (
-                    f"core {number} has no event in the last {(last - end) / PS_PER_S:.3g} s of the window: "
-                    "it was idle, or its trace buffer was full; the trace does not say which"
-                )
-                remarks.append(Caution("core-silent", words))
     return tuple(remarks)

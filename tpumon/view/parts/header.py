@@ -12,6 +12,7 @@ from rich.style import Style
 
 from tpumon.fleet import Severity
 from tpumon.history import State
+from tpumon.model.chips import spoken_name
 from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.view.drawing.lines import Line, Lines, cut, tame
 from tpumon.view.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
@@ -29,10 +30,11 @@ _USUAL = frozenset({"server", "counter", "steps"})
 
 
 class Piece(NamedTuple):
-    """Words of the header that stay on one line."""
+    """Words of the header that stay on one line; `brief` ones are shown if those do not fit."""
 
     text: str
     style: Style = HEADER
+    brief: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,16 +69,18 @@ def header(frame: Frame, heading: Heading) -> Lines:
         return min(_packed(pieces, width), _packed(short, width), key=len)
     room = width - needed
     for piece in _may(scene, heading, frame.glyphs):
-        cells = cell_len(piece.text) + len(_GAP)
-        if cells <= room:
-            left.append(piece)
-            room -= cells
+        for text in (piece.text, piece.brief):
+            cells = cell_len(text) + len(_GAP)
+            if text and cells <= room:
+                left.append(piece._replace(text=text))
+                room -= cells
+                break
     line = Line(width).add(" ", HEADER)
     for place, piece in enumerate(_ordered(left)):
-        line.add(_GAP if place else "", HEADER).add(*piece)
+        line.add(_GAP if place else "", HEADER).add(piece.text, piece.style)
     line.add(" " * (room + len(_GAP)), HEADER)
     for place, piece in enumerate(right):
-        line.add(_GAP if place else "", HEADER).add(*piece)
+        line.add(_GAP if place else "", HEADER).add(piece.text, piece.style)
     return [line.add(" " * line.room, HEADER).segments()]
 
 
@@ -87,7 +91,7 @@ def _packed(pieces: Sequence[Piece], width: int) -> Lines:
         if gap and cell_len(piece.text) + gap > lines[-1].room:
             lines.append(Line(width))
             gap = 0
-        lines[-1].fill(gap, HEADER).add(*piece)
+        lines[-1].fill(gap, HEADER).add(piece.text, piece.style)
     return [line.add(" " * line.room, HEADER).segments() for line in lines]
 
 
@@ -144,7 +148,11 @@ def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
     pieces.append(Piece("tpumon", HEADER_WORD))
     if heading.row is None and scene.device_types:
         more = f" +{len(scene.device_types) - 1}" if len(scene.device_types) > 1 else ""
-        pieces.append(Piece(cut(tame(scene.device_types[0], ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more))
+        full, brief = (
+            cut(tame(name, ascii_only=glyphs.ascii), 30, glyphs.ellipsis) + more
+            for name in (spoken_name(scene.device_types[0]), scene.device_types[0])
+        )
+        pieces.append(Piece(full, brief=brief))
     return pieces if failing else pieces + source
 
 

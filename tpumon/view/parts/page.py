@@ -12,6 +12,7 @@ from rich.style import Style
 
 from tpumon.figures import FIGURES, STEP, STEP_PARTS
 from tpumon.model import CoreFigures, DeviceFigures, RuntimeFigures, Sample
+from tpumon.model.chips import spoken_name
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
@@ -167,7 +168,7 @@ class Page:
         if target.slice is not None:
             words.append(f"slice {tame(target.slice, ascii_only=self._glyphs.ascii)}")
         if answer is not None and answer.device_type is not None:
-            words.append(tame(answer.device_type, ascii_only=self._glyphs.ascii))
+            words.append(tame(spoken_name(answer.device_type), ascii_only=self._glyphs.ascii))
         if answer is not None and answer.cores is not None:
             words.append(f"{answer.cores} core{'s' if answer.cores != 1 else ''}")
         if answer is not None and answer.source is not None:

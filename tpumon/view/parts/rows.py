@@ -26,6 +26,7 @@ _LEAST_SPARK = 8
 _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
+_TRUNCATED = "truncated trace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +130,7 @@ def _hbm_sizes(sample: Sample) -> str:
 
 def _sources(sample: Sample) -> str:
     methods = [sample.source, MXU.method(sample.figures), STEP.method(sample.figures)]
+    methods += [_TRUNCATED] if sample.truncated else []
     return "/".join(dict.fromkeys(method for method in methods if method is not None and method != "server"))
 
 
@@ -205,7 +207,9 @@ class Rows:
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
         """Sparklines; the causes, if there are any, take the room at their end."""
-        causes = tame(", ".join(cause.words for cause in row.verdict.causes), ascii_only=self._glyphs.ascii)
+        words = [cause.words for cause in row.verdict.causes]
+        words += [_TRUNCATED] if row.sample is not None and row.sample.truncated else []
+        causes = tame(", ".join(words), ascii_only=self._glyphs.ascii)
         note = 0
         least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
         if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:

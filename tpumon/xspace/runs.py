@@ -1,0 +1,258 @@
+"""Runs of programs on the cores of a host, and which of them have lost ops."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tpumon.xspace.device import CoreLines
+from tpumon.xspace.intervals import parents, union
+from tpumon.xspace.planes import Events
+from tpumon.xspace.reader import Ints, Mask
+
+_PROGRAM_ID = re.compile(r"\(\d+\)$")
+_STEP = "step"
+_STUB_RATIO = 0.9  # of the usual length: a run that the window's end cut short is no shorter for lost events
+_HEAVY_RATIO = 0.05  # of all time of programs: less, and a program may well have no op
+_CONSTANT_RATIO = 0.6  # of a program's runs with the very same number of ops: the others ought to have it too
+_MOST_REFERENCES = 100
+_PAIR = 2
+_VOUCHED_RATIO = 0.5  # of a program's runs, where the trace says that events were dropped
+_SURE = 4  # runs that all have the same number of ops: if the last one has fewer, the line of ops was cut there
+_SILENCE_FACTOR, _SILENCE_PS = 1.02, 1_000_000
+
+
+class CoreRuns:
+    """What ran when on one core.
+
+    Attributes:
+        name: what messages call the core.
+        begin_ps: starts of the runs, ascending.
+        end_ps: their ends.
+        program: of each run: index into `programs`.
+        programs: names of programs.
+    """
+
+    def __init__(self, lines: CoreLines, *, by_markers: bool) -> None:
+        """Args:
+        lines: the core's.
+        by_markers: whether step markers stand for runs, as the trace has no programs.
+        """
+        runs = lines.steps if by_markers else lines.modules
+        self._lines = lines
+        self.name = lines.name
+        self.begin_ps, self.end_ps = runs.begin_ps, runs.end_ps
+        numbers, self.program = np.unique(runs.metadata_id, return_inverse=True)
+        self.programs = [_STEP if by_markers else lines.plane.event_name(int(number)) for number in numbers]
+
+    def __len__(self) -> int:
+        return len(self.begin_ps)
+
+    @property
+    def has_ops(self) -> bool:
+        return len(self._lines.ops) > 0
+
+    @cached_property
+    def ops_of(self) -> Ints:
+        """How many ops each run has."""
+        middle_ps = self._lines.ops.begin_ps + self._lines.ops.duration_ps // 2
+        run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
+        inside = (run >= 0) & (middle_ps <= self.end_ps[run]) if len(self) else np.zeros(len(run), dtype=np.bool_)
+        return np.bincount(run[inside], minlength=len(self))
+
+    @cached_property
+    def activity(self) -> tuple[Ints, Ints]:
+        """When a program or an op ran: disjoint intervals, ascending."""
+        ops = self._lines.ops
+        return union(np.concatenate([self.begin_ps, ops.begin_ps]), np.concatenate([self.end_ps, ops.end_ps]))
+
+    @cached_property
+    def _innermost(self) -> tuple[Ints, Ints]:
+        """When an op ran that holds no others: a loop's own event covers whatever its body lost."""
+        ops: Events = self._lines.ops
+        order = np.lexsort((-ops.duration_ps, ops.begin_ps))
+        parent = parents(ops.end_ps[order])
+        holders = np.unique(ops.metadata_id[order][parent[parent >= 0]])
+        inner = ~np.isin(ops.metadata_id, holders)
+        return union(ops.begin_ps[inner], ops.end_ps[inner])
+
+    def silence_ps(self, run: int) -> int:
+        """The longest time within a run without an innermost op."""
+        begins, ends = self._innermost
+        begin_ps, end_ps = int(self.begin_ps[run]), int(self.end_ps[run])
+        first = int(np.searchsorted(ends, begin_ps, side="right"))
+        last = int(np.searchsorted(begins, end_ps, side="left"))
+        edges = np.concatenate([[begin_ps], np.stack([begins[first:last], ends[first:last]], axis=1).ravel(), [end_ps]])
+        return int((edges[1::2] - edges[::2]).max())
+
+    def tail_ps(self, run: int) -> int:
+        """The time from the last innermost op of a run to the run's end."""
+        begins, ends = self._innermost
+        last = int(np.searchsorted(begins, self.end_ps[run], side="left")) - 1
+        end_ps = max(int(ends[last]), int(self.begin_ps[run])) if last >= 0 else int(self.begin_ps[run])
+        return max(int(self.end_ps[run]) - end_ps, 0)
+
+    def function(self, run_program: int) -> str:
+        """The function that a program was compiled from: its name without the program's number."""
+        return _PROGRAM_ID.sub("", self.programs[run_program])
+
+    def begins_of(self, function: str) -> Ints:
+        """Starts of the runs of a function."""
+        return self.begin_ps[self._of(function)]
+
+    def ends_of(self, function: str) -> Ints:
+        """Ends of the runs of a function."""
+        return self.end_ps[self._of(function)]
+
+    def _of(self, function: str) -> Mask:
+        wanted = [i for i in range(len(self.programs)) if self.function(i) == function]
+        return np.isin(self.program, wanted)
+
+    def totals_ps(self) -> dict[str, int]:
+        """Time of each function."""
+        totals: dict[str, int] = {}
+        for i in range(len(self.programs)):
+            mine = self.program == i
+            totals[self.function(i)] = totals.get(self.function(i), 0) + int((self.end_ps - self.begin_ps)[mine].sum())
+        return totals
+
+
+def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
+    """The function that takes the most time on all cores together; None where nothing ran."""
+    totals: dict[str, int] = {}
+    for core in cores:
+        for name, total_ps in core.totals_ps().items():
+            totals[name] = totals.get(name, 0) + total_ps
+    return max(totals, key=lambda name: totals[name]) if totals else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """All runs of one program on all cores.
+
+    Attributes:
+        core: of each run: position of its core.
+        run: of each run: its index on its core.
+        ops: how many ops each has.
+        length_ps: how long each took.
+    """
+
+    core: Ints
+    run: Ints
+    ops: Ints
+    length_ps: Ints
+
+
+def _programs(cores: Sequence[CoreRuns]) -> list[_Program]:
+    runs: dict[str, list[tuple[int, Ints]]] = {}
+    for position, core in enumerate(cores):
+        for i, name in enumerate(core.programs):
+            runs.setdefault(name, []).append((position, np.flatnonzero(core.program == i)))
+    return [
+        _Program(
+            core=np.concatenate([np.full(len(rows), position) for position, rows in parts]),
+            run=np.concatenate([rows for _, rows in parts]),
+            ops=np.concatenate([cores[position].ops_of[rows] for position, rows in parts]),
+            length_ps=np.concatenate([(cores[p].end_ps - cores[p].begin_ps)[rows] for p, rows in parts]),
+        )
+        for parts in runs.values()
+    ]
+
+
+def runs_without_ops(cores: Sequence[CoreRuns]) -> list[Mask]:
+    """For each core, which of its runs have no op although they ought to have.
+
+    A program whose other runs have ops ought to; one that never has any ought to if it takes a good part of the time.
+    A run that the window cut short, the first or last of its core, may have none.
+    """
+    lost = [np.zeros(len(core), dtype=np.bool_) for core in cores]
+    programs = _programs(cores)
+    whole_ps = sum(int(program.length_ps.sum()) for program in programs)
+    for program in programs:
+        some = program.ops > 0
+        if not some.any() and program.length_ps.sum() <= _HEAVY_RATIO * whole_ps:
+            continue
+        usual_ps = float(np.median(program.length_ps[some])) if some.any() else 0.0
+        for position, run, length_ps in zip(
+            program.core[~some], program.run[~some], program.length_ps[~some], strict=True
+        ):
+            at_edge = run in {0, len(cores[position]) - 1}
+            if length_ps > 0 and not (at_edge and length_ps < _STUB_RATIO * usual_ps):
+                lost[position][run] = True
+    return lost
+
+
+def runs_with_fewer_ops(cores: Sequence[CoreRuns], *, strict: bool) -> list[Mask]:
+    """For each core, which of its runs have fewer ops than the program's others, and silence in their place.
+
+    Args:
+        cores: of one host.
+        strict: whether fewer ops alone are enough, because the trace says that events were dropped.
+    """
+    lost = [np.zeros(len(core), dtype=np.bool_) for core in cores]
+    for program in _programs(cores):
+        some = program.ops > 0
+        if some.sum() < _PAIR:
+            continue
+        by_median = not strict and some.sum() > _PAIR
+        usual = int(np.median(program.ops[some])) if by_median else int(program.ops.max())
+        same = float((program.ops[some] == usual).mean())
+        if strict and same < _VOUCHED_RATIO:
+            usual += 1  # too few runs agree for any of them to vouch for the others
+        elif by_median and same < _CONSTANT_RATIO:
+            continue
+        fewer = np.flatnonzero(some & (program.ops < usual))
+        if not len(fewer):
+            continue
+        full = np.flatnonzero(program.ops >= usual)[:_MOST_REFERENCES]
+        quiet_ps = max((cores[program.core[i]].silence_ps(int(program.run[i])) for i in full), default=0)
+        usual_ps = float(np.median(program.length_ps[full])) if len(full) else 0.0
+        for i in fewer.tolist():
+            position, run = int(program.core[i]), int(program.run[i])
+            at_edge = run in {0, len(cores[position]) - 1}
+            if at_edge and program.length_ps[i] < _STUB_RATIO * usual_ps:
+                continue
+            silent = cores[position].silence_ps(run) > _SILENCE_FACTOR * quiet_ps + _SILENCE_PS
+            lost[position][run] = strict or silent or _is_cut(cores, program, full, i)
+    return lost
+
+
+def _is_cut(cores: Sequence[CoreRuns], program: _Program, full: Ints, i: int) -> bool:
+    """Whether the line of ops ends within a core's last run: too early, though the run is as long as others.
+
+    A run that the window's end cut short is shorter, and its ops go on to its end.
+    """
+    position, run = int(program.core[i]), int(program.run[i])
+    if (
+        len(full) < _SURE
+        or cores[position].ops_of[run + 1 :].any()
+        or program.length_ps[i] < program.length_ps[full].min()
+    ):
+        return False
+    tail_ps = max(cores[program.core[j]].tail_ps(int(program.run[j])) for j in full)
+    return bool(cores[position].tail_ps(run) > _SILENCE_FACTOR * tail_ps + _SILENCE_PS)
+
+
+def runs_beside(cores: Sequence[CoreRuns], lost: Sequence[Mask]) -> list[Mask]:
+    """The neighbours of lost runs that no other run vouches for: their ops may have been cut as well.
+
+    Args:
+        cores: of one host.
+        lost: for each core, which of its runs have no op at all.
+    """
+    beside = []
+    for core, gone in zip(cores, lost, strict=True):
+        after_one = np.concatenate([[False], gone[:-1]]) if len(gone) else gone
+        before_one = np.concatenate([gone[1:], [False]]) if len(gone) else gone
+        beside.append((after_one | before_one) & (core.ops_of > 0) & ~gone)
+    for program in _programs(cores):
+        is_near = np.array([beside[p][run] for p, run in zip(program.core, program.run, strict=True)], dtype=np.bool_)
+        others = program.ops[~is_near]
+        vouched = is_near & (program.ops >= others.max(initial=0)) if others.any() else np.zeros_like(is_near)
+        for i in np.flatnonzero(vouched).tolist():
+            beside[program.core[i]][program.run[i]] = False
+    return beside

@@ -1,0 +1,366 @@
+"""Truncated traces: what gives them away, and which span of them is whole.
+
+A profiler whose buffers are full drops events, and what is missing looks idle. Some say so (`marks`); of others only
+the holes can be seen. Figures are then taken from the longest span in which every core is whole, if that is long
+enough, and otherwise from nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpumon.xspace.device import CoreLines
+from tpumon.xspace.intervals import union
+from tpumon.xspace.marks import Mark, find_marks
+from tpumon.xspace.planes import PS_PER_S, Plane, Space
+from tpumon.xspace.reader import Ints
+from tpumon.xspace.runs import CoreRuns, heaviest_function, runs_beside, runs_with_fewer_ops, runs_without_ops
+
+REASON = "truncated"
+"""Why a figure is absent that a truncated trace cannot give."""
+
+_ENOUGH_STEPS = 2
+_ENOUGH_PS = 100_000_000_000  # 100 ms
+_NEVER = 1 << 62
+_ALIGNED_RATIO, _LOCKSTEP_RATIO = 0.25, 0.8  # of a period; of a core's runs
+_SURE_RUNS = 5
+_END_PERIODS, _END_RATIO = 3, 0.1
+_END_PS = 150_000_000_000  # so much later than the last event may a profiler note that it stopped
+_EARLY_RATIO, _EARLY_PERIODS = 0.2, 1.5
+_HOLE_PERIODS = 4
+_LEAST_DISPATCHES, _DISPATCH_RATIO = 3, 0.5
+_DISPATCH = re.compile(r"PjitFunction\(.*\)|\w*(?:Execute|Enqueue)\w*(?:\W.*)?", re.DOTALL)
+_MOST_REASONS = 4
+_COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|\bsend|\brecv")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What is missing from a trace.
+
+    Attributes:
+        reasons: how that is known, one line each.
+        span_ps: the longest span in which every core is whole; None where none is long enough.
+        window_ps: what the trace would cover if it were whole.
+    """
+
+    reasons: tuple[str, ...]
+    span_ps: tuple[int, int] | None
+    window_ps: tuple[int, int] | None = None
+
+    @property
+    def words(self) -> str:
+        """Why, and which span the figures cover."""
+        why = "; ".join(self.reasons[:_MOST_REASONS])
+        if len(self.reasons) > _MOST_REASONS:
+            why += f"; and {len(self.reasons) - _MOST_REASONS} more"
+        if self.span_ps is None:
+            return f"{why}; no span of two steps or 100 ms is whole on every core"
+        length_s = (self.span_ps[1] - self.span_ps[0]) / PS_PER_S
+        if self.window_ps is None:
+            return f"{why}; the figures cover {length_s:.3g} s"
+        whole_s = (self.window_ps[1] - self.window_ps[0]) / PS_PER_S
+        return f"{why}; the figures cover {length_s:.3g} s of {whole_s:.3g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Something that is missing.
+
+    Attributes:
+        reason: how that is known.
+        spans_ps: when; empty where nothing that is there is affected, or where it is not known.
+    """
+
+    reason: str
+    spans_ps: tuple[tuple[int, int], ...] = ()
+
+
+_ALL = ((-_NEVER, _NEVER),)
+
+
+def find_truncation(space: Space, lines: Sequence[CoreLines]) -> Truncation | None:
+    """Whether events of a host's trace were dropped, and what is left; None for a whole trace.
+
+    Args:
+        space: the host's.
+        lines: of its TensorCores; none for a host without a TPU, where only marks tell.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    marks = find_marks(space)
+    by_markers = not any(len(core.modules) for core in lines)
+    cores = [CoreRuns(core, by_markers=by_markers) for core in lines]
+    working = [core for core in cores if len(core.activity[0])]
+    if not working:
+        reasons = tuple(dict.fromkeys(mark.words for mark in marks))
+        return Truncation(reasons, None) if marks else None
+    losses = [
+        *_marked(marks, cores),
+        *_dead(cores, lines),
+        *_lost_ops(working, strict=bool(marks)),
+        *_lost_markers(lines, by_markers=by_markers),
+        *(list(_out_of_step(working)) or _early_cores(working)),
+        *_holes(working, space),
+        *_early_end(working, space),
+    ]
+    if not losses:
+        return None
+    reasons = tuple(dict.fromkeys(loss.reason for loss in losses))
+    unplaced = any(not loss.spans_ps for loss in losses) and not any(loss.spans_ps for loss in losses)
+    span_ps = _whole_span(working, [span for loss in losses for span in loss.spans_ps], check=unplaced and bool(marks))
+    first_ps = min(int(core.activity[0][0]) for core in working)
+    last_ps = max(int(core.activity[1][-1]) for core in working)
+    if space.stop_ps is not None and last_ps < space.stop_ps:
+        last_ps = space.stop_ps
+    return Truncation(reasons, span_ps, (first_ps, last_ps))
+
+
+def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """What the trace says itself. An event of no length stands in the silence that it speaks of."""
+    by_plane = {f"/device:{core.name}": core for core in cores}
+    for mark in marks:
+        core = by_plane.get(mark.plane or "")
+        if mark.span_ps is None or core is None:
+            yield _Loss(mark.words)
+            continue
+        begins, ends = core.activity
+        begin_ps, end_ps = mark.span_ps
+        before, after = ends[ends <= begin_ps], begins[begins >= end_ps]
+        begin_ps = int(before[-1]) if len(before) else -_NEVER
+        end_ps = int(after[0]) if len(after) else _NEVER
+        yield _Loss(mark.words, ((begin_ps, end_ps),))
+
+
+def _dead(cores: Sequence[CoreRuns], lines: Sequence[CoreLines]) -> Iterator[_Loss]:
+    """Cores without any event beside others that work.
+
+    A program that runs on one core alone leaves the others idle, unless it talks to them: then that core's figures
+    stand, as figures of that core.
+    """
+    silent = [core.name for core in cores if not len(core.activity[0])]
+    if not silent:
+        return
+    working = len(cores) - len(silent)
+    names = _names(silent)
+    if working == 1 and not any(_has_collectives(core.plane) for core in lines):
+        yield _Loss(f"{names} {_has(silent)} no event: not used by the program, or lost; figures are of the other core")
+        return
+    yield _Loss(f"{names} {_has(silent)} no event while {_count(working, 'core')} beside worked", _ALL)
+
+
+def _has_collectives(plane: Plane) -> bool:
+    return any(_COLLECTIVE.search(plane.event_name(number)) for number in plane.outline.event_metadata)
+
+
+def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
+    """Runs of programs without the ops that they ought to have."""
+    if not any(core.has_ops for core in cores):
+        # Without any op only the runs of programs are known; step markers alone say nothing at all.
+        yield _Loss("programs ran, but no op was recorded", _ALL)
+        return
+    empty = runs_without_ops(cores)
+    fewer, beside = runs_with_fewer_ops(cores, strict=strict), runs_beside(cores, empty)
+    for core, none, some, near in zip(cores, empty, fewer, beside, strict=True):
+        for lost, what in ((none, "without any op"), (some | near, "with fewer ops than others")):
+            if lost.any():
+                spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
+                yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
+
+
+def _lost_markers(lines: Sequence[CoreLines], *, by_markers: bool) -> Iterator[_Loss]:
+    """Step markers without an op while others have some; the last one may just have begun."""
+    cores = [] if by_markers else [CoreRuns(core, by_markers=True) for core in lines if len(core.steps)]
+    cores = [core for core in cores if core.has_ops]
+    for core, lost in zip(cores, runs_without_ops(cores), strict=True):
+        lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
+        if lost.any():
+            spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
+            yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'step')} without any op", spans)
+
+
+def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """Cores that fall silent while others, which ran the same function at the same time so far, go on with it."""
+    for core in cores:
+        totals = core.totals_ps()
+        if not totals:
+            continue
+        function = max(totals, key=lambda name: totals[name])
+        own = core.begins_of(function)
+        leader = max(cores, key=lambda other: len(other.begins_of(function)))
+        begins, ends = leader.begins_of(function), leader.ends_of(function)
+        if leader is core or len(begins) < 2:
+            continue
+        period_ps = float(np.median(np.diff(begins)))
+        nearest = np.abs(own[:, None] - begins[_nearest(begins, own)][:, None]).min(axis=1)
+        if len(own) and (nearest <= _ALIGNED_RATIO * period_ps).mean() >= _LOCKSTEP_RATIO:
+            yield from _silences(core, leader, begins, ends, sure=len(own) >= _SURE_RUNS)
+
+
+def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """Cores whose events end long before other cores'."""
+    ends_ps = [int(core.activity[1][-1]) for core in cores]
+    first_ps, last_ps = min(int(core.activity[0][0]) for core in cores), max(ends_ps)
+    periods = _periods_ps(cores)
+    least_ps = max(_EARLY_RATIO * (last_ps - first_ps), _EARLY_PERIODS * float(periods.max(initial=0)))
+    for core, end_ps in zip(cores, ends_ps, strict=True):
+        if last_ps - end_ps > least_ps:
+            missing_s = (last_ps - end_ps) / PS_PER_S
+            words = f"{core.name} ends {missing_s:.3g} s before others: it was idle, or its events were dropped"
+            yield _Loss(words, ((end_ps, _NEVER),))
+
+
+def _nearest(sorted_ps: Ints, at_ps: Ints) -> Ints:
+    right = np.clip(np.searchsorted(sorted_ps, at_ps), 1, len(sorted_ps) - 1)
+    left = right - 1
+    return np.where(at_ps - sorted_ps[left] <= sorted_ps[right] - at_ps, left, right)
+
+
+def _silences(core: CoreRuns, leader: CoreRuns, begins: Ints, ends: Ints, *, sure: bool) -> Iterator[_Loss]:
+    """Times in which the leader ran and the core did nothing; one run alone must be the only one of its kind."""
+    active_begins, active_ends = core.activity
+    first = np.searchsorted(active_ends, begins, side="right")
+    missed = (first >= len(active_begins)) | (active_begins[np.minimum(first, len(active_begins) - 1)] >= ends)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], missed.astype(np.int8), [0]])))
+    groups = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    for start, stop in groups:
+        if stop - start == 1 and not (sure and len(groups) == 1):
+            continue
+        before = active_ends[active_ends <= begins[start]]
+        after = active_begins[active_begins >= ends[stop - 1]]
+        span = (int(before[-1]) if len(before) else -_NEVER, int(after[0]) if len(after) else _NEVER)
+        yield _Loss(f"{core.name} is silent during {_count(stop - start, 'run')} on {leader.name}", (span,))
+
+
+def _together(cores: Sequence[CoreRuns]) -> tuple[Ints, Ints]:
+    """When any core was active."""
+    return union(
+        np.concatenate([core.activity[0] for core in cores]), np.concatenate([core.activity[1] for core in cores])
+    )
+
+
+def _periods_ps(cores: Sequence[CoreRuns]) -> Ints:
+    """From start to start of the runs of the heaviest function, of all cores."""
+    function = heaviest_function(cores)
+    return np.concatenate([np.diff(core.begins_of(function or "")) for core in cores])
+
+
+def _holes(cores: Sequence[CoreRuns], space: Space) -> Iterator[_Loss]:
+    """Silences of all cores, many periods long, in which the host went on dispatching."""
+    periods = _periods_ps(cores)
+    if not len(periods) or space.host is None:
+        return
+    begins, ends = _together(cores)
+    long = np.flatnonzero(begins[1:] - ends[:-1] > _HOLE_PERIODS * float(np.median(periods)))
+    dispatches = _dispatches(space.host) if len(long) else []
+    active_ps = (int(begins[0]), int(ends[-1]))
+    for i in long.tolist():
+        hole = (int(ends[i]), int(begins[i + 1]))
+        if any(_goes_on(starts, hole, active_ps) for starts in dispatches):
+            length_s = (hole[1] - hole[0]) / PS_PER_S
+            yield _Loss(f"no core has an event for {length_s:.3g} s while the host goes on dispatching", (hole,))
+
+
+def _early_end(cores: Sequence[CoreRuns], space: Space) -> Iterator[_Loss]:
+    """All cores end long before the window does, and the host does not show that nothing was dispatched."""
+    if space.stop_ps is None:
+        return
+    begins, ends = _together(cores)
+    begin_ps, end_ps, missing_ps = int(begins[0]), int(ends[-1]), space.stop_ps - int(ends[-1])
+    periods = _periods_ps(cores)
+    longest_ps = (
+        int(periods.max())
+        if len(periods)
+        else max((int((core.end_ps - core.begin_ps).max()) for core in cores if len(core)), default=0)
+    )
+    if missing_ps <= _END_PERIODS * longest_ps:
+        return
+    dispatches = _dispatches(space.host) if space.host else []
+    usual = [starts for starts in dispatches if ((starts >= begin_ps) & (starts < end_ps)).sum() >= _LEAST_DISPATCHES]
+    words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
+    after = (end_ps, space.stop_ps)
+    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in dispatches):
+        yield _Loss(f"{words}, while the host goes on dispatching", ((end_ps, _NEVER),))
+    elif not usual and missing_ps > max(_END_RATIO * (space.stop_ps - begin_ps), _END_PS):
+        yield _Loss(f"{words}: events were dropped, or the program paused", ((end_ps, _NEVER),))
+
+
+def _dispatches(host: Plane) -> list[Ints]:
+    """Starts of what launches programs on the host's threads, by name."""
+    names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
+    if not names:
+        return []
+    events = host.read(host.lines())
+    return [starts for n in names if len(starts := np.sort(events.begin_ps[events.metadata_id == n]))]
+
+
+def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:
+    """Whether dispatching goes on in a silence of the devices about as it does outside, until beyond its middle."""
+    inside = starts[(starts > hole_ps[0]) & (starts < hole_ps[1])]
+    outside = int(((starts >= active_ps[0]) & (starts < active_ps[1])).sum()) - len(inside)
+    hole, active = hole_ps[1] - hole_ps[0], active_ps[1] - active_ps[0]
+    if active_ps[0] <= hole_ps[0] and hole_ps[1] <= active_ps[1]:
+        active -= hole
+    else:
+        outside += len(inside)
+    if len(inside) < _LEAST_DISPATCHES or active <= 0 or 2 * (int(inside[-1]) - hole_ps[0]) < hole:
+        return False
+    if outside < _LEAST_DISPATCHES:
+        return True  # too few to compare with
+    return len(inside) / hole >= _DISPATCH_RATIO * outside / active
+
+
+def _whole_span(
+    cores: Sequence[CoreRuns], lost_ps: Sequence[tuple[int, int]], *, check: bool
+) -> tuple[int, int] | None:
+    """The longest span in which nothing is missing on any core; None where it is too short.
+
+    Args:
+        cores: those that work.
+        lost_ps: when something is missing.
+        check: whether something is missing that nobody knows the place of: then runs must vouch for the span.
+    """
+    begin_ps = max(int(core.activity[0][0]) for core in cores)
+    end_ps = min(int(core.activity[1][-1]) for core in cores)
+    if lost_ps:
+        begins, ends = union(*(np.array(side, dtype=np.int64) for side in zip(*lost_ps, strict=True)))
+        edges = np.clip(
+            np.concatenate([[begin_ps], np.stack([begins, ends], axis=1).ravel(), [end_ps]]), begin_ps, end_ps
+        )
+    else:
+        edges = np.array([begin_ps, end_ps])
+    lengths = edges[1::2] - edges[::2]
+    best = int(lengths.argmax())
+    span_ps = (int(edges[2 * best]), int(edges[2 * best + 1]))
+    function = heaviest_function(cores)
+    steps = min(
+        int(((core.begins_of(function or "") >= span_ps[0]) & (core.ends_of(function or "") <= span_ps[1])).sum())
+        for core in cores
+    )
+    if check and steps < _ENOUGH_STEPS:
+        return None
+    if not all(_works_in(core, span_ps) for core in cores):
+        return None
+    return span_ps if steps >= _ENOUGH_STEPS or lengths[best] >= _ENOUGH_PS else None
+
+
+def _works_in(core: CoreRuns, span_ps: tuple[int, int]) -> bool:
+    begins, ends = core.activity
+    return bool(((begins < span_ps[1]) & (ends > span_ps[0])).any())
+
+
+def _names(cores: Sequence[str]) -> str:
+    return cores[0] if len(cores) == 1 else f"{', '.join(cores[:3])}{' and more' if len(cores) > 3 else ''}"
+
+
+def _has(cores: Sequence[str]) -> str:
+    return "has" if len(cores) == 1 else "have"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
