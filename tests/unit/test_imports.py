@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "system": {"text"},
     "wire": {"google.protobuf"},
     "xspace": {"errors", "model", "text", "wire", "google.protobuf", "numpy"},
-    "sources": {"errors", "model", "figures", "text", "logdir", "wire", "xspace", *GRPC},
+    "sources": {"errors", "model", "figures", "system", "text", "logdir", "wire", "xspace", *GRPC},
     "history": {"errors", "model"},
     "fleet": {"history", "model", "figures"},
     "metrics": {"history", "model", "figures"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,13 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tpumon.model import Query
 from tpumon.sources.examination import Answer, Examination
+from tpumon.sources.sharing import Sharing
 
 if TYPE_CHECKING:
     from tpumon.logdir import LogDir
     from tpumon.model import Sample, Target
     from tpumon.sources.rpc import Client
 
-_TRACES_IN_FLIGHT = 24  # 2 % of 1,000 jobs, and each may hold tens of megabytes
+MAX_TRACE_MB = 64
+"""The largest trace that is sampled unless the user says otherwise, in units of 1,000,000 bytes."""
+
 _GLANCE = Query(level=1, window_s=0.001)
 
 
@@ -29,13 +31,15 @@ class SourceOptions:
         logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory if the
             server is on this host.
         runtime_metrics: also read the runtime metric service.
-        traces_in_flight: limits how many traces are taken, held and read at the same time.
+        max_trace_mb: the largest trace to accept, in units of 1,000,000 bytes.
+        sharing: how workers share turns at being traced, memory and readers.
     """
 
     host_level: int | None = None
     logdir: LogDir | None = None
     runtime_metrics: bool = False
-    traces_in_flight: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_TRACES_IN_FLIGHT))
+    max_trace_mb: int = MAX_TRACE_MB
+    sharing: Sharing = field(default_factory=Sharing)
 
 
 class ProfilerSource(ABC):

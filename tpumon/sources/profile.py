@@ -16,7 +16,7 @@ from tpumon.errors import SourceError
 from tpumon.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.sources.rpc import ANSWER_GRACE_S
 from tpumon.wire.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
-from tpumon.xspace.outline import outline
+from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
     from tpumon.logdir import LogDir
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # root would be worse than useless: they then write into the job's working directory.
 _NOWHERE = "/dev/null"
 _PROBE_S = 0.001
+_MOST_PROBE_BYTES = 8 << 20
 
 _SHARED_DIRECTORY_S = 5.0
 _LOOK_S = 0.2
@@ -194,7 +195,7 @@ class Profiler:
             returns_traces, device_planes, simulated = False, None, False
         else:
             returns_traces = bool(reply.xspace)
-            seen = outline(reply.xspace)
+            seen = await self._outline(reply.xspace)
             device_planes, simulated = bool(seen.device_planes) if returns_traces else None, seen.simulated
         return _Known(
             connection=self._client.connection,
@@ -203,6 +204,16 @@ class Profiler:
             host_level=await self._choose_host_level(device_planes),
             simulated=simulated,
         )
+
+    async def _outline(self, xspace: bytes) -> Outline:
+        """What the probe's trace holds. One of 1 ms is small; whatever is not is no answer to trust."""
+        if len(xspace) > _MOST_PROBE_BYTES:
+            message = f"the answer to a probe of 1 ms is {len(xspace) / 1e6:.0f} MB; no profiler server sends that"
+            raise SourceError("malformed", message, address=self.address)
+        try:
+            return await asyncio.to_thread(outline, xspace, count_events=False)
+        except SourceError as error:
+            raise SourceError(error.reason, error.message, address=self.address) from error
 
     async def _choose_host_level(self, device_planes: bool | None) -> int:
         wanted = self._host_events

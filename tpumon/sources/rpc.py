@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from typing import TYPE_CHECKING, Self, TypeVar
 
 # gRPC's core writes to stderr by itself; what matters arrives as a status. Read once, when grpc is imported.
@@ -11,17 +13,22 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
-from tpumon import __version__
+from tpumon import __version__, wire
 from tpumon.errors import Reason, SourceError
+from tpumon.sources.answers import COMPRESSED, parse
+from tpumon.system.descriptors import may_connect
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 MAX_MESSAGE_BYTES = 1 << 30
-"""Largest answer accepted. A pod's trace is tens of MB; gRPC's default of 4 MB refuses ordinary ones."""
+"""Largest answer accepted at all. Traces are tens of MB; gRPC's default of 4 MB refuses ordinary ones."""
+
+_SMALL_ANSWER_BYTES = 4 << 20
+_SMALL_ANSWERS = (wire.MONITOR, wire.TERMINATE, wire.GET_RUNTIME_METRIC, wire.LIST_SUPPORTED_METRICS)
 
 ANSWER_GRACE_S = 30.0
 """How far past its window a call may run: a server collects and sends for seconds after the window."""
@@ -34,12 +41,18 @@ _Reply = TypeVar("_Reply", bound=Message)
 
 BUSY_TEXT = "Another profiling session active."
 _MONITOR_MISSING_TEXT = "unimplemented."
+_NO_DESCRIPTORS = "tpumon has no file descriptors left; raise its limit (ulimit -n)"
+_LARGER = re.compile(r"larger than max(?:.* vs\. (\d+))?")
 
 
-def channel_options(*, use_proxy: bool) -> list[tuple[str, int | str]]:
-    """gRPC channel arguments for a worker's profiler server."""
+def channel_options(*, use_proxy: bool, max_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, int | str]]:
+    """gRPC channel arguments for a worker's profiler server, which may answer with `max_bytes` at most."""
     return [
-        ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+        ("grpc.max_receive_message_length", max_bytes),
+        ("grpc.service_config", _service_config()),
+        # A compressed answer of half a megabyte may hold a gigabyte. None is asked for, and none is opened.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.per_message_decompression", 0),
         ("grpc.enable_http_proxy", int(use_proxy)),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),
@@ -53,19 +66,30 @@ def channel_options(*, use_proxy: bool) -> list[tuple[str, int | str]]:
     ]
 
 
+def _service_config() -> str:
+    """What gRPC is to know of single methods: how large their answers may be."""
+    methods = [dict(zip(("service", "method"), path[1:].split("/"), strict=True)) for path in _SMALL_ANSWERS]
+    return json.dumps({"methodConfig": [{"name": methods, "maxResponseMessageBytes": _SMALL_ANSWER_BYTES}]})
+
+
 class Client:
     """A channel to one worker. An async context manager; closing ends its calls.
 
     Args:
         address: `host:port`, already validated.
         use_proxy: obey `http_proxy`; gRPC would do so even for loopback.
+        max_bytes: the largest answer to accept; those that hold no trace are smaller.
     """
 
-    def __init__(self, address: str, *, use_proxy: bool = False) -> None:
+    _connecting = 0  # calls of all clients that may be making a connection
+
+    def __init__(self, address: str, *, use_proxy: bool = False, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self.address = address
         self.connection = 0
         """Number of connections so far: what was learned about a server holds for one of them."""
-        self._channel = grpc.aio.insecure_channel(address, options=channel_options(use_proxy=use_proxy))
+        self._channel = grpc.aio.insecure_channel(
+            address, options=channel_options(use_proxy=use_proxy, max_bytes=max_bytes)
+        )
 
     async def call(self, path: str, request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
         """One unary call.
@@ -79,22 +103,23 @@ class Client:
         Raises:
             SourceError: the call failed, or the answer is not such a message.
         """
-        if not self.connected:
+        connecting = not self.connected
+        if connecting:
+            if not may_connect(Client._connecting):
+                raise SourceError("internal", _NO_DESCRIPTORS, address=self.address)
             self.connection += 1
         method = self._channel.unary_unary(path, response_deserializer=_Answer)  # a bad answer is ours to report
+        Client._connecting += connecting
         try:
             answer: _Answer = await method(request.SerializeToString(), timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise _source_error(self.address, error, timeout_s=timeout_s) from error
-        data = answer.take()
-        reply = reply_type()
+        finally:
+            Client._connecting -= connecting
         try:
-            reply.ParseFromString(data)
-        except DecodeError as error:
-            name = path.rpartition("/")[2]
-            message = f"the answer to {name} is not a profiler server's ({len(data)} bytes)"
-            raise SourceError("malformed", message, address=self.address) from error
-        return reply
+            return await parse(answer.take(), reply_type, path.rpartition("/")[2])
+        except SourceError as error:
+            raise SourceError(error.reason, error.message, address=self.address) from error
 
     @property
     def connected(self) -> bool:
@@ -149,8 +174,11 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
             return "unimplemented", "this profiler server does not offer that RPC (UNIMPLEMENTED)"
         case grpc.StatusCode.UNIMPLEMENTED:
             return "not-a-profiler", "a gRPC server, but not a profiler's; give the port of the job's profiler server"
-        case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:
-            return "too-large", f"the answer is larger than {MAX_MESSAGE_BYTES >> 20} MiB; ask for a shorter window"
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if larger := _LARGER.search(details):
+            limit = f"{int(larger[1]) / (1 << 20):.3g} MiB" if larger[1] else "allowed"
+            return "too-large", f"the answer is larger than {limit}; ask for a shorter window, or raise --max-trace-mb"
+        case grpc.StatusCode.INTERNAL if "Compression algorithm" in details:
+            return "refused", COMPRESSED
         case (
             grpc.StatusCode.INVALID_ARGUMENT
             | grpc.StatusCode.PERMISSION_DENIED
@@ -166,7 +194,7 @@ def _explain(code: grpc.StatusCode, details: str, timeout_s: float) -> tuple[Rea
 
 def _explain_unavailable(details: str) -> tuple[Reason, str]:
     known: list[tuple[str, Reason, str]] = [
-        ("Too many open files", "internal", "tpumon has no file descriptors left; raise its limit (ulimit -n)"),
+        ("Too many open files", "internal", _NO_DESCRIPTORS),
         ("errors resolving", "resolve", "this name has no IP address; check it, or give the IP address"),
         ("DNS resolution failed", "resolve", "this name has no IP address; check it, or give the IP address"),
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.figures import of_level
 from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
+from tpumon.sources import readers
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.profile import Capture, HostEvents, Profiler
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tpumon.sources.rpc import Client
     from tpumon.xspace import TraceFigures
 
+_Result = TypeVar("_Result")
+
 _FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
 _USUAL_LONGEST_WINDOW_S = 2.0
@@ -32,7 +35,11 @@ _STEPS_WANTED = 3
 _COLLECTING_S = 5.0
 _BUSY_IDLE_RATIO = 0.5
 
-_BIG_TRACE_BYTES = 8_000_000
+# For how long a worker may keep one of the turns that quick ones share.
+_QUICK_PROBE_S = 3.0
+_QUICK_TRACE_S = 10.0  # after the window
+_QUICK_READING_S = 1.0
+_UNKNOWN_BYTES, _LEAST_BYTES = 1 << 40, 1 << 20  # of an answer: all that there may be; no less than that
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -44,9 +51,6 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _GIVES_WITHOUT_TPU = "without a TPU, by short traces: step time; the job is traced for 2 % of the time at most"
 _AGES = {True: "as in jaxlib 0.9 or newer", False: "as in jaxlib 0.7 and 0.8"}  # TensorFlow and XProf have the same
 
-# Reading a big trace keeps a core busy for a while; sampling goes on meanwhile.
-_readers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tpumon-read")
-
 
 class Window:
     """How long to trace: about three steps.
@@ -56,15 +60,29 @@ class Window:
 
     def __init__(self) -> None:
         self.length_s = _FIRST_WINDOW_S
+        self._longest_s = LONGEST_WINDOW_S
 
     def learn(self, step_s: float) -> None:
         """Notes how long a step takes, on average."""
         longest_s = _USUAL_LONGEST_WINDOW_S if 2 * step_s <= _USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
-        self.length_s = min(longest_s, max(_SHORTEST_WINDOW_S, _STEPS_WANTED * step_s))
+        self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, _STEPS_WANTED * step_s))
 
     def grow(self, longest_s: float) -> None:
         """Notes that the last window held no whole step."""
-        self.length_s = max(self.length_s, min(longest_s, 2 * self.length_s))
+        self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
+
+    def shrink(self) -> None:
+        """Notes that the last window's trace was too large."""
+        self.length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Taken:
+    """A trace, when its window began, and how long the job was traced for it, the probe included."""
+
+    xspace: bytes
+    time_unix_s: float
+    traced_s: float
 
 
 class TraceSource(ProfilerSource):
@@ -88,6 +106,8 @@ class TraceSource(ProfilerSource):
         self._client = client
         self._window = Window()
         self._writes_elsewhere_on: int | None = None
+        self._slow_to_answer = self._slow_to_read = False
+        self._usual_bytes = _UNKNOWN_BYTES
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -97,32 +117,59 @@ class TraceSource(ProfilerSource):
                 that are not visible from here; otherwise as the call failed or the trace is. `traced_s` is how long
                 the job was traced nevertheless.
         """
-        async with self._options.traces_in_flight:
-            return await self._fetch(query)
-
-    async def _fetch(self, query: Query) -> Sample:
         start_s = time.monotonic()
-        returns_traces = await self._profiler.approach()
+        sharing = self._options.sharing
+        async with sharing.answers.hold(min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)):
+            try:
+                async with sharing.turn(slow=self._slow_to_answer):
+                    taken = await self._take(query)
+                trace = await self._analyse(taken.xspace, taken.traced_s)
+            except SourceError as error:
+                if error.reason == "too-large":
+                    self._window.shrink()
+                raise
+        self._learn(trace)
+        return self._sample(query, trace, taken, start_s=start_s)
+
+    async def _take(self, query: Query) -> _Taken:
+        """Takes the trace, while this worker has its turn."""
+        asked_s = time.monotonic()
+        returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
         window_s = query.window_s if query.window_s is not None else self._window.length_s
-        time_unix_s, asked_s = time.time(), time.monotonic()
+        time_unix_s, traced_from_s = time.time(), time.monotonic()
         capture = Capture(window_s=window_s)
+        take = self._profiler.take if returns_traces else self._take_written
         try:
-            xspace = await (self._profiler.take(capture) if returns_traces else self._take_written(capture))
-            traced_s = time.monotonic() - start_s
+            xspace = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
         except SourceError as error:
             if MEANING[error.reason].traced:
-                error.traced_s = _paid_s(time.monotonic() - asked_s, window_s)
+                error.traced_s = _paid_s(time.monotonic() - traced_from_s, window_s)
             raise
         except TpumonError as error:
-            raise self._error("refused", str(error), _paid_s(time.monotonic() - asked_s, window_s)) from error
-        trace = await self._analyse(xspace, traced_s)
-        self._learn(trace)
-        return self._sample(query, trace, time_unix_s=time_unix_s, traced_s=traced_s, start_s=start_s)
+            raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
+        now_s = time.monotonic()
+        self._slow_to_answer = now_s - traced_from_s > window_s + _QUICK_TRACE_S
+        self._usual_bytes = max(_LEAST_BYTES, 2 * len(xspace))
+        return _Taken(xspace=xspace, time_unix_s=time_unix_s, traced_s=now_s - asked_s)
+
+    async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
+        """The result of a call, if it comes in time; a worker known to be slow has all the time that the call has."""
+        start_s = time.monotonic()
+        try:
+            async with asyncio.timeout(None if self._slow_to_answer else patience_s):
+                return await call
+        except TimeoutError as error:
+            self._slow_to_answer = True
+            words = (
+                f"no answer within {time.monotonic() - start_s:.0f} s; is it a profiler server, and is its host alive?"
+            )
+            raise self._error("deadline", words) from error
 
     async def _analyse(self, xspace: bytes, traced_s: float) -> TraceFigures:
         try:
-            return await asyncio.get_running_loop().run_in_executor(_readers, _figures, xspace)
+            trace, took_s = await readers.read(xspace, self._options.sharing, slow=self._slow_to_read)
         except SourceError as error:
+            self._slow_to_read = error.reason == "too-large"
             left_out = ""
             if error.reason == "empty-trace":
                 self._learn(None)
@@ -131,6 +178,8 @@ class TraceSource(ProfilerSource):
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message, traced_s) from error
+        self._slow_to_read = took_s > _QUICK_READING_S
+        return trace
 
     def _error(self, reason: Reason, message: str, traced_s: float = 0.0) -> SourceError:
         return SourceError(reason, message, address=self._target.address, traced_s=traced_s)
@@ -201,16 +250,14 @@ class TraceSource(ProfilerSource):
         finally:
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
-    def _sample(
-        self, query: Query, trace: TraceFigures, *, time_unix_s: float, traced_s: float, start_s: float
-    ) -> Sample:
+    def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float) -> Sample:
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
-            time_unix_s=time_unix_s,
+            time_unix_s=taken.time_unix_s,
             window_s=trace.window_s,
             took_s=time.monotonic() - start_s,
-            traced_s=traced_s,
+            traced_s=taken.traced_s,
             source="trace",
             simulated=trace.simulated,
             device_type=trace.device_type,
@@ -224,21 +271,3 @@ class TraceSource(ProfilerSource):
 def _paid_s(elapsed_s: float, window_s: float) -> float:
     """What a failed call cost the job: the window and collecting, not the wait for a dead server."""
     return min(elapsed_s, 2 * window_s + _COLLECTING_S)
-
-
-def _figures(xspace: bytes) -> TraceFigures:
-    from tpumon.xspace import figures, read_trace  # NumPy comes with it
-
-    try:
-        return figures([read_trace(xspace)])
-    finally:
-        if len(xspace) > _BIG_TRACE_BYTES:
-            _give_back_memory()
-
-
-def _give_back_memory() -> None:
-    """Returns freed memory: that of one big trace would stay with this process and the next would come on top."""
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)

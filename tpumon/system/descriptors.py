@@ -1,9 +1,12 @@
-"""The limit on open files."""
+"""The limit on open files, and those kept back."""
 
 from __future__ import annotations
 
+import os
 import resource
 from contextlib import suppress
+
+_MOST_KEPT_BACK = 48
 
 
 def raise_descriptor_limit() -> None:
@@ -15,3 +18,18 @@ def raise_descriptor_limit() -> None:
     if soft < hard:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def may_connect(pending: int) -> bool:
+    """Whether another connection to a worker leaves enough descriptors for scrapes, files and processes.
+
+    Args:
+        pending: connections that are being made and may not have their descriptor yet.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return True
+    kept_back = min(_MOST_KEPT_BACK, limit // 3)
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/fd")) + pending < limit - kept_back  # noqa: PTH208 - only their number is asked for
+    return True

@@ -10,16 +10,21 @@ from google.protobuf.message import DecodeError
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.text import one_line
-from tpumon.wire.xplane_pb2 import TraceOutline
+from tpumon.wire.xplane_pb2 import LineOutline
+from tpumon.xspace.fields import fields
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
+_PLANE, _ERROR, _WARNING = 1, 2, 3  # fields of XSpace
+_PLANE_NAME, _PLANE_LINE = 2, 3  # of XPlane
+_MOST_PARTS = 10_000
+_MOST_REMARKS = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
     """Attributes:
     device_planes: names of the planes of TPU and GPU devices.
-    event_count: events on all lines of all planes.
+    event_count: events on all lines of all planes; 0 if they were not to be counted.
     warnings: the profiler's own errors and warnings, one line each.
     simulated: whether tpumon's simulator made the trace.
     """
@@ -30,22 +35,64 @@ class Outline:
     simulated: bool
 
 
-def outline(xspace: bytes) -> Outline:
+def outline(xspace: bytes, *, count_events: bool = True) -> Outline:
     """Reads a serialized XSpace down to its events, which stay unopened.
 
+    Args:
+        xspace: the trace.
+        count_events: whether to count the events; finding them takes time in a large trace.
+
     Raises:
-        SourceError: `malformed`, the bytes are not an XSpace.
+        SourceError: `malformed`, the bytes are not an XSpace, or one of more than 10,000 planes and lines.
     """
-    trace = TraceOutline()
-    try:
-        trace.ParseFromString(xspace)
-    except DecodeError as error:
-        raise SourceError("malformed", f"not a trace: {len(xspace)} bytes that do not parse as an XSpace") from error
-    counts = [(plane.name, sum(len(line.events) for line in plane.lines)) for plane in trace.planes]
-    remarks = [one_line(text) for text in (*trace.errors, *trace.warnings)]
+    remarks: list[str] = []
+    device_planes: list[str] = []
+    events = parts = 0
+    view = memoryview(xspace)
+    for number, _, begin, end, _ in fields(view):
+        parts += 1
+        if number == _PLANE:
+            name, lines = _plane(view[begin:end], _MOST_PARTS - parts)
+            parts += len(lines)
+            if _DEVICE_PLANE.match(name):
+                device_planes.append(one_line(name))
+            if count_events:
+                events += sum(_event_count(line) for line in lines)
+        elif number in {_ERROR, _WARNING} and len(remarks) < _MOST_REMARKS:
+            remarks.append(one_line(_text(view[begin:end])))
+        _check(parts)
     return Outline(
-        device_planes=tuple(name for name, _ in counts if _DEVICE_PLANE.match(name)),
-        event_count=sum(count for _, count in counts),
+        device_planes=tuple(device_planes),
+        event_count=events,
         warnings=tuple(remark for remark in remarks if SIMULATED_MARK not in remark),
         simulated=any(SIMULATED_MARK in remark for remark in remarks),
     )
+
+
+def _plane(raw: memoryview, most_lines: int) -> tuple[str, list[memoryview]]:
+    name, lines = "", []
+    for number, _, begin, end, _ in fields(raw):
+        if number == _PLANE_NAME:
+            name = _text(raw[begin:end])
+        elif number == _PLANE_LINE:
+            lines.append(raw[begin:end])
+            if len(lines) > most_lines:
+                _check(_MOST_PARTS + 1)
+    return name, lines
+
+
+def _check(parts: int) -> None:
+    if parts > _MOST_PARTS:
+        raise SourceError("malformed", f"the trace has more than {_MOST_PARTS} planes and lines")
+
+
+def _text(raw: memoryview) -> str:
+    return bytes(raw[:1000]).decode(errors="replace")
+
+
+def _event_count(line: memoryview) -> int:
+    try:
+        return len(LineOutline.FromString(bytes(line)).events)
+    except DecodeError as error:
+        message = "not a trace: the bytes do not parse as an XSpace"
+        raise SourceError("malformed", message) from error

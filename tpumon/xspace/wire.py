@@ -5,7 +5,7 @@ The protobuf runtime would make an object of every event of every line, most of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,19 +14,19 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline
+from tpumon.xspace.fields import NOT_A_TRACE, fields
 
 Ints = NDArray[np.int64]
+
+__all__ = ["NOT_A_TRACE", "PADDING", "Line", "Packed", "fields", "pack", "read_line"]
 
 PADDING = bytes(20)
 """What a varint that starts at the last byte is loaded from, eight bytes at a time."""
 
-_VARINT, _FIXED64, _DELIMITED, _FIXED32 = 0, 1, 2, 5  # wire types
 _EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.metadata_id, offset_ps
 _BLOCK_BYTES = 1 << 17  # what is looked at in one go stays in the processor's cache
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
-
-NOT_A_TRACE = "not a trace: the bytes do not parse as an XSpace"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,43 +77,6 @@ def pack(events: Sequence[bytes]) -> Packed:
     lengths = np.fromiter(map(len, events), dtype=np.int64, count=len(events))
     end = np.cumsum(lengths)
     return Packed(data=b"".join([*events, PADDING]), begin=end - lengths, end=end)
-
-
-def fields(raw: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of a serialized message: number, begin, begin and end of the value, and the value of a varint, else 0.
-
-    Raises:
-        SourceError: `malformed`.
-    """
-    at, size = 0, len(raw)
-    while at < size:
-        begin = at
-        tag, at = _varint(raw, at)
-        number, kind, value = tag >> 3, tag & 7, 0
-        value_begin = at
-        if kind == _VARINT:
-            value, at = _varint(raw, at)
-        elif kind == _DELIMITED:
-            length, value_begin = _varint(raw, at)
-            at = value_begin + length
-        elif kind in {_FIXED32, _FIXED64}:
-            at += 8 if kind == _FIXED64 else 4
-        else:
-            raise SourceError("malformed", NOT_A_TRACE)
-        if at > size or not number:
-            raise SourceError("malformed", NOT_A_TRACE)
-        yield number, begin, value_begin, at, value
-
-
-def _varint(raw: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    for byte in raw[at : at + 10]:
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value & (1 << 64) - 1, at
-    raise SourceError("malformed", NOT_A_TRACE)
 
 
 def read_line(raw: memoryview) -> Line:

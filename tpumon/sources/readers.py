@@ -1,0 +1,178 @@
+"""Processes that read traces. A trace costs this process nothing but the passing on of its bytes.
+
+A thread that reads a hostile trace cannot be stopped, and holds up all others meanwhile; a process can be ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from tpumon.errors import SourceError
+from tpumon.system.threads import in_thread
+from tpumon.xspace.reading import HEADER, LENGTH
+
+if TYPE_CHECKING:
+    from tpumon.sources.sharing import Sharing
+    from tpumon.xspace import TraceFigures
+
+_CPU_S, _CPU_S_PER_MB = 1.0, 0.15  # five times what an ordinary trace takes on a slow machine
+_WALL_S = 30.0  # beyond: a process that has the processor to itself is done long before
+_MEMORY_PER_BYTE = 16
+_MOST_RESULT_BYTES = 32 << 20
+_MOST_IDLE = 2
+
+
+async def read(xspace: bytes, sharing: Sharing, *, slow: bool) -> tuple[TraceFigures, float]:
+    """The figures of a trace, from a process that reads it, and how many seconds that took.
+
+    Args:
+        xspace: a serialized XSpace.
+        sharing: who reads when.
+        slow: whether this worker's last trace took too long; such traces wait for each other only.
+
+    Raises:
+        SourceError: as `read_trace`; `too-large`, reading takes too long or too much memory.
+    """
+    async with sharing.reading(slow=slow), sharing.memory.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
+        return await in_thread(lambda: _pool.read(xspace, memory=held), timeout_s=None)
+
+
+async def warm_up() -> None:
+    """Starts a process if there is none, so that it is ready when the first trace comes."""
+    await in_thread(_pool.warm_up, timeout_s=None)
+
+
+class _Reader:
+    """One process."""
+
+    def __init__(self) -> None:
+        # In a session of its own: Ctrl-C on a terminal is this process's to handle.
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tpumon.xspace.reading"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+
+    def read(self, xspace: bytes, *, cpu_s: float, memory: int) -> object:
+        """What it makes of a trace.
+
+        Raises:
+            EOFError: the process ended, or was ended because it took too long.
+        """
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        deadline = threading.Timer(_WALL_S + cpu_s, self._process.kill)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            stdin.write(HEADER.pack(len(xspace), cpu_s, memory))
+            stdin.write(xspace)
+            stdin.flush()
+            (size,) = LENGTH.unpack(_exactly(stdout.read(LENGTH.size), LENGTH.size))
+            return pickle.loads(_exactly(stdout.read(min(size, _MOST_RESULT_BYTES)), size))  # noqa: S301 - ours
+        except OSError as error:
+            raise EOFError from error
+        finally:
+            deadline.cancel()
+
+    def end(self) -> None:
+        """Ends the process, whatever it does."""
+        self._process.kill()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        self._process.wait()
+
+
+def _exactly(data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise EOFError
+    return data
+
+
+class _Pool:
+    """The processes that wait for a trace, at most two; more are started as they are needed."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Reader] = []
+        self._all: set[_Reader] = set()
+        self._lock = threading.Lock()
+
+    def warm_up(self) -> None:
+        with self._lock:
+            missing = not self._all
+        if missing:
+            with contextlib.suppress(OSError):  # said when a trace is to be read
+                self._put_back(self._take())
+
+    def read(self, xspace: bytes, *, memory: int) -> tuple[TraceFigures, float]:
+        """Reads a trace; blocks."""
+        cpu_s = _CPU_S + _CPU_S_PER_MB * len(xspace) / 1e6
+        try:
+            reader = self._take()
+        except OSError as error:
+            message = f"cannot start a process that reads traces: {error.strerror}"
+            raise SourceError("internal", message) from error
+        start_s = time.monotonic()
+        try:
+            result = reader.read(xspace, cpu_s=cpu_s, memory=memory)
+        except EOFError:
+            self._end(reader)
+            took_s = time.monotonic() - start_s
+            message = (
+                f"reading this trace of {len(xspace) / 1e6:.1f} MB was given up after {took_s:.1f} s: it takes too "
+                "long or too much memory; ask for a shorter window"
+            )
+            raise SourceError("too-large", message) from None
+        except BaseException:
+            self._end(reader)
+            raise
+        self._put_back(reader)
+        if isinstance(result, tuple):
+            raise SourceError(*result)
+        return result, time.monotonic() - start_s  # type: ignore[return-value]
+
+    def _take(self) -> _Reader:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        reader = _Reader()
+        with self._lock:
+            self._all.add(reader)
+        return reader
+
+    def _put_back(self, reader: _Reader) -> None:
+        with self._lock:
+            if len(self._idle) < _MOST_IDLE:
+                self._idle.append(reader)
+                return
+        self._end(reader)
+
+    def _end(self, reader: _Reader) -> None:
+        with self._lock:
+            self._all.discard(reader)
+        reader.end()
+
+    def end_all(self) -> None:
+        """Ends all processes, those that read included."""
+        with self._lock:
+            readers, self._all, self._idle = self._all, set(), []
+        for reader in readers:
+            reader.end()
+
+
+_pool = _Pool()
+atexit.register(_pool.end_all)

@@ -1,0 +1,88 @@
+"""A process that reads traces: serialized XSpaces on stdin, their figures on stdout, one after the other.
+
+Its parent may end it at any moment. Each trace may take so much processor time and memory and no more: whatever a
+trace is like, it holds nobody else up. `tpumon.sources.readers` starts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import resource
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+from tpumon.errors import SourceError
+from tpumon.text import one_line
+
+HEADER = struct.Struct("<QdQ")
+"""Before a trace: its bytes, the processor time that reading it may take in seconds, and the memory in bytes."""
+
+LENGTH = struct.Struct("<Q")
+"""Before a result: its bytes. It is a pickled TraceFigures, or the reason and message of a SourceError."""
+
+_LARGE_BYTES = 8_000_000
+_OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
+
+
+def main() -> None:
+    """Reads traces until stdin ends."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes
+    import tpumon.xspace.summary  # before any limit holds
+    import tpumon.xspace.trace  # noqa: F401
+
+    while header := sys.stdin.buffer.read(HEADER.size):
+        size, cpu_s, memory = HEADER.unpack(header)
+        _limit(cpu_s, memory)
+        result = pickle.dumps(_result(_take(sys.stdin.buffer, size)), protocol=5)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        sys.stdout.buffer.write(LENGTH.pack(len(result)) + result)
+        sys.stdout.buffer.flush()
+        if size > _LARGE_BYTES:
+            _give_back_memory()
+
+
+def _limit(cpu_s: float, memory: int) -> None:
+    # The signal's default action ends the process, also in the middle of a long operation of NumPy.
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    with contextlib.suppress(OSError, ValueError):
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (_OWN_BYTES + memory, hard))
+
+
+def _take(stream: BinaryIO, size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) < size:
+        os._exit(0)  # the parent is gone
+    return data
+
+
+def _result(xspace: bytes) -> object:
+    from tpumon.xspace import figures, read_trace  # NumPy comes with it, which the parent does without
+
+    try:
+        return figures([read_trace(xspace)])
+    except SourceError as error:
+        return error.reason, error.message
+    except MemoryError:
+        return "too-large", "reading this trace takes more memory than it may; ask for a shorter window"
+    except Exception as error:  # noqa: BLE001 - a bug must not cost the process, nor read as a hostile trace
+        return "internal", f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+
+
+def _give_back_memory() -> None:
+    """Returns freed memory: that of one large trace would stay with this process and the next would come on top."""
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main()
