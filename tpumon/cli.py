@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -329,8 +329,14 @@ def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOpt
             attempts=measure.num_tracing_attempts,
             host_level=measure.host_tracer_level.number,
             use_proxy=targets.use_proxy,
+            **_given(max_trace_mb=measure.max_trace_mb),
         ),
     )
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that were given; a default stands where it is used."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Sampling:
@@ -358,6 +364,7 @@ def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOp
             host_level=measure.host_tracer_level.number,
             logdir=open_logdir(measure.logdir) if measure.logdir else None,
             runtime_metrics=level > 1 and not measure.no_runtime_metrics,
+            **_given(max_trace_mb=measure.max_trace_mb),
         ),
         use_proxy=targets.use_proxy,
     )

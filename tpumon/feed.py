@@ -169,7 +169,9 @@ async def _sample(sampling: Sampling, send: Callable[[Workers | Sample], None]) 
             on_sample=send,
             on_workers=send,
             options=sampling.sources,
-            open_client=partial(Client, use_proxy=sampling.use_proxy),
+            open_client=partial(
+                Client, use_proxy=sampling.use_proxy, max_bytes=1_000_000 * sampling.sources.max_trace_mb
+            ),
             say=say,
         )
         await sampler.run()

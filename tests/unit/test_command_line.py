@@ -35,6 +35,7 @@ SAMPLES = {
     "--duration-ms": ("50", "50"),
     "--interval": ("2.5", 2.5),
     "--max-duty": ("0.5", 0.5),
+    "--max-trace-mb": ("100", 100),
     "--num-queries": ("7", 7),
     "--num-tracing-attempts": ("5", 5),
     "--host-tracer-level": ("2", "2"),

@@ -10,17 +10,17 @@ import pytest
 from fakes.tpu_node import TpuNode
 from tpumon import wire
 from tpumon.errors import SourceError
-from tpumon.sources.rpc import MAX_MESSAGE_BYTES, Client, _explain, channel_options
+from tpumon.sources.rpc import Client, _explain, channel_options
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
 
 
 def test_a_long_profile_is_not_pinged_to_death():
     """Servers close connections that are pinged more often than every 5 minutes without data."""
-    options = dict(channel_options(use_proxy=False))
+    options = dict(channel_options(use_proxy=False, max_bytes=64_000_000))
     assert options["grpc.keepalive_time_ms"] > 5 * 60 * 1000
-    assert options["grpc.max_receive_message_length"] == MAX_MESSAGE_BYTES > 100 << 20
+    assert options["grpc.max_receive_message_length"] == 64_000_000
     assert options["grpc.enable_http_proxy"] == 0
-    assert dict(channel_options(use_proxy=True))["grpc.enable_http_proxy"] == 1
+    assert dict(channel_options(use_proxy=True, max_bytes=1))["grpc.enable_http_proxy"] == 1
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,17 @@ class MeasureOptions:
             help="Attempts before a query or profile counts as failed.",
         ),
     ] = 3
+    max_trace_mb: Annotated[
+        int | None,
+        _measure(
+            "--max-trace-mb",
+            min=1,
+            max=1000,
+            metavar="N",
+            help="Largest trace to accept, in MB; after a larger one the next window is shorter. Default: 64, or 1000 "
+            "for a profile.",
+        ),
+    ] = None
     host_tracer_level: Annotated[
         HostTracerLevel,
         _measure(

@@ -45,6 +45,7 @@ class CaptureSettings:
         attempts: attempts per worker.
         host_level: host tracer level 0-3; None: as high as is safe.
         use_proxy: connect through http_proxy.
+        max_trace_mb: the largest profile to accept from a worker.
     """
 
     logdir: str
@@ -53,6 +54,7 @@ class CaptureSettings:
     attempts: int = 3
     host_level: int | None = None
     use_proxy: bool = False
+    max_trace_mb: int = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
         host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
         workers = []
         for target in targets:
-            client = await stack.enter_async_context(Client(target.address, use_proxy=settings.use_proxy))
+            client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
+            await stack.enter_async_context(client)
             workers.append(_Worker(target, Profiler(client, host_events)))
         session = stack.enter_context(closing(_Session(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):

@@ -25,8 +25,10 @@ CautionCode = Literal[
     "unclear-device",
     "runtime-error",
     "profiler",
+    "capped",
 ]
-"""Kind of a caution. `profiler`: the message comes from the profiler itself."""
+"""Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something, and
+the rest is left out."""
 
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20

@@ -14,6 +14,7 @@ from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.sampler.companions import WorkerCompanions, merged
 from tpumon.sampler.pace import Budget, Pace
+from tpumon.sampler.warnings import WarningLimit
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
 from tpumon.system.pausing import Pause, PauseWatch
@@ -146,9 +147,11 @@ class Sampler:
             companions = await stack.enter_async_context(
                 aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
             )
+            limit = WarningLimit()
             while True:
                 start_s = clock_s()
-                self._on_sample(await self._ask(worker, companions, self._targets[key]))
+                sample = await self._ask(worker, companions, self._targets[key])
+                self._on_sample(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())))
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return

@@ -55,6 +55,7 @@ class Worker:
         self._clock_s = asyncio.get_running_loop().time
         self._budget = budget
         self._traced_s = 0.0  # by the last query
+        self._took_s = 0.0  # by the last query
         self._window_s = query.window_s  # of the last answer
         self._failures_in_a_row = 0
         self._not_before_s = 0.0
@@ -73,10 +74,14 @@ class Worker:
 
     @property
     def _interval_s(self) -> float | None:
-        """What results in the long run, the job being traced for no more than its share; None: unknown yet."""
+        """What results in the long run, the job being traced for no more than its share; None: unknown yet.
+
+        No less than the last query took: it may have waited for its turn, and will again.
+        """
         if not self._answered and self._pace.interval_s is None:
             return None
-        return max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
+        interval_s = max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
+        return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
 
     def due_s(self, start_s: float) -> float:
         """When to ask next, by the loop's clock, having asked at `start_s`."""
@@ -99,7 +104,7 @@ class Worker:
 
     async def _ask(self) -> Sample:
         time_unix_s, start_s = time.time(), time.monotonic()
-        self._traced_s = 0.0
+        self._traced_s = self._took_s = 0.0
         for attempt in range(1, self._pace.attempts + 1):
             try:
                 sample = await self._fetch()
@@ -111,12 +116,13 @@ class Worker:
             if attempt == self._pace.attempts or not self._may_try_again(failure):
                 break
             await asyncio.sleep(self._not_before_s - self._clock_s())
+        self._took_s = time.monotonic() - start_s
         return Sample(
             worker=self.target.worker,
             address=self.target.address,
             time_unix_s=time_unix_s,
             window_s=self._window_s,
-            took_s=time.monotonic() - start_s,
+            took_s=self._took_s,
             interval_s=self._interval_s,
             traced_s=self._traced_s,
             simulated=self._simulated,
@@ -126,13 +132,14 @@ class Worker:
     def _note_answer(self, sample: Sample) -> Sample:
         self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
         self._failures_in_a_row, self._not_before_s = 0, 0.0
-        self._window_s = sample.window_s
+        self._window_s, self._took_s = sample.window_s, sample.took_s
         self._count_traced(sample.traced_s)
         return sample if sample.interval_s == self._interval_s else replace(sample, interval_s=self._interval_s)
 
     def _note_failure(self, failure: Failure, traced_s: float) -> None:
         self._count_traced(traced_s)
-        self.hopeless = MEANING[failure.reason].final and not self._answered
+        shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
+        self.hopeless = MEANING[failure.reason].final and not shortens and not self._answered
         self.gone = MEANING[failure.reason].unreached
         if failure.reason == "paused":
             self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
@@ -141,7 +148,12 @@ class Worker:
         self._not_before_s = self._clock_s() + pause_after_failures(self._failures_in_a_row)
 
     def _may_try_again(self, failure: Failure) -> bool:
-        """Another session is left alone, and a job is not traced more because its query failed."""
+        """Another session is left alone, and a job is not traced more because its query failed.
+
+        A worker that let a deadline pass is named first, and asked again after that.
+        """
+        if failure.reason == "deadline":
+            return False
         affordable = self._budget.ready_s(self._traced_s) <= self._clock_s()
         return affordable and MEANING[failure.reason].retry
 

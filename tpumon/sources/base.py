@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tpumon.model import Query
 from tpumon.sources.examination import Answer, Examination
+from tpumon.sources.rpc import MAX_TRACE_MB
 from tpumon.sources.sharing import Sharing
 
 if TYPE_CHECKING:
     from tpumon.logdir import LogDir
     from tpumon.model import Sample, Target
     from tpumon.sources.rpc import Client
-
-MAX_TRACE_MB = 64
-"""The largest trace that is sampled unless the user says otherwise, in units of 1,000,000 bytes."""
 
 _GLANCE = Query(level=1, window_s=0.001)
 
@@ -31,7 +29,7 @@ class SourceOptions:
         logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory if the
             server is on this host.
         runtime_metrics: also read the runtime metric service.
-        max_trace_mb: the largest trace to accept, in units of 1,000,000 bytes.
+        max_trace_mb: the largest trace to accept, in MB.
         sharing: how workers share turns at being traced, memory and readers.
     """
 

@@ -24,8 +24,8 @@ from tpumon.text import one_line
 if TYPE_CHECKING:
     from types import TracebackType
 
-MAX_MESSAGE_BYTES = 1 << 30
-"""Largest answer accepted at all. Traces are tens of MB; gRPC's default of 4 MB refuses ordinary ones."""
+MAX_TRACE_MB = 64
+"""Largest answer accepted unless the user says otherwise, in MB. gRPC's default of 4 MB refuses ordinary traces."""
 
 _SMALL_ANSWER_BYTES = 4 << 20
 _SMALL_ANSWERS = (wire.MONITOR, wire.TERMINATE, wire.GET_RUNTIME_METRIC, wire.LIST_SUPPORTED_METRICS)
@@ -45,7 +45,7 @@ _NO_DESCRIPTORS = "tpumon has no file descriptors left; raise its limit (ulimit 
 _LARGER = re.compile(r"larger than max(?:.* vs\. (\d+))?")
 
 
-def channel_options(*, use_proxy: bool, max_bytes: int = MAX_MESSAGE_BYTES) -> list[tuple[str, int | str]]:
+def channel_options(*, use_proxy: bool, max_bytes: int) -> list[tuple[str, int | str]]:
     """gRPC channel arguments for a worker's profiler server, which may answer with `max_bytes` at most."""
     return [
         ("grpc.max_receive_message_length", max_bytes),
@@ -83,7 +83,7 @@ class Client:
 
     _connecting = 0  # calls of all clients that may be making a connection
 
-    def __init__(self, address: str, *, use_proxy: bool = False, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, address: str, *, use_proxy: bool = False, max_bytes: int = 1_000_000 * MAX_TRACE_MB) -> None:
         self.address = address
         self.connection = 0
         """Number of connections so far: what was learned about a server holds for one of them."""

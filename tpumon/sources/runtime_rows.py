@@ -31,6 +31,10 @@ SLICE_ERROR = "slice.error.detected.gauge"
 # Attributes that name the device of a row whose attributes are a list of key-value pairs.
 _DEVICE_KEYS = ("device_ordinal", "device-id", "device_id")
 _LONGEST_ID = 40
+_HIGHEST_ID = 1 << 20  # ids count through a slice, of ten thousand chips at most
+_MOST_DEVICES = 64  # a host has 16
+_MOST_WARNINGS = 20
+_LARGEST = 1 << 60  # of bytes, queues and seconds; a number beyond is a mistake
 
 _LARGEST_OF_TWO_BYTES = 20e9  # a device of v2 or v3 has 8 or 16 GiB; of 7x, the other with two a chip, 96
 
@@ -67,11 +71,11 @@ class _Tables:
 
 
 def _bytes(value: Number) -> int | None:
-    return int(value) if value >= 0 else None
+    return int(value) if 0 <= value < _LARGEST else None
 
 
 def _not_negative(value: Number) -> float | None:
-    return float(value) if value >= 0 else None
+    return float(value) if 0 <= value < _LARGEST else None
 
 
 _PER_DEVICE: dict[str, tuple[str, Callable[[Number], Number | None]]] = {
@@ -100,11 +104,11 @@ def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
     for name, key in _OF_WORKER.items():
         if name in answers:
             rows = _rows(answers[name])
-            if values := [float(row.value) for row in rows if row.value is not None and row.value >= 0]:
+            if values := [float(row.value) for row in rows if row.value is not None and 0 <= row.value < _LARGEST]:
                 runtime[key] = max(values) if name == UPTIME else float(any(values))
             if name != UPTIME:
-                tables.warnings.extend(_error(name, row.about) for row in rows if row.value)
-    devices = sorted({device for table in tables.by_key.values() for device in table}, key=_in_order)
+                tables.warnings.extend(dict.fromkeys(_error(name, row.about) for row in rows if row.value))
+    devices = _first_devices(tables)
     figures = tuple(_device(device, tables) for device in devices)
     return Reading(
         figures=Figures(
@@ -113,9 +117,25 @@ def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
             hbm_used_bytes=_sum([device.hbm_used_bytes for device in figures]),
             hbm_total_bytes=_sum([device.hbm_total_bytes for device in figures]),
         ),
-        warnings=tuple(tables.warnings),
+        warnings=_first_warnings(tables.warnings),
         simulated=any(SIMULATED_MARK in answer.description for answer in answers.values()),
     )
+
+
+def _first_devices(tables: _Tables) -> list[str]:
+    """All devices of any metric, in order; if they are too many, the first ones."""
+    devices = sorted({device for table in tables.by_key.values() for device in table}, key=_in_order)
+    if len(devices) > _MOST_DEVICES:
+        words = f"the runtime metric service reports {len(devices)} devices: all but {_MOST_DEVICES} are left out"
+        tables.warnings.insert(0, Caution("capped", words))
+    return devices[:_MOST_DEVICES]
+
+
+def _first_warnings(warnings: Sequence[Caution]) -> tuple[Caution, ...]:
+    if len(warnings) <= _MOST_WARNINGS:
+        return tuple(warnings)
+    words = f"{len(warnings) - _MOST_WARNINGS + 1} more warnings of the runtime metric service are left out"
+    return (*warnings[: _MOST_WARNINGS - 1], Caution("capped", words))
 
 
 def _device(device: str, tables: _Tables) -> DeviceFigures:
@@ -169,7 +189,7 @@ def _by_device(
     table: dict[str, Number] = {}
     strange: list[str] = []
     for row in rows:
-        if row.device is None or len(row.device) > _LONGEST_ID:
+        if row.device is None or not _may_be_id(row.device):
             strange.append("a row of no device")
         elif name == QUEUE_SIZE and "SPARSE" in row.about.get("core_type", "").upper():
             continue  # another core, with a queue of its own
@@ -224,6 +244,12 @@ def _error(name: str, about: Mapping[str, str]) -> Caution:
     details = ": ".join(about[key] for key in ("error_type", "error_message") if about.get(key))
     words = f"the runtime detects {what}{': ' + details if details else ''} ({name})"
     return Caution("runtime-error", one_line(words, limit=300))
+
+
+def _may_be_id(device: str) -> bool:
+    if len(device) > _LONGEST_ID:
+        return False
+    return int(device) < _HIGHEST_ID if _all_numbers([device]) else not device.lstrip("-").isdigit()
 
 
 def _all_numbers(ids: Iterable[str]) -> bool:

@@ -1,0 +1,55 @@
+"""How many different warnings a worker may give rise to: a server can make up as many as it likes."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from tpumon.model import Caution
+
+_MOST_A_SAMPLE = 20
+_MOST_KNOWN = 64
+_EVERY_S = 60.0
+_NUMBER = re.compile(r"\d+")
+
+
+class WarningLimit:
+    """Passes a worker's warnings on: those that it gave before, and one new kind a minute, twenty saved up.
+
+    Warnings that differ in numbers only are of one kind.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._allowed = float(_MOST_A_SAMPLE)
+        self._counted_s: float | None = None
+
+    def pass_on(self, warnings: Sequence[Caution], now_s: float) -> tuple[Caution, ...]:
+        """The warnings to show; if some are left out, the last one says so.
+
+        Args:
+            warnings: of one sample.
+            now_s: the present time, by a monotonic clock.
+        """
+        if not warnings:
+            return ()
+        if self._counted_s is not None:
+            self._allowed = min(_MOST_A_SAMPLE, self._allowed + (now_s - self._counted_s) / _EVERY_S)
+        self._counted_s = now_s
+        shown = [warning for warning in warnings if self._is_allowed(warning)][:_MOST_A_SAMPLE]
+        if left_out := len(warnings) - len(shown):
+            shown.append(Caution("capped", f"{left_out} more warnings are left out"))
+        return tuple(shown)
+
+    def _is_allowed(self, warning: Caution) -> bool:
+        kind = (warning.code, _NUMBER.sub("", warning.message))
+        if kind not in self._known:
+            if self._allowed < 1:
+                return False
+            self._allowed -= 1
+            self._known[kind] = None
+            if len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
+        self._known.move_to_end(kind)
+        return True
