@@ -9,7 +9,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.wire.xplane_pb2 import CoreDetails
-from tpumon.xspace.intervals import own_intervals, self_times_ps, timeline_order, union
+from tpumon.xspace.intervals import by_id, own_intervals, self_times_ps, timeline_order, union
 from tpumon.xspace.ops import INFEED, OFF_DUTY, OP_STATS, Category, CoreOps, OpIndex, OpTable
 from tpumon.xspace.planes import (
     SPARSE_CORE_MODULES,
@@ -21,6 +21,8 @@ from tpumon.xspace.planes import (
     Plane,
 )
 from tpumon.xspace.reader import Ints, Mask
+
+_MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
 
 STEP_STATS = ("device_offset_ps", "device_duration_ps")
 
@@ -213,6 +215,8 @@ def core_place(plane: Plane) -> CorePlace:
         message.ParseFromString(details)
     except DecodeError:
         return unknown
+    if max(message.local_chip_id, message.core_num) >= _MOST_OF_HOST or message.global_chip_id >= _MOST_OF_SLICE:
+        return unknown
     return CorePlace(chip=message.local_chip_id, global_chip=message.global_chip_id, core=message.core_num)
 
 
@@ -248,8 +252,7 @@ def _core_ops(events: Events, index: OpIndex) -> CoreOps:
 
 def _module_runs(plane: Plane, modules: Events) -> dict[str, ModuleRuns]:
     runs: dict[str, ModuleRuns] = {}
-    for number in np.unique(modules.metadata_id).tolist():
-        here = modules.metadata_id == number
+    for number, here in by_id(modules.metadata_id):
         runs[plane.event_name(number)] = ModuleRuns(
             begin_ps=modules.begin_ps[here], duration_ps=modules.duration_ps[here]
         )

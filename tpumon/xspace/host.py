@@ -20,7 +20,7 @@ from tpumon.xspace.functions import (
     named_function,
     with_device_time,
 )
-from tpumon.xspace.intervals import covered_ps, parents
+from tpumon.xspace.intervals import by_id, covered_ps, parents
 from tpumon.xspace.planes import PS_PER_S, Events, Plane
 from tpumon.xspace.reader import Ints, Mask
 
@@ -129,8 +129,7 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
             picked[events.stats[_FUNCTION_CALL].rows] = True
         calls = sorted_events(events.take(picked))
         calls = calls.take(parents(calls.end_ps) < 0)
-        for number in np.unique(calls.metadata_id).tolist():
-            here = calls.metadata_id == number
+        for number, here in by_id(calls.metadata_id):
             yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
 
 
@@ -148,8 +147,7 @@ def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_S
 
 
 def _by_name(steps: Events, place: int, names: Mapping[int, str]) -> Iterator[_Steps]:
-    for number in np.unique(steps.metadata_id).tolist():
-        here = steps.metadata_id == number
+    for number, here in by_id(steps.metadata_id):
         begin_ps, first = np.unique(steps.begin_ps[here], return_index=True)
         if len(begin_ps) > 1:
             runs = Runs(begin_ps=begin_ps, duration_ps=steps.duration_ps[here][first])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,6 +12,14 @@ Mask = NDArray[np.bool_]
 
 _MOST_ROUNDS = 64
 _NO_PARENT = -1
+
+
+def by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each different id, ascending, and the rows that have it, ascending: in one sort, however many ids there are."""
+    order = np.argsort(ids, kind="stable")
+    first = np.flatnonzero(np.concatenate([[True], ids[order][1:] != ids[order][:-1]])) if len(ids) else order
+    for rows in np.split(order, first[1:]) if len(ids) else ():
+        yield int(ids[rows[0]]), rows
 
 
 def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
+from tpumon.errors import SourceError
 from tpumon.xspace.device import STEP_STATS, TensorCore
 from tpumon.xspace.intervals import parents
 from tpumon.xspace.planes import Events, Plane
@@ -32,6 +34,7 @@ _ENQUEUE = "EnqueueRequestLocked"
 _DEQUEUE = ("RunProgramRequest", "HostCallbackRequest", "TransferH2DRequest", "TransferD2HRequest")
 _ROOT_NAMES = {"TraceContext": 1, "ProcessBatch": 2, "BatchingSessionRun": 1}  # roots that do not say that they are
 _MOST_LINKS = 64  # a context with more on both sides says nothing
+_MOST_LEVELS = 64  # of roots; profilers use three
 
 Context = tuple[object, ...]
 
@@ -43,25 +46,20 @@ class _Graph:
     Attributes:
         roots: level and start of each root.
         children: nodes directly within a node.
-        parent: the node that a node lies directly in.
         produces: contexts of a node.
-        consumes: contexts of a node.
         producers: nodes of a context.
         consumers: nodes of a context.
     """
 
     roots: dict[int, tuple[int, int]] = field(default_factory=dict)
     children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    parent: dict[int, int] = field(default_factory=dict)
     produces: dict[int, list[Context]] = field(default_factory=lambda: defaultdict(list))
-    consumes: dict[int, list[Context]] = field(default_factory=lambda: defaultdict(list))
     producers: dict[Context, list[int]] = field(default_factory=lambda: defaultdict(list))
     consumers: dict[Context, list[int]] = field(default_factory=lambda: defaultdict(list))
     count: int = 0
 
-    def add_line(self, events: Events, names: Mapping[int, str]) -> None:
-        """Adds the events of one thread that carry any of the stats, or are roots by name."""
-        named = [number for number, name in names.items() if name in _ROOT_NAMES]
+    def add_line(self, events: Events, names: Mapping[int, str], named: Sequence[int]) -> None:
+        """Adds the events of one thread that carry any of the stats, or are roots by name: `named` are their ids."""
         rows = [column.rows for column in events.stats.values()]
         told = np.unique(np.concatenate([*rows, np.flatnonzero(np.isin(events.metadata_id, named))]))
         if not len(told):
@@ -76,9 +74,7 @@ class _Graph:
         self.count += len(told)
         for row, above in zip(nested.tolist(), parents(events.end_ps[nested]).tolist(), strict=True):
             if above >= 0:
-                node, parent = node_of[row], node_of[int(nested[above])]
-                self.parent[node] = parent
-                self.children[parent].append(node)
+                self.children[node_of[int(nested[above])]].append(node_of[row])
         for row, node in node_of.items():
             stats = {name: column[row] for name, column in values.items() if row in column}
             name = names.get(int(events.metadata_id[row]), "")
@@ -100,7 +96,6 @@ class _Graph:
             self.produces[node].append(made)
             self.producers[made].append(node)
         if used is not None:
-            self.consumes[node].append(used)
             self.consumers[used].append(node)
 
     def _linked(self, context: Context, extra_consumers: int) -> bool:
@@ -112,12 +107,17 @@ class _Graph:
 
         Args:
             devices: by context, the markers that consume it: position of the core and row of the marker.
+
+        Raises:
+            SourceError: `malformed`.
         """
         number_of: dict[int, int] = {}
+        followed: set[Context] = set()
         reached: dict[tuple[int, int], int] = {}
         number = 0
+        inner = self._inner_roots()
         for node in sorted(self.roots, key=lambda node: (-self.roots[node][0], self.roots[node][1])):
-            if node in number_of or self._has_root_above(node, self.roots[node][0]):
+            if node in number_of or node in inner:
                 continue
             waiting = deque([node])
             while waiting:
@@ -127,6 +127,9 @@ class _Graph:
                 number_of[here] = number
                 waiting.extend(self.children.get(here, ()))
                 for context in self.produces.get(here, ()):
+                    if context in followed:
+                        continue  # what it leads to has a number
+                    followed.add(context)
                     markers = devices.get(context, ())
                     if self._linked(context, len(markers)):
                         waiting.extend(self.consumers.get(context, ()))
@@ -135,25 +138,37 @@ class _Graph:
             number += 1
         return reached
 
-    def _has_root_above(self, node: int, level: int) -> bool:
-        seen = {node}
-        waiting = deque(self._above(node))
-        while waiting:
-            here = waiting.popleft()
-            if here in seen:
-                continue
-            seen.add(here)
-            if self.roots.get(here, (None, 0))[0] == level:
-                return True
-            waiting.extend(self._above(here))
-        return False
+    def _inner_roots(self) -> set[int]:
+        """The roots that lie below another root of the same level.
 
-    def _above(self, node: int) -> Iterator[int]:
-        if node in self.parent:
-            yield self.parent[node]
-        for context in self.consumes.get(node, ()):
-            if self._linked(context, 0):
-                yield from self.producers.get(context, ())
+        All roots of a level send their own name down. A node or context passes the first two that it gets on: one of
+        them at least is another's. So each is visited twice at most, however deep the roots are nested.
+        """
+        inner: set[int] = set()
+        by_level: dict[int, list[int]] = defaultdict(list)
+        for node, (level, _) in self.roots.items():
+            by_level[level].append(node)
+        if len(by_level) > _MOST_LEVELS:
+            raise SourceError("malformed", f"the trace is broken: its roots have {len(by_level)} levels")
+        for roots in by_level.values():
+            names: dict[object, tuple[int, ...]] = defaultdict(tuple)
+            waiting = deque((below, root) for root in roots for below in self._below(root))
+            while waiting:
+                here, root = waiting.popleft()
+                if root in names[here] or len(names[here]) == 2:
+                    continue
+                names[here] += (root,)
+                waiting.extend((below, root) for below in self._below(here))
+            inner.update(root for root in roots if any(name != root for name in names[root]))
+        return inner
+
+    def _below(self, here: object) -> Iterator[object]:
+        """What lies directly below a node: nodes within and contexts; below a context: nodes."""
+        if isinstance(here, int):
+            yield from self.children.get(here, ())
+            yield from (context for context in self.produces.get(here, ()) if self._linked(context, 0))
+        else:
+            yield from self.consumers.get(cast("Context", here), ())
 
 
 def _pair(stats: Mapping[str, int], kind: str, number: str) -> Context | None:
@@ -196,8 +211,9 @@ def _reached(host: Plane | None, cores: Sequence[TensorCore]) -> dict[tuple[int,
     if not devices:
         return {}
     graph = _Graph()
+    named = [number for number, name in names.items() if name in _ROOT_NAMES]
     for line in host.lines():
-        graph.add_line(host.read([line], _HOST_STATS), names)
+        graph.add_line(host.read([line], _HOST_STATS), names, named)
     return graph.groups(devices)
 
 

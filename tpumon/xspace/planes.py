@@ -100,11 +100,13 @@ class Plane:
         outline: what the wire says, but for the lines.
         all_lines: the lines, in the trace's order.
         base_ns: what all timestamps of the trace count from.
+        stat_numbers: metadata ids of each stat, by name.
     """
 
     outline: PlaneOutline
     all_lines: tuple[Line, ...]
     base_ns: int
+    stat_numbers: Mapping[str, Sequence[int]] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -160,7 +162,7 @@ class Plane:
         Raises:
             SourceError: `malformed`.
         """
-        ids = {number: name for number, name in self.stat_names().items() if name in wanted}
+        ids = {number: name for name in wanted for number in self.stat_numbers.get(name, ())}
         return _join([self._read_line(line, ids) for line in lines])
 
     def _read_line(self, line: Line, ids: Mapping[int, str]) -> Events:
@@ -259,6 +261,7 @@ class Space:
         stop_ps: when it ended, on the trace's own clock; None where the trace does not say.
         hostnames: as the trace says.
         remarks: the profiler's own errors and warnings, one line each, each once.
+        capped: what there was too much of, so that some of it is left out; one line each.
     """
 
     tensor_cores: tuple[Plane, ...]
@@ -270,9 +273,11 @@ class Space:
     stop_ps: int | None
     hostnames: tuple[str, ...]
     remarks: tuple[str, ...]
+    capped: tuple[str, ...]
 
 
 _MOST_REMARKS = 20
+_MOST_PLANES, _MOST_LINES, _MOST_CORES = 1000, 10_000, 64  # a host has 16 cores at most, and a thread is a line
 _PLANES, _LINES = 1, 3  # field numbers of XSpace and XPlane
 _LATEST_START_NS = 1 << 62
 
@@ -286,9 +291,12 @@ def read_space(xspace: bytes) -> Space:
     trace, parts = TraceOutline(), []
     head, raw_planes = _apart(memoryview(xspace), _PLANES)
     _parse(trace, head)
-    for raw in raw_planes:
+    capped = _too_many(raw_planes, _MOST_PLANES, "planes")
+    for raw in raw_planes[:_MOST_PLANES]:
         outline = PlaneOutline()
         head, raw_lines = _apart(raw, _LINES)
+        capped += _too_many(raw_lines, _MOST_LINES, "lines in one plane")
+        raw_lines = raw_lines[:_MOST_LINES]
         _parse(outline, head)
         parts.append((outline, tuple(read_line(line) for line in raw_lines)))
     stamps = [line.timestamp_ns for _, lines in parts for line in lines if line.has_events]
@@ -296,11 +304,13 @@ def read_space(xspace: bytes) -> Space:
         raise SourceError("empty-trace", "the trace holds no event; was the program idle, or the profiler stopped?")
     # Times may count from 1970, which in picoseconds is more than 64 bits hold.
     base_ns = 0 if max(stamps) < _LATEST_NS else min(stamps, key=lambda stamp: (stamp <= 0, stamp))
-    planes = [Plane(outline, lines, base_ns) for outline, lines in parts]
+    planes = [Plane(outline, lines, base_ns, _stat_numbers(outline)) for outline, lines in parts]
     tpu_planes = tuple(plane for plane in planes if plane.name.startswith(TPU_PREFIX))
+    cores = [plane for plane in tpu_planes if plane.tensor_core is not None]
+    capped += _too_many(cores, _MOST_CORES, "cores")
     remarks = [one_line(text) for text in dict.fromkeys((*trace.errors, *trace.warnings))]
     return Space(
-        tensor_cores=tuple(plane for plane in tpu_planes if plane.tensor_core is not None),
+        tensor_cores=tuple(cores[:_MOST_CORES]),
         sparse_cores=tuple(plane for plane in tpu_planes if plane.is_sparse_core),
         tpu_planes=tpu_planes,
         gpus=tuple(plane for plane in planes if _GPU.fullmatch(plane.name)),
@@ -309,7 +319,20 @@ def read_space(xspace: bytes) -> Space:
         stop_ps=_stop_ps(planes, base_ns),
         hostnames=tuple(one_line(name) for name in trace.hostnames),
         remarks=tuple(remarks[:_MOST_REMARKS]),
+        capped=tuple(dict.fromkeys(capped)),
     )
+
+
+def _too_many(parts: Sequence[object], most: int, what: str) -> list[str]:
+    """The line to say if some of these are left out."""
+    return [f"the trace has more than {most} {what}: the others are left out"] if len(parts) > most else []
+
+
+def _stat_numbers(outline: PlaneOutline) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for number, metadata in outline.stat_metadata.items():
+        numbers.setdefault(metadata.name, []).append(number)
+    return numbers
 
 
 def _apart(raw: memoryview, number: int) -> tuple[bytes, list[memoryview]]:

@@ -256,6 +256,7 @@ def _duty(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
 
 def _remarks(space: Space, cores: Sequence[TensorCore]) -> tuple[Caution, ...]:
     remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
+    remarks += [Caution("capped", words) for words in space.capped]
     if dropped := sum(core.dropped for core in cores):
         remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
     return tuple(remarks)
