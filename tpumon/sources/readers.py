@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
     from tpumon.sources.sharing import Sharing
     from tpumon.xspace import TraceFigures
 
-_CPU_S, _CPU_S_PER_MB = 1.0, 0.15  # five times what an ordinary trace takes on a slow machine
+_CPU_S, _CPU_S_PER_MB = 1.0, 0.1  # ten times what an ordinary trace takes
 _WALL_S = 30.0  # beyond: a process that has the processor to itself is done long before
-_MEMORY_PER_BYTE = 16
+_MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_RESULT_BYTES = 32 << 20
 _MOST_IDLE = 2
 
@@ -45,9 +46,10 @@ async def read(xspace: bytes, sharing: Sharing, *, slow: bool) -> tuple[TraceFig
         return await in_thread(lambda: _pool.read(xspace, memory=held), timeout_s=None)
 
 
-async def warm_up() -> None:
-    """Starts a process if there is none, so that it is ready when the first trace comes."""
-    await in_thread(_pool.warm_up, timeout_s=None)
+def warm_up() -> None:
+    """Starts a process if there is none, so that it is ready when the first trace comes; returns at once."""
+    if _pool.is_cold:
+        threading.Thread(target=_pool.warm_up, name="tpumon-warm-up", daemon=True).start()
 
 
 class _Reader:
@@ -56,12 +58,12 @@ class _Reader:
     def __init__(self) -> None:
         # In a session of its own: Ctrl-C on a terminal is this process's to handle.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tpumon.xspace.reading"],
+            [sys.executable, "-P", "-m", "tpumon.xspace.reading"],  # nothing from the working directory
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
         )
 
     def read(self, xspace: bytes, *, cpu_s: float, memory: int) -> object:
@@ -87,6 +89,13 @@ class _Reader:
         finally:
             deadline.cancel()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it ended by itself, which it should not; waits a moment for its end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(1.0) > 0  # negative: by a signal
+        return False
+
     def end(self) -> None:
         """Ends the process, whatever it does."""
         self._process.kill()
@@ -95,6 +104,11 @@ class _Reader:
                 with contextlib.suppress(OSError):
                     stream.close()
         self._process.wait()
+
+
+def _python_path() -> str:
+    """Where this package is, for a process that does not look into the working directory; then as it was."""
+    return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
 
 
 def _exactly(data: bytes, size: int) -> bytes:
@@ -111,10 +125,14 @@ class _Pool:
         self._all: set[_Reader] = set()
         self._lock = threading.Lock()
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether there is no process yet."""
+        return not self._all
+
     def warm_up(self) -> None:
-        with self._lock:
-            missing = not self._all
-        if missing:
+        """Starts a process if there is none."""
+        if self.is_cold:
             with contextlib.suppress(OSError):  # said when a trace is to be read
                 self._put_back(self._take())
 
@@ -130,7 +148,10 @@ class _Pool:
         try:
             result = reader.read(xspace, cpu_s=cpu_s, memory=memory)
         except EOFError:
+            failed = reader.failed
             self._end(reader)
+            if failed:
+                raise SourceError("internal", "the process that reads traces does not start") from None
             took_s = time.monotonic() - start_s
             message = (
                 f"reading this trace of {len(xspace) / 1e6:.1f} MB was given up after {took_s:.1f} s: it takes too "

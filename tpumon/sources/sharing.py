@@ -15,7 +15,7 @@ from tpumon.system.memory import memory_limit_bytes
 
 _QUICK_TURNS, _SLOW_TURNS = 24, 8  # 24 are 2 % of 1,000 jobs
 _QUICK_READERS, _SLOW_READERS = 2, 1
-_ANSWERS_SHARE, _READING_SHARE = 0.25, 0.5  # of the memory there is
+_ANSWERS_SHARE, _READING_SHARE = 0.4, 0.3  # of the memory there is; the rest is for everything else
 
 
 class Bytes:

@@ -39,6 +39,7 @@ _BUSY_IDLE_RATIO = 0.5
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
 _QUICK_READING_S = 1.0
+_COPIES = 3  # gRPC's, the answer's and the trace's own, until the first two are gone
 _UNKNOWN_BYTES, _LEAST_BYTES = 1 << 40, 1 << 20  # of an answer: all that there may be; no less than that
 
 _CANNOT_BE_SEEN = (
@@ -119,7 +120,8 @@ class TraceSource(ProfilerSource):
         """
         start_s = time.monotonic()
         sharing = self._options.sharing
-        async with sharing.answers.hold(min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)):
+        most_bytes = min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)
+        async with sharing.answers.hold(_COPIES * most_bytes):
             try:
                 async with sharing.turn(slow=self._slow_to_answer):
                     taken = await self._take(query)
@@ -138,6 +140,7 @@ class TraceSource(ProfilerSource):
         window_s = query.window_s if query.window_s is not None else self._window.length_s
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         capture = Capture(window_s=window_s)
+        readers.warm_up()
         take = self._profiler.take if returns_traces else self._take_written
         try:
             xspace = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)

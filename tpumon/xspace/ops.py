@@ -35,6 +35,7 @@ _MATRIX_CATEGORIES = frozenset(
 """Categories whose ops use the matrix units, or may: what a custom call does is its own business."""
 _MATRIX_CODE = re.compile(r"\s(?:convolution|dot|ragged-dot|custom-call)\(|kind=kOutput\b")
 _DEEPEST = 4  # fusions within fusions
+_ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the number is a mistake
 _HBM, _READ, _WRITE = 1, 1, 2  # memory space and operations of memory_access_breakdown
 
 OP_STATS = (
@@ -203,7 +204,7 @@ def _op_kind(name: str, stats: Mapping[str, Value], *, matrix: bool) -> OpKind:
 
 
 def _whole(value: Value | None) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if isinstance(value, int) and 0 < value < _ABSURD else 0
 
 
 def _hbm_bytes(breakdown: Value | None) -> int | None:
@@ -216,7 +217,7 @@ def _hbm_bytes(breakdown: Value | None) -> int | None:
     except DecodeError:
         return None
     return sum(
-        access.bytes_accessed
+        _whole(access.bytes_accessed)
         for access in message.accesses
         if access.memory_space == _HBM and access.operation in {_READ, _WRITE}
     )
@@ -373,7 +374,7 @@ class OpIndex:
         selfs = self._sums(self_ps)
         counts = np.bincount(self.of_event, minlength=len(self.kinds))
         told = {
-            name: self._sums(np.maximum(events.stats[name].integers(len(events)), 0))
+            name: self._sums(_sane(events.stats[name].integers(len(events))))
             for name in ("flops", "model_flops")
             if name in events.stats and any(kind.custom for kind in self.kinds)
         }
@@ -381,10 +382,12 @@ class OpIndex:
         for i, kind in enumerate(self.kinds):
             if not kind.counted:
                 continue
-            flops, model_flops = counts[i] * kind.flops, counts[i] * (kind.model_flops or kind.flops)
+            count = int(counts[i])
+            flops: float = count * kind.flops
+            model_flops: float = count * (kind.model_flops or kind.flops)
             if kind.custom:
                 flops += told["flops"][i] if "flops" in told else 0
-                model_flops = counts[i] * kind.model_flops + (told["model_flops"][i] if "model_flops" in told else 0)
+                model_flops = count * kind.model_flops + (told["model_flops"][i] if "model_flops" in told else 0)
             table.setdefault(kind.key, OpTotals()).add(
                 OpTotals(
                     time_ps=float(times[i]),
@@ -392,7 +395,7 @@ class OpIndex:
                     normalized_ps=float(normalized[i]),
                     flops=float(flops),
                     model_flops=float(model_flops),
-                    hbm_bytes=float(counts[i]) * (kind.hbm_bytes or 0),
+                    hbm_bytes=float(count) * (kind.hbm_bytes or 0),
                     has_bytes=kind.hbm_bytes is not None,
                     matrix=kind.matrix,
                     custom=kind.custom,
@@ -403,6 +406,11 @@ class OpIndex:
     def _sums(self, values: NDArray[np.float64] | Ints) -> NDArray[np.float64]:
         sums = np.bincount(self.of_event, weights=values, minlength=len(self.kinds))
         return sums.astype(np.float64, copy=False)
+
+
+def _sane(values: Ints) -> Ints:
+    """The values; 0 for those that are absurd."""
+    return np.where((values > 0) & (values < _ABSURD), values, 0)
 
 
 _DENSE_LIMIT = 1 << 20

@@ -1,0 +1,141 @@
+"""Answers that are too large, too many, compressed or nonsense cost nobody else a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import resource
+import time
+from concurrent import futures
+
+import grpc
+import pytest
+
+from fakes.protobuf import field
+from tpumon import wire
+from tpumon.errors import SourceError
+from tpumon.sources import Client
+from tpumon.sources.profile import HostEvents, Profiler
+from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
+from tpumon.wire.runtime_metrics_pb2 import MetricRequest, MetricResponse
+
+MB = 1_000_000
+HOST_EVENTS = HostEvents(level=0, safe_level=1, beside_devices=False)
+
+ROWS = field(1, b"\x1a\x00" * (MB * 3 // 2))  # 1.5 million rows without anything, 3 MB
+KEYS = field(1, field(3, field(1, field(2, field(6, b"\x0a\x00" * (MB * 3 // 2))))))  # one row of as many attributes
+TEXT = field(1, "x" * 20 * MB)
+PLANES = field(8, b"\x0a\x00" * (4 * MB))
+LINES = field(8, field(1, b"\x1a\x00" * (3 * MB)))
+PARTS = b"\x32\x00" * (3 * MB)  # tool data
+
+
+class Hostile:
+    """A server that answers every call with these bytes, compressed if so asked."""
+
+    def __init__(self, answer: bytes, *, compressed: bool = False):
+        class Handler(grpc.GenericRpcHandler):
+            def service(self, _details):
+                def serve(_request, context):
+                    if compressed:
+                        context.set_compression(grpc.Compression.Gzip)
+                    return answer
+
+                return grpc.unary_unary_rpc_method_handler(serve)
+
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(2), handlers=[Handler()], options=[("grpc.max_send_message_length", -1)]
+        )
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self):
+        self._server.start()
+        return self
+
+    def __exit__(self, *_):
+        self._server.stop(None).wait()
+
+
+async def longest_gap(work):
+    """How long the loop was held up at most while `work` ran, in seconds, and what it raised."""
+    gaps, done = [0.0], asyncio.Event()
+
+    async def watch():
+        while not done.is_set():
+            before = time.monotonic()
+            await asyncio.sleep(0.005)
+            gaps.append(time.monotonic() - before - 0.005)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.sleep(0.02)
+    error = None
+    try:
+        await work
+    except SourceError as raised:
+        error = raised
+    done.set()
+    await watching
+    return max(gaps), error
+
+
+async def monitor(client):
+    await client.call(wire.MONITOR, MonitorRequest(), MonitorResponse, timeout_s=30)
+
+
+async def runtime(client):
+    await client.call(wire.GET_RUNTIME_METRIC, MetricRequest(), MetricResponse, timeout_s=30)
+
+
+async def probe(client):
+    await Profiler(client, HOST_EVENTS).approach()
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [(monitor, TEXT), (runtime, ROWS), (runtime, KEYS), (probe, PLANES), (probe, LINES), (probe, PARTS)],
+    ids=["text", "rows", "keys", "planes", "lines", "parts"],
+)
+def test_a_hostile_answer_holds_nobody_up(ask, answer, compressed):
+    """Whatever comes back is refused in words, and the loop goes on meanwhile."""
+
+    async def main():
+        async with Client(server.address) as client:
+            await longest_gap(monitor(client))  # connecting and first use take their time
+            return await longest_gap(ask(client))
+
+    with Hostile(answer, compressed=compressed) as server:
+        gap_s, error = asyncio.run(main())
+    assert error is not None
+    assert error.reason in {"malformed", "too-large", "refused"}
+    assert gap_s < 0.2  # unbounded: 1 to 10 s
+
+
+def test_a_bomb_is_not_opened():
+    """A gigabyte in half a megabyte takes no memory: no compressed answer is opened, and the words say so."""
+    bomb = gzip.compress(bytes(MB), mtime=0) * 1000
+
+    async def main():
+        async with Client(server.address) as client:
+            for ask in (monitor, runtime, probe):
+                with pytest.raises(SourceError, match="compress") as refused:
+                    await ask(client)
+                assert refused.value.reason == "refused"
+
+    before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Hostile(bomb) as server:
+        asyncio.run(main())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 100_000
+
+
+@pytest.mark.parametrize(("megabytes", "reason"), [(3, None), (5, "too-large")])
+def test_each_method_has_a_limit_of_its_own(megabytes, reason):
+    """Monitor's text and runtime metrics are small; only traces may be large."""
+
+    async def main():
+        async with Client(server.address) as client:
+            _, error = await longest_gap(monitor(client))
+            return None if error is None else error.reason
+
+    with Hostile(field(1, "x" * megabytes * MB)) as server:
+        assert asyncio.run(main()) == reason

@@ -1,0 +1,172 @@
+"""What a trace costs is bounded by its size, and a trace that costs too much is given up without harm to others."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from fakes.protobuf import field
+from support.traces import CONV, US, Traced, run_step
+from tpumon.errors import SourceError
+from tpumon.sources import readers
+from tpumon.sources.sharing import Sharing
+from tpumon.xspace import figures, read_trace
+
+
+def nested_roots(count):
+    """Roots of the host within events within events, and steps on a device that wait for what those start."""
+    traced = Traced()
+    core = traced.core(0)
+    for step in range(10):
+        run_step(core, 100 * step, [(CONV, 50)])
+    for number, step in enumerate(core.line("Steps").events):
+        core.put(step.stats, {"_ct": 1, "_c": number})
+    host = traced.host()
+    for depth in range(count):
+        host.event("thread", "call", depth, 8 * count - 2 * depth, _pt=1, _p=1_000_000 + depth)
+    for root in range(count):
+        host.event("thread", "root", count + 2 * root, 1, _r=1, _pt=1, _p=root % 10)
+    return traced.bytes()
+
+
+def module_ids(count):
+    """Every run of a module is of a module of its own."""
+    traced = Traced()
+    core = traced.core(0)
+    for module in range(count):
+        core.event("XLA Modules", f"m{module}", module, 1)
+    run_step(core, count + 1, [(CONV, 50)])
+    return traced.bytes()
+
+
+def cores(count):
+    """As many TensorCores."""
+    traced = Traced()
+    for core in range(count):
+        run_step(traced.core(core), 1, [(CONV, 50)])
+    return traced.bytes()
+
+
+def threads(count):
+    """As many threads, each with a stat of its own."""
+    traced = Traced()
+    host = traced.host()
+    for number in range(count):
+        line = host.line(f"thread {number}", number + 1)
+        event = line.events.add(metadata_id=host.event_id(f"event {number}"), offset_ps=number * US, duration_ps=US)
+        host.put(event.stats, {f"stat {number}": 1})
+    return traced.bytes()
+
+
+def step_names(count):
+    """As many calls of jitted functions, no two of the same."""
+    traced = Traced()
+    host = traced.host()
+    for number in range(count):
+        host.event("python", f"PjitFunction(f{number})", 3 * number, 2)
+    return traced.bytes()
+
+
+def empty_events(count):
+    """Events without anything."""
+    return field(1, field(2, "/host:CPU") + field(3, field(2, "thread") + b"\x22\x00" * count))
+
+
+SHAPES = [(nested_roots, 2000), (module_ids, 20_000), (cores, 100), (threads, 800), (step_names, 4000),
+          (empty_events, 100_000)]  # fmt: skip
+
+
+def cpu_s(trace):
+    """Processor time that reading takes, the better of two."""
+    taken = []
+    for _ in range(2):
+        start_s = time.process_time()
+        figures([read_trace(trace)])
+        taken.append(time.process_time() - start_s)
+    return min(taken)
+
+
+@pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])
+def test_twice_the_trace_costs_less_than_three_times(shape, count):
+    """Nothing in the analysis grows with the square of anything."""
+    once, twice = shape(count), shape(2 * count)
+    first_s, second_s = cpu_s(once), cpu_s(twice)
+    assert second_s < 3 * first_s + 0.05
+    assert second_s < 1 + 0.1 * len(twice) / 1e6  # what `readers` allows
+
+
+def read(*traces, sharing=None, slow=False):
+    """What comes of reading these, one after the other: figures or the error."""
+
+    async def main():
+        shared = sharing or Sharing()
+        out = []
+        for trace in traces:
+            try:
+                out.append((await readers.read(trace, shared, slow=slow))[0])
+            except SourceError as error:
+                out.append(error)
+        return out
+
+    return asyncio.run(main())
+
+
+def test_a_trace_is_read_elsewhere_with_the_same_figures():
+    """A process of its own gives what reading here gives; an error keeps its reason and words."""
+    good = nested_roots(10)
+    here = figures([read_trace(good)])
+    there, broken, again = read(good, b"\xff" * 100, good)
+    assert there == again == here
+    assert broken.reason == "malformed"
+
+
+def test_a_trace_that_takes_too_long_is_given_up(monkeypatch):
+    """Its process is ended in the middle of it, and the next trace is read by another."""
+    monkeypatch.setattr(readers, "_CPU_S", 0.3)
+    monkeypatch.setattr(readers, "_CPU_S_PER_MB", 0.0)
+    good, slow = nested_roots(10), empty_events(16_000_000)
+    read(good)  # starting takes its time
+    start_s = time.monotonic()
+    given_up, after = read(slow, good)
+    assert given_up.reason == "too-large"
+    assert "given up" in given_up.message
+    assert after.figures.idle_ratio is not None
+    assert time.monotonic() - start_s < 10
+
+
+def test_a_trace_that_takes_too_much_memory_is_given_up(monkeypatch):
+    """Memory has a limit of its own in the process that reads, and the monitor goes on."""
+    monkeypatch.setattr(readers, "_CPU_S", 60.0)
+    monkeypatch.setattr(readers, "_MEMORY_PER_BYTE", 0)
+    good, large = nested_roots(10), empty_events(16_000_000)
+    given_up, after = read(large, good)
+    assert given_up.reason == "too-large"
+    assert "memory" in given_up.message
+    assert after.figures.idle_ratio is not None
+
+
+def test_one_trace_is_in_the_works_while_another_waits_for_memory():
+    """Reading takes turns where memory is short; who wants more than there is gets it alone."""
+    sharing = Sharing()
+    sharing.memory.total = sharing.memory._free = 100
+    most = 0
+
+    async def main():
+        nonlocal most
+        held = 0
+
+        async def hold(amount):
+            nonlocal held, most
+            async with sharing.memory.hold(amount) as lent:
+                held += lent
+                most = max(most, held)
+                await asyncio.sleep(0)
+                held -= lent
+
+        await asyncio.gather(*(hold(amount) for amount in (60, 60, 500, 10, 90)))
+        return sharing.memory._free
+
+    assert asyncio.run(main()) == 100
+    assert most == 100
