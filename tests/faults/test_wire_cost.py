@@ -11,7 +11,7 @@ from fakes.protobuf import field
 from support.traces import CONV, US, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.sources import readers
-from tpumon.sources.sharing import Sharing
+from tpumon.sources.sharing import Bytes, Sharing
 from tpumon.xspace import figures, read_trace
 
 
@@ -97,15 +97,15 @@ def test_twice_the_trace_costs_less_than_three_times(shape, count):
     assert second_s < 1 + 0.1 * len(twice) / 1e6  # what `readers` allows
 
 
-def read(*traces, sharing=None, slow=False):
+def read(*traces):
     """What comes of reading these, one after the other: figures or the error."""
 
     async def main():
-        shared = sharing or Sharing()
+        sharing = Sharing()
         out = []
         for trace in traces:
             try:
-                out.append((await readers.read(trace, shared, slow=slow))[0])
+                out.append((await readers.read(trace, sharing, sharing.quick))[0])
             except SourceError as error:
                 out.append(error)
         return out
@@ -149,8 +149,7 @@ def test_a_trace_that_takes_too_much_memory_is_given_up(monkeypatch):
 
 def test_one_trace_is_in_the_works_while_another_waits_for_memory():
     """Reading takes turns where memory is short; who wants more than there is gets it alone."""
-    sharing = Sharing()
-    sharing.memory.total = sharing.memory._free = 100
+    memory = Bytes(100)
     most = 0
 
     async def main():
@@ -159,14 +158,14 @@ def test_one_trace_is_in_the_works_while_another_waits_for_memory():
 
         async def hold(amount):
             nonlocal held, most
-            async with sharing.memory.hold(amount) as lent:
+            async with memory.hold(amount) as lent:
                 held += lent
                 most = max(most, held)
                 await asyncio.sleep(0)
                 held -= lent
 
         await asyncio.gather(*(hold(amount) for amount in (60, 60, 500, 10, 90)))
-        return sharing.memory._free
+        return memory._free
 
     assert asyncio.run(main()) == 100
     assert most == 100

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # root would be worse than useless: they then write into the job's working directory.
 _NOWHERE = "/dev/null"
 _PROBE_S = 0.001
-_MOST_PROBE_BYTES = 8 << 20
+MOST_PROBE_BYTES = 8 << 20
 
 _SHARED_DIRECTORY_S = 5.0
 _LOOK_S = 0.2
@@ -207,7 +207,7 @@ class Profiler:
 
     async def _outline(self, xspace: bytes) -> Outline:
         """What the probe's trace holds. One of 1 ms is small; whatever is not is no answer to trust."""
-        if len(xspace) > _MOST_PROBE_BYTES:
+        if len(xspace) > MOST_PROBE_BYTES:
             message = f"the answer to a probe of 1 ms is {len(xspace) / 1e6:.0f} MB; no profiler server sends that"
             raise SourceError("malformed", message, address=self.address)
         try:

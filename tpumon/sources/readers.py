@@ -21,7 +21,7 @@ from tpumon.system.threads import in_thread
 from tpumon.xspace.reading import HEADER, LENGTH
 
 if TYPE_CHECKING:
-    from tpumon.sources.sharing import Sharing
+    from tpumon.sources.sharing import Lane, Sharing
     from tpumon.xspace import TraceFigures
 
 _CPU_S, _CPU_S_PER_MB = 1.0, 0.1  # ten times what an ordinary trace takes
@@ -31,18 +31,18 @@ _MOST_RESULT_BYTES = 32 << 20
 _MOST_IDLE = 2
 
 
-async def read(xspace: bytes, sharing: Sharing, *, slow: bool) -> tuple[TraceFigures, float]:
+async def read(xspace: bytes, sharing: Sharing, lane: Lane) -> tuple[TraceFigures, float]:
     """The figures of a trace, from a process that reads it, and how many seconds that took.
 
     Args:
         xspace: a serialized XSpace.
-        sharing: who reads when.
-        slow: whether this worker's last trace took too long; such traces wait for each other only.
+        sharing: memory for reading.
+        lane: whose traces wait for each other.
 
     Raises:
         SourceError: as `read_trace`; `too-large`, reading takes too long or too much memory.
     """
-    async with sharing.reading(slow=slow), sharing.memory.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
+    async with lane.readers, sharing.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
         return await in_thread(lambda: _pool.read(xspace, memory=held), timeout_s=None)
 
 

@@ -1,6 +1,6 @@
 """How workers share what there is: turns at being traced, memory, and processes that read traces.
 
-A worker that is slow to answer waits for other slow ones only.
+A worker that does not answer waits for others like it only.
 """
 
 from __future__ import annotations
@@ -9,13 +9,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 from tpumon.system.memory import memory_limit_bytes
-
-_QUICK_TURNS, _SLOW_TURNS = 24, 8  # 24 are 2 % of 1,000 jobs
-_QUICK_READERS, _SLOW_READERS = 2, 1
-_ANSWERS_SHARE, _READING_SHARE = 0.4, 0.3  # of the memory there is; the rest is for everything else
 
 
 class Bytes:
@@ -72,30 +67,34 @@ class Bytes:
             self._waiting.popleft()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharing:
-    """What the workers of one sampler share.
+class Lane:
+    """What workers of one kind share.
 
-    Attributes:
-        quick: turns at being traced, of workers that answer in time.
-        slow: turns of the others.
-        quick_readers: turns at having a trace read, of workers whose traces are read in no time.
-        slow_readers: turns of the others.
-        answers: memory for traces that are being received, or wait to be read.
-        memory: memory for reading them.
+    Args:
+        turns: how many are probed or traced at a time.
+        readers: how many traces are read at a time.
+        memory: for answers that are being received or wait to be read, in bytes.
     """
 
-    quick: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_QUICK_TURNS))
-    slow: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_TURNS))
-    quick_readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_QUICK_READERS))
-    slow_readers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_SLOW_READERS))
-    answers: Bytes = field(default_factory=lambda: Bytes(int(_ANSWERS_SHARE * memory_limit_bytes())))
-    memory: Bytes = field(default_factory=lambda: Bytes(int(_READING_SHARE * memory_limit_bytes())))
+    def __init__(self, *, turns: int, readers: int, memory: float) -> None:
+        self.turns = asyncio.Semaphore(turns)
+        self.readers = asyncio.Semaphore(readers)
+        self.answers = Bytes(int(memory))
 
-    def turn(self, *, slow: bool) -> asyncio.Semaphore:
-        """A turn at being traced."""
-        return self.slow if slow else self.quick
 
-    def reading(self, *, slow: bool) -> asyncio.Semaphore:
-        """A turn at having a trace read."""
-        return self.slow_readers if slow else self.quick_readers
+class Sharing:
+    """What the workers of one sampler share, so that none takes from those of another kind.
+
+    Attributes:
+        quick: of workers that answer in time with traces that are read in no time.
+        heavy: of workers whose traces take long to read.
+        late: of workers that let time pass without an answer.
+        reading: memory for reading traces.
+    """
+
+    def __init__(self, memory_bytes: int | None = None) -> None:
+        memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
+        self.quick = Lane(turns=24, readers=2, memory=0.25 * memory)  # 24 jobs are 2 % of 1,000
+        self.heavy = Lane(turns=4, readers=1, memory=0.1 * memory)
+        self.late = Lane(turns=8, readers=1, memory=0.1 * memory)
+        self.reading = Bytes(int(0.3 * memory))  # what is left is for everything else

@@ -7,6 +7,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,8 @@ from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
 from tpumon.sources import readers
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Answer, Examination
-from tpumon.sources.profile import Capture, HostEvents, Profiler
+from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
+from tpumon.sources.sharing import Lane
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
@@ -107,7 +109,7 @@ class TraceSource(ProfilerSource):
         self._client = client
         self._window = Window()
         self._writes_elsewhere_on: int | None = None
-        self._slow_to_answer = self._slow_to_read = False
+        self._is_late = self._is_heavy = False
         self._usual_bytes = _UNKNOWN_BYTES
 
     async def fetch(self, query: Query) -> Sample:
@@ -119,13 +121,12 @@ class TraceSource(ProfilerSource):
                 the job was traced nevertheless.
         """
         start_s = time.monotonic()
-        sharing = self._options.sharing
-        most_bytes = min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)
-        async with sharing.answers.hold(_COPIES * most_bytes):
+        lane = self._lane
+        async with AsyncExitStack() as stack:
             try:
-                async with sharing.turn(slow=self._slow_to_answer):
-                    taken = await self._take(query)
-                trace = await self._analyse(taken.xspace, taken.traced_s)
+                async with lane.turns:
+                    taken = await self._take(query, lane, stack)
+                trace = await self._analyse(taken, lane)
             except SourceError as error:
                 if error.reason == "too-large":
                     self._window.shrink()
@@ -133,10 +134,19 @@ class TraceSource(ProfilerSource):
         self._learn(trace)
         return self._sample(query, trace, taken, start_s=start_s)
 
-    async def _take(self, query: Query) -> _Taken:
-        """Takes the trace, while this worker has its turn."""
+    @property
+    def _lane(self) -> Lane:
+        sharing = self._options.sharing
+        return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
+
+    async def _take(self, query: Query, lane: Lane, stack: AsyncExitStack) -> _Taken:
+        """Takes the trace, while this worker has its turn; its memory is held until the stack ends."""
         asked_s = time.monotonic()
-        returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
+        async with lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
+            returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
+        probe_s = time.monotonic() - asked_s
+        most_bytes = min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)
+        await stack.enter_async_context(lane.answers.hold(_COPIES * most_bytes))
         window_s = query.window_s if query.window_s is not None else self._window.length_s
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         capture = Capture(window_s=window_s)
@@ -151,28 +161,29 @@ class TraceSource(ProfilerSource):
         except TpumonError as error:
             raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
         now_s = time.monotonic()
-        self._slow_to_answer = now_s - traced_from_s > window_s + _QUICK_TRACE_S
+        self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
         self._usual_bytes = max(_LEAST_BYTES, 2 * len(xspace))
-        return _Taken(xspace=xspace, time_unix_s=time_unix_s, traced_s=now_s - asked_s)
+        return _Taken(xspace=xspace, time_unix_s=time_unix_s, traced_s=probe_s + now_s - traced_from_s)
 
     async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
-        """The result of a call, if it comes in time; a worker known to be slow has all the time that the call has."""
+        """The result of a call, if it comes in time; one that was late has all the time that the call has."""
         start_s = time.monotonic()
         try:
-            async with asyncio.timeout(None if self._slow_to_answer else patience_s):
+            async with asyncio.timeout(None if self._is_late else patience_s):
                 return await call
         except TimeoutError as error:
-            self._slow_to_answer = True
+            self._is_late = True
             words = (
                 f"no answer within {time.monotonic() - start_s:.0f} s; is it a profiler server, and is its host alive?"
             )
             raise self._error("deadline", words) from error
 
-    async def _analyse(self, xspace: bytes, traced_s: float) -> TraceFigures:
+    async def _analyse(self, taken: _Taken, lane: Lane) -> TraceFigures:
+        traced_s = taken.traced_s
         try:
-            trace, took_s = await readers.read(xspace, self._options.sharing, slow=self._slow_to_read)
+            trace, took_s = await readers.read(taken.xspace, self._options.sharing, lane)
         except SourceError as error:
-            self._slow_to_read = error.reason == "too-large"
+            self._is_heavy = error.reason == "too-large"
             left_out = ""
             if error.reason == "empty-trace":
                 self._learn(None)
@@ -181,7 +192,7 @@ class TraceSource(ProfilerSource):
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message, traced_s) from error
-        self._slow_to_read = took_s > _QUICK_READING_S
+        self._is_heavy = took_s > _QUICK_READING_S
         return trace
 
     def _error(self, reason: Reason, message: str, traced_s: float = 0.0) -> SourceError:
