@@ -247,9 +247,9 @@ def _error(name: str, about: Mapping[str, str]) -> Caution:
 
 
 def _may_be_id(device: str) -> bool:
-    if len(device) > _LONGEST_ID:
+    if len(device) > _LONGEST_ID or not device.isascii():
         return False
-    return int(device) < _HIGHEST_ID if _all_numbers([device]) else not device.lstrip("-").isdigit()
+    return int(device) < _HIGHEST_ID if device.isdigit() else not device.startswith("-")
 
 
 def _all_numbers(ids: Iterable[str]) -> bool:
