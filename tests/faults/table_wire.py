@@ -12,7 +12,7 @@ ROWS = (
     (
         "a trace that cannot be read in time",
         "nobody else loses a sample",
-        "The process that reads it is ended; the next trace is read by another; recovers at once, 0.3 s for a new process.",
+        "The process that reads it is ended, and another reads the next trace; recovers at once (0.3 s).",
         "test_wire_cost.py::test_a_trace_that_takes_too_long_is_given_up",
     ),
     (
@@ -24,7 +24,7 @@ ROWS = (
     (
         "a hundred servers whose Profile hangs",
         "nobody else loses a sample",
-        "Four healthy workers are sampled as if they were alone; recovers after the first round: 3 s for 24 hung probes, 10 s for 24 hung traces.",
+        "Four healthy workers keep their interval after a first round: 3 s for 24 hung probes, 10 s for 24 traces.",
         "test_wire_fairness.py::test_healthy_workers_keep_their_interval",
     ),
     (
@@ -72,13 +72,13 @@ ROWS = (
     (
         "thousands of devices, cores, chips",
         "series are bounded",
-        "At most 64 devices and 64 cores a worker, their numbers in range; the rest are left out, and this is said; recovers at once.",
+        "At most 64 devices and 64 cores a worker, their numbers in range; the rest are left out, and this is said.",
         "test_wire_runtime.py::test_more_devices_than_a_host_has_are_left_out_and_said",
     ),
     (
         "memory of large traces",
         "it fits the limits of deploy/",
-        "A trace of 60 MB takes less than 0.7 GB; fewer are taken at a time where a control group allows less; recovers at once.",
+        "A trace of 60 MB takes less than 0.7 GB; under a smaller limit fewer are taken at a time.",
         "test_wire_size.py::test_an_ordinary_large_trace_fits_the_limits_of_deploy",
     ),
     (
@@ -90,7 +90,7 @@ ROWS = (
     (
         "more hung workers than descriptors",
         "/metrics and /-/healthy answer",
-        "Descriptors are kept back for scrapes, files and processes; workers without one say so; recovers with the next query.",
+        "Some are kept back for scrapes, files and processes; workers without one say so; recovers with the next query.",
         "test_wire_fairness.py::test_descriptors_are_kept_back",
     ),
 )
