@@ -90,7 +90,7 @@ ROWS = (
     (
         "more hung workers than descriptors",
         "/metrics and /-/healthy answer",
-        "Some are kept back for scrapes, files and processes; workers without one say so; recovers with the next query.",
+        "Some are kept back for scrapes, files and processes; workers without one say so; recovers with a query.",
         "test_wire_fairness.py::test_descriptors_are_kept_back",
     ),
 )

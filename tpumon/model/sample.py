@@ -27,8 +27,8 @@ CautionCode = Literal[
     "profiler",
     "capped",
 ]
-"""Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something, and
-the rest is left out."""
+"""Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something,
+and the rest is left out."""
 
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
