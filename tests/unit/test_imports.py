@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "text": set(),
     "system": {"text"},
     "wire": {"google.protobuf"},
-    "xspace": {"errors", "model", "text", "wire", "google.protobuf", "numpy"},
+    "xspace": {"errors", "model", "system", "text", "wire", "google.protobuf", "numpy"},
     "sources": {"errors", "model", "figures", "system", "text", "logdir", "wire", "xspace", *GRPC},
     "history": {"errors", "model"},
     "fleet": {"history", "model", "figures"},

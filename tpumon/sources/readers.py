@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
+from tpumon.system.memory import give_back_memory
 from tpumon.system.threads import in_thread
-from tpumon.xspace.reading import HEADER, LENGTH
+from tpumon.xspace.reading import HEADER, LARGE_BYTES, LENGTH
 
 if TYPE_CHECKING:
     from tpumon.sources.sharing import Lane, Sharing
@@ -82,6 +83,8 @@ class _Reader:
             stdin.write(HEADER.pack(len(xspace), cpu_s, memory))
             stdin.write(xspace)
             stdin.flush()
+            if len(xspace) > LARGE_BYTES:
+                give_back_memory()  # what receiving it took
             (size,) = LENGTH.unpack(_exactly(stdout.read(LENGTH.size), LENGTH.size))
             return pickle.loads(_exactly(stdout.read(min(size, _MOST_RESULT_BYTES)), size))  # noqa: S301 - ours
         except OSError as error:

@@ -122,10 +122,9 @@ class TraceSource(ProfilerSource):
         """
         start_s = time.monotonic()
         lane = self._lane
-        async with AsyncExitStack() as stack:
+        async with lane.turns, AsyncExitStack() as stack:
             try:
-                async with lane.turns:
-                    taken = await self._take(query, lane, stack)
+                taken = await self._take(query, lane, stack)
                 trace = await self._analyse(taken, lane)
             except SourceError as error:
                 if error.reason == "too-large":

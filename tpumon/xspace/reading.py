@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tpumon.errors import SourceError
+from tpumon.system.memory import give_back_memory
 from tpumon.text import one_line
 
 HEADER = struct.Struct("<QdQ")
@@ -25,7 +26,9 @@ HEADER = struct.Struct("<QdQ")
 LENGTH = struct.Struct("<Q")
 """Before a result: its bytes. It is a pickled TraceFigures, or the reason and message of a SourceError."""
 
-_LARGE_BYTES = 8_000_000
+LARGE_BYTES = 8_000_000
+"""Traces of this size on are worth giving their memory back."""
+
 _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
 
 
@@ -43,8 +46,8 @@ def main() -> None:
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.buffer.write(LENGTH.pack(len(result)) + result)
         sys.stdout.buffer.flush()
-        if size > _LARGE_BYTES:
-            _give_back_memory()
+        if size > LARGE_BYTES:
+            give_back_memory()
 
 
 def _limit(cpu_s: float, memory: int) -> None:
@@ -73,14 +76,6 @@ def _result(xspace: bytes) -> object:
         return "too-large", "reading this trace takes more memory than it may; ask for a shorter window"
     except Exception as error:  # noqa: BLE001 - a bug must not cost the process, nor read as a hostile trace
         return "internal", f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-
-
-def _give_back_memory() -> None:
-    """Returns freed memory: that of one large trace would stay with this process and the next would come on top."""
-    import ctypes
-
-    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 if __name__ == "__main__":
