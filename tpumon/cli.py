@@ -39,10 +39,13 @@ if TYPE_CHECKING:
     from tpumon.targets.selection import Selection
 
 _SIMULATED_INTERVAL_S = 1.0
-_MAX_DUTY_RATIO = 0.02
+_MAX_DUTY_RATIO = 0.01
 _USUAL_PROFILE_S = 1.0
 _MAX_DURATION_MS = 3_600_000
 _LEGACY_NUM_QUERIES = 100
+_GPU_WARNING = (
+    "--gpu loads CUPTI into jobs that can use a GPU, which has crashed jobs (github.com/jax-ml/jax/issues/40260)"
+)
 _LISTEN = "127.0.0.1:10466"
 
 Command = Callable[[], int]
@@ -345,10 +348,13 @@ def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOp
     from tpumon.model import Query
     from tpumon.sampler import Pace
     from tpumon.sources import SourceOptions
+    from tpumon.targets.listening import signs_at
 
     simulated = targets.simulate is not None
     interval_s = measure.interval if measure.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
     max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
+    if measure.gpu:
+        say(_GPU_WARNING)
     usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
     level = _level(measure)
     return Sampling(
@@ -365,6 +371,8 @@ def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOp
             logdir=open_logdir(measure.logdir) if measure.logdir else None,
             runtime_metrics=level > 1 and not measure.no_runtime_metrics,
             **_given(max_trace_mb=measure.max_trace_mb),
+            gpu=measure.gpu,
+            signs_at=signs_at,
         ),
         use_proxy=targets.use_proxy,
     )

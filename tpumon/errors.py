@@ -50,7 +50,7 @@ class Meaning:
     unreached: bool = False
     final: bool = False
     traced: bool = True
-    state: Literal["down", "busy", "paused"] = "down"
+    state: Literal["down", "busy", "continuous", "paused"] = "down"
     usable: bool = False
 
     @property
@@ -76,9 +76,9 @@ MEANING: Mapping[Reason, Meaning] = {
         usable=True,
     ),
     "continuous": Meaning(
-        remedy="wait: tpumon stands back until the continuous session is stopped, then goes on by itself",
+        remedy="none needed: tpumon stands back until the continuous session is stopped, then goes on by itself",
         traced=False,
-        state="busy",
+        state="continuous",
         usable=True,
     ),
     "unimplemented": Meaning(final=True, traced=False),

@@ -82,7 +82,9 @@ class Verdict:
 
 _RANKS = {
     name: rank
-    for rank, name in enumerate(("down", "critical", "stale", "warn", "waiting", "busy", "paused", "unknown", "ok"))
+    for rank, name in enumerate(
+        ("down", "critical", "stale", "warn", "waiting", "busy", "continuous", "paused", "unknown", "ok")
+    )
 }
 
 

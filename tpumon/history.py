@@ -16,9 +16,10 @@ from typing import Literal
 from tpumon.errors import MEANING, Reason
 from tpumon.model import Sample, Target, Workers
 
-State = Literal["waiting", "live", "stale", "busy", "paused", "down"]
+State = Literal["waiting", "live", "stale", "busy", "continuous", "paused", "down"]
 """waiting: not queried yet. live: answered, even if only with runtime metrics. stale: answered, but too long ago.
-busy: another profiling session is active. paused: by `tpumon pause`. down: its last query failed for another reason."""
+busy: another profiling session is active. continuous: a continuous session of the job's owner is. paused: by `tpumon
+pause`. down: its last query failed for another reason."""
 
 
 STEP_BUCKETS_S = (*(round(digit * 10.0**power, 6) for power in range(-3, 2) for digit in (1, 2, 5)), 100.0)

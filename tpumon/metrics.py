@@ -13,7 +13,7 @@ from typing import Literal
 
 from tpumon import __version__
 from tpumon.figures import FIGURES, MXU, STEP, Figure
-from tpumon.history import Histories, StepHistogram, WorkerHistory
+from tpumon.history import Histories, State, StepHistogram, WorkerHistory
 from tpumon.model import Sample
 
 Kind = Literal["gauge", "counter", "histogram"]
@@ -278,8 +278,8 @@ def _up(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
     return () if up is None else (((), float(up)),)
 
 
-def _in_state(state: str) -> _TargetValues:
-    return lambda history, now_unix_s: (((), float(history.state(now_unix_s) == state)),)
+def _in_state(*states: State) -> _TargetValues:
+    return lambda history, now_unix_s: (((), float(history.state(now_unix_s) in states)),)
 
 
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
@@ -302,7 +302,7 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
     TargetMetric(
         name="tpumon_target_busy",
         help="1 while another session is profiling the worker and tpumon does not sample it; otherwise 0.",
-        values=_in_state("busy"),
+        values=_in_state("busy", "continuous"),
     ),
     TargetMetric(
         name="tpumon_target_paused",

@@ -184,8 +184,7 @@ class MeasureOptions:
         _measure(
             "--duration-ms",
             metavar="N|auto",
-            help="Length of one query or profile in milliseconds. auto: 1000, or about three steps when sampling "
-            "traces.",
+            help="Length of one query or profile in milliseconds. auto: 1000, or about two steps when sampling traces.",
         ),
     ] = "auto"
     interval: Annotated[
@@ -206,7 +205,7 @@ class MeasureOptions:
             min=0.0001,
             max=1,
             metavar="RATIO",
-            help="Maximum share of time for which a job is traced. Default: 0.02, or 1 with --simulate.",
+            help="Maximum share of time for which a job is traced. Default: 0.01, or 1 with --simulate.",
         ),
     ] = None
     num_queries: Annotated[
@@ -242,6 +241,14 @@ class MeasureOptions:
             "without a TPU, if the server is known to be safe; otherwise 0.",
         ),
     ] = HostTracerLevel.auto
+    gpu: Annotated[
+        bool,
+        _measure(
+            "--gpu",
+            help="Also sample GPUs, which loads CUPTI into the jobs and may crash them. Off: only TPUs are sampled; "
+            "profiles of level 0 hold all devices.",
+        ),
+    ] = False
     runtime_addr: Annotated[
         list[str] | None,
         _measure(

@@ -20,6 +20,7 @@ from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.memory import memory_limit_bytes
 from tpumon.system.pausing import current_pause
+from tpumon.targets.listening import signs_at
 from tpumon.targets.selection import Selection, find_now
 from tpumon.text import one_line
 from tpumon.view.progress import Bar
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 _SAFE_HOST_LEVEL = 2
 _PROFILE_BYTES = 200 << 20  # of one worker: as received, as read, as saved
 _MEMORY_SHARE = 0.6
+_GPU_WARNING = (
+    "the job can use a GPU: a profile of it loads CUPTI into the job, which has crashed jobs "
+    "(github.com/jax-ml/jax/issues/40260)"
+)
 _LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
 
 
@@ -88,7 +93,7 @@ class _Worker:
     target: Target
     profiler: Profiler
     returns_traces: bool = False
-    said_left_out: bool = False
+    warned: bool = False
     hopeless: bool = False
     failure: TpumonError | None = None
     saved: _Saved | None = None
@@ -155,7 +160,7 @@ async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_E
         for target in targets:
             client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
             await stack.enter_async_context(client)
-            workers.append(_Worker(target, Profiler(client, host_events)))
+            workers.append(_Worker(target, Profiler(client, host_events, signs_at=signs_at)))
         session = stack.enter_context(closing(_Session(settings, logdir, send)))
         for attempt in range(1, settings.attempts + 1):
             await session.attempt([worker for worker in workers if worker.pending], attempt)
@@ -203,6 +208,7 @@ class _Session:
         together = Capture(
             window_s=self._settings.window_s,
             hlo=True,
+            all_devices=True,  # a profile that was asked for holds what the job uses
             start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
             start_in_s=start_in_s,
         )
@@ -219,9 +225,13 @@ class _Session:
         except Exception as error:  # noqa: BLE001 - it concerns this worker alone
             worker.failure = _failure_of(worker, error)
             return
-        if worker.profiler.leaves_out_host_events and not worker.said_left_out:
-            worker.said_left_out = True
+        if worker.warned:
+            return
+        worker.warned = True
+        if worker.profiler.leaves_out_host_events:
             self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
+        if worker.profiler.signs.may_use_gpu:
+            self._say(f"{worker.target.address}: {_GPU_WARNING}")
 
     async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
         file_name = trace_file_name(worker.target.address)

@@ -14,18 +14,19 @@ from typing import Any, TypeVar
 
 from tpumon import __version__, sources
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
-from tpumon.model import Address, Target
+from tpumon.model import Address, Framework, Target
 from tpumon.sources import Client, Companion, SourceOptions
 from tpumon.sources.examination import Answer, CompanionReport, Examination, State
 from tpumon.system.pausing import current_pause
 from tpumon.targets.chips import Chip, find_chips
+from tpumon.targets.listening import signs_at, signs_of
 from tpumon.targets.local import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
 
 _SERVER_S = 5.0  # for all calls of one source to one server
 _ALL_S = 15.0  # whatever was not asked by then is not
 _AT_ONCE = 64  # servers
 _NO_TIME = "no time was left to ask; name fewer workers"
-_OPTIONS = SourceOptions(runtime_metrics=True)
+_OPTIONS = SourceOptions(runtime_metrics=True, signs_at=signs_at)
 
 Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
 """Finds the workers that are there now; takes what to call with lines about trouble."""
@@ -101,6 +102,7 @@ class Diagnosis:
         port: the only port of this host that was examined; None: all.
         chips, chip_remarks: as in `tpumon.targets.chips`, of this host.
         companions: a row for each kind in `tpumon.sources.COMPANIONS`.
+        framework: of the job that holds the chips of this host or its runtime metrics; None if unknown.
         usable: whether there is any figure to show.
         took_s: how long it took to find out.
     """
@@ -115,6 +117,7 @@ class Diagnosis:
     companions: tuple[CompanionReports, ...]
     ports: tuple[Port, ...]
     problems: tuple[Problem, ...]
+    framework: Framework | None
     usable: bool
     took_s: float
 
@@ -142,6 +145,8 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> D
     else:
         await look.at(find)
     chips = await searching
+    holders = [holder.pid for chip in chips.chips for holder in chip.holders]
+    frameworks = await asyncio.to_thread(_frameworks, holders)
     answering = any(report.state == "ok" for row in look.companions for report in row.reports)
     return Diagnosis(
         versions=_versions(),
@@ -154,6 +159,7 @@ async def diagnose(find: Find | None, *, port: int | None, use_proxy: bool) -> D
         companions=tuple(look.companions),
         ports=tuple(look.ports),
         problems=tuple(look.problems),
+        framework=next((name for name in (*frameworks, *look.frameworks) if name is not None), None),
         usable=answering or any(server.source is not None for server in look.servers),
         took_s=time.monotonic() - start_s,
     )
@@ -172,6 +178,7 @@ class _Look:
         self.companions: list[CompanionReports] = []
         self.ports: list[Port] = []
         self.problems: list[Problem] = []
+        self.frameworks: list[Framework | None] = []
 
     async def at_this_host(self, port: int | None) -> None:
         """Examines what listens here; what is not a profiler server gets no second call."""
@@ -185,6 +192,7 @@ class _Look:
             self.servers = [server for server in self.servers if server.reason != "unavailable"]
             return
         runtimes = [one for one in seen if one.port in RUNTIME_PORTS and (one.owner is None or one.owner.runs_xla)]
+        self.frameworks = [one.owner.signs.framework for one in runtimes if one.owner is not None]
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
@@ -233,7 +241,9 @@ class _Look:
                         server = _add(server, Answer(rpc=profiler.rpc, state="absent", words=profiler.missing))
                         continue
                     meaning = MEANING[error.reason]
-                    state: State = "busy" if meaning.state == "busy" else "ok" if meaning.usable else "failed"
+                    state: State = (
+                        "busy" if meaning.state in {"busy", "continuous"} else "ok" if meaning.usable else "failed"
+                    )
                     server = _add(server, Answer(rpc=profiler.rpc, state=state, words=error.message))
                     source = profiler.name if meaning.usable else None  # it has figures at another time
                     return replace(server, reason=error.reason, source=source, gives=profiler.gives)
@@ -282,6 +292,10 @@ def _of_this_host(profilers: Sequence[str], runtimes: Sequence[str]) -> tuple[Se
     alone = Target(worker="localhost", address=f"127.0.0.1:{SUGGESTED_PORT}")  # where its profiler would be
     first = targets[0] if targets else alone if runtimes else None
     return targets, [replace(first, runtime_addresses=tuple(runtimes)), *targets[1:]] if first is not None else []
+
+
+def _frameworks(pids: Sequence[int]) -> list[Framework | None]:
+    return [signs_of(pid, ()).framework for pid in pids]
 
 
 def _add(server: Server, *answers: Answer) -> Server:

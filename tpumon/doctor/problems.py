@@ -7,9 +7,7 @@ from collections.abc import Iterator
 
 from tpumon.doctor.diagnosis import CompanionReports, Diagnosis, Problem, Server
 from tpumon.errors import MEANING
-from tpumon.targets.local import LINE_FOR_A_JOB, USUAL_PORTS
-
-_ADD_LINE = f"add `{LINE_FOR_A_JOB}` to the job"
+from tpumon.targets.local import USUAL_PORTS, line_for
 
 
 def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:
@@ -47,29 +45,32 @@ def _of_server(server: Server) -> Iterator[Problem]:
             if server.source
             else "give a --logdir DIR that both can see (a shared directory or gs://)",
         )
-    elif server.host_events_safe is False and not server.device_planes:
+    if server.reason is None and server.host_events_safe is False and not server.device_planes:
         yield Problem(
-            what=f"{server.address}: without a TPU only host events show the step time, and here they may hang the job",
-            remedy="update the job to jaxlib 0.9 or newer",
+            what=f"{server.address}: without a TPU only host events show the step time, and here they may hang the job "
+            "(jaxlib 0.5.0 to 0.8.3 without TensorFlow imported)",
+            remedy="if it is a JAX job, update it to jaxlib 0.9 or newer; if it is TensorFlow or PyTorch/XLA, give "
+            "--host-tracer-level 1",
         )
 
 
 def _no_server(diagnosis: Diagnosis) -> Problem:
     """Why there is no profiler server on this host, as far as that can be seen."""
+    add_line = f"add `{line_for(diagnosis.framework)}` to the job"
     if diagnosis.port is not None:
-        return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=_ADD_LINE)
+        return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
     showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
     if any(report.state == "ok" for row in showing_job for report in row.reports):
         return Problem(
-            what="a job uses the TPU, but has no profiler server: no matrix units, idle or step time", remedy=_ADD_LINE
+            what="a job uses the TPU, but has no profiler server: no matrix units, idle or step time", remedy=add_line
         )
     holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
     if holders:
-        return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=_ADD_LINE)
+        return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=add_line)
     return Problem(
         what=f"no profiler server on this host, neither on the usual ports ({', '.join(map(str, USUAL_PORTS))}) nor on "
         "another port of a job",
-        remedy=f"start the job; {_ADD_LINE}; or give --service-addr HOST:PORT. To look around: "
+        remedy=f"start the job; {add_line}; or give --service-addr HOST:PORT. To look around: "
         "tpumon --level 2 --simulate v5e-8",
     )
 

@@ -17,6 +17,7 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
+from tpumon.model.job import Framework, JobSigns
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
 
@@ -31,7 +32,9 @@ __all__ = [
     "DeviceFigures",
     "Failure",
     "Figures",
+    "Framework",
     "FunctionFigures",
+    "JobSigns",
     "MxuMethod",
     "Percentiles",
     "Query",

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 
 JITTER_RATIO = 0.1
-CREDIT_S = 2.0
+CREDIT_S = 1.0
 """What a budget starts with, and the most it saves up."""
 
 LONGEST_PAUSE_S = 10.0
@@ -29,7 +29,7 @@ class Pace:
     """
 
     interval_s: float | None = None
-    max_duty_ratio: float = 0.02
+    max_duty_ratio: float = 0.01
     attempts: int = 3
     num_queries: int = 0
 
@@ -45,7 +45,7 @@ def pause_after_failures(count: int) -> float:
 
 
 class Budget:
-    """How long a job may still be traced: a share of the time, and 2 s in advance for the first figures.
+    """How long a job may still be traced: a share of the time, and 1 s in advance for the first figures.
 
     Args:
         ratio: the share.

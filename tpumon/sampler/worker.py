@@ -10,12 +10,13 @@ from dataclasses import replace
 
 from tpumon.errors import MEANING, Reason, SourceError
 from tpumon.model import Failure, Query, Sample, Target
-from tpumon.sampler.pace import CREDIT_S, JITTER_RATIO, Budget, Pace, jittered, on_a_tick, pause_after_failures
+from tpumon.sampler.pace import JITTER_RATIO, Budget, Pace, jittered, on_a_tick, pause_after_failures
 from tpumon.sources import ProfilerSource
 from tpumon.system.pausing import Pause
 from tpumon.text import one_line
 
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
+_FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
 
 
 class _QueryFailedError(Exception):
@@ -96,13 +97,6 @@ class Worker:
 
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times."""
-        try:
-            return await self._ask()
-        except asyncio.CancelledError:
-            self._count_traced(self._window_s or CREDIT_S)  # it may have been tracing
-            raise
-
-    async def _ask(self) -> Sample:
         time_unix_s, start_s = time.time(), time.monotonic()
         self._traced_s = self._took_s = 0.0
         for attempt in range(1, self._pace.attempts + 1):
@@ -145,7 +139,9 @@ class Worker:
             self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
             return
         self._failures_in_a_row += 1
-        self._not_before_s = self._clock_s() + pause_after_failures(self._failures_in_a_row)
+        yields = MEANING[failure.reason].state == "busy"
+        pause_s = pause_after_failures(self._failures_in_a_row + (_FIRST_YIELD if yields else 0))
+        self._not_before_s = self._clock_s() + pause_s
 
     def _may_try_again(self, failure: Failure) -> bool:
         """Another session is left alone, and a job is not traced more because its query failed.
@@ -173,6 +169,9 @@ class Worker:
         for profiler in self._profilers[self._profilers.index(self._profiler) :]:
             try:
                 sample = await profiler.fetch(query)
+            except asyncio.CancelledError:
+                self._count_traced(profiler.unpaid_s)
+                raise
             except SourceError as error:
                 failure = self._failure(profiler.name, error.reason, error.message, error.address)
                 traced_s = error.traced_s

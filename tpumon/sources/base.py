@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from tpumon.model import Query
+from tpumon.model import JobSigns, Query
 from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.rpc import MAX_TRACE_MB
 from tpumon.sources.sharing import Sharing
@@ -29,6 +29,8 @@ class SourceOptions:
         logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory if the
             server is on this host.
         runtime_metrics: also read the runtime metric service.
+        gpu: trace GPUs, too.
+        signs_at: what can be seen of the job that listens at an address of this host; may take a second.
         max_trace_mb: the largest trace to accept, in MB.
         sharing: how workers share turns at being traced, memory and readers.
     """
@@ -36,6 +38,8 @@ class SourceOptions:
     host_level: int | None = None
     logdir: LogDir | None = None
     runtime_metrics: bool = False
+    gpu: bool = False
+    signs_at: Callable[[str], JobSigns | None] = lambda _address: None
     max_trace_mb: int = MAX_TRACE_MB
     sharing: Sharing = field(default_factory=Sharing)
 
@@ -68,6 +72,11 @@ class ProfilerSource(ABC):
         Raises:
             SourceError: the query failed; `unimplemented`: this worker does not offer the source, try the next one.
         """
+
+    @property
+    def unpaid_s(self) -> float:
+        """How long the query under way, or the one that was just cancelled, has traced the job."""
+        return 0.0
 
     async def examine(self) -> Examination:
         """Finds out for `doctor` whether this source works, by calls that harm nobody. Here: a query of 1 ms.

@@ -14,7 +14,7 @@ from tpumon.figures import of_level
 from tpumon.model import SIMULATED_MARK, Figures, Query, Sample, Spread, StepTimes, Target
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Examination
-from tpumon.sources.rpc import ANSWER_GRACE_S, Client
+from tpumon.sources.rpc import Client
 from tpumon.text import safe
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
 
@@ -65,7 +65,7 @@ class MonitorSource(ProfilerSource):
         window_s = query.window_s if query.window_s is not None else _USUAL_WINDOW_S
         request = MonitorRequest(duration_ms=round(window_s * 1000), monitoring_level=query.level, timestamp=True)
         time_unix_s, start_s = time.time(), time.monotonic()
-        timeout_s = window_s + ANSWER_GRACE_S
+        timeout_s = window_s + self._client.grace_s(wire.MONITOR)
         reply = await self._client.call(wire.MONITOR, request, MonitorResponse, timeout_s=timeout_s)
         took_s = time.monotonic() - start_s
 

@@ -33,6 +33,9 @@ _SMALL_ANSWERS = (wire.MONITOR, wire.TERMINATE, wire.GET_RUNTIME_METRIC, wire.LI
 ANSWER_GRACE_S = 30.0
 """How far past its window a call may run: a server collects and sends for seconds after the window."""
 
+FIRST_ANSWER_S = 10.0
+"""The same for the first call of a method: a server that takes calls and never answers is soon named."""
+
 # Servers count pings that come sooner than 5 minutes apart without data as abuse and close the connection, which
 # would end a long Profile. So no sooner than that; a peer that died silently is found by the call's deadline.
 _KEEPALIVE_MS = 6 * 60 * 1000
@@ -87,6 +90,7 @@ class Client:
         self.address = address
         self.connection = 0
         """Number of connections so far: what was learned about a server holds for one of them."""
+        self._called: set[str] = set()
         self._channel = grpc.aio.insecure_channel(
             address, options=channel_options(use_proxy=use_proxy, max_bytes=max_bytes)
         )
@@ -108,6 +112,7 @@ class Client:
             if not may_connect(Client._connecting):
                 raise SourceError("internal", _NO_DESCRIPTORS, address=self.address)
             self.connection += 1
+        self._called.add(path)
         method = self._channel.unary_unary(path, response_deserializer=_Answer)  # a bad answer is ours to report
         Client._connecting += connecting
         try:
@@ -120,6 +125,10 @@ class Client:
             return await parse(answer.take(), reply_type, path.rpartition("/")[2])
         except SourceError as error:
             raise SourceError(error.reason, error.message, address=self.address) from error
+
+    def grace_s(self, path: str) -> float:
+        """How far past its window the next call of a method may run; short until the method has been called once."""
+        return ANSWER_GRACE_S if path in self._called else FIRST_ANSWER_S
 
     @property
     def connected(self) -> bool:

@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.figures import of_level
 from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
-from tpumon.model import LONGEST_WINDOW_S, Address, Query, Sample, Target
+from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
 from tpumon.sources import readers
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
+from tpumon.sources.restraint import Restraint
 from tpumon.sources.sharing import Lane
+from tpumon.sources.window import USUAL_LONGEST_WINDOW_S, Window
 from tpumon.text import one_line
+from tpumon.xspace.outline import outline
 
 if TYPE_CHECKING:
     from tpumon.errors import Reason
@@ -28,11 +31,6 @@ if TYPE_CHECKING:
     from tpumon.xspace import TraceFigures
 
 _Result = TypeVar("_Result")
-
-_FIRST_WINDOW_S = 0.5
-_SHORTEST_WINDOW_S = 0.1
-_USUAL_LONGEST_WINDOW_S = 2.0
-_STEPS_WANTED = 3
 
 _COLLECTING_S = 5.0
 _BUSY_IDLE_RATIO = 0.5
@@ -51,32 +49,7 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
-_GIVES_WITHOUT_TPU = "without a TPU, by short traces: step time; the job is traced for 2 % of the time at most"
-_AGES = {True: "as in jaxlib 0.9 or newer", False: "as in jaxlib 0.7 and 0.8"}  # TensorFlow and XProf have the same
-
-
-class Window:
-    """How long to trace: about three steps.
-
-    100 ms to 2 s; up to 10 s once steps turn out not to fit.
-    """
-
-    def __init__(self) -> None:
-        self.length_s = _FIRST_WINDOW_S
-        self._longest_s = LONGEST_WINDOW_S
-
-    def learn(self, step_s: float) -> None:
-        """Notes how long a step takes, on average."""
-        longest_s = _USUAL_LONGEST_WINDOW_S if 2 * step_s <= _USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
-        self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, _STEPS_WANTED * step_s))
-
-    def grow(self, longest_s: float) -> None:
-        """Notes that the last window held no whole step."""
-        self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
-
-    def shrink(self) -> None:
-        """Notes that the last window's trace was too large."""
-        self.length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)
+_COST = "; the job is traced for 1 % of the time at most"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,15 +72,17 @@ class TraceSource(ProfilerSource):
     usual_interval_s = 10.0
     rpc = "Profile"
     costs_job = True
-    gives = "by short traces: MXU, idle and step time; the job is traced for 2 % of the time at most"
+    gives = f"by short traces: not yet seen which figures{_COST}"
 
     def __init__(self, client: Client, target: Target, options: SourceOptions) -> None:
         self._target = target
         self._options = options
         host_events = HostEvents(level=options.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=False)
-        self._profiler = Profiler(client, host_events)
+        self._profiler = Profiler(client, host_events, gpu=options.gpu, signs_at=options.signs_at)
         self._client = client
         self._window = Window()
+        self._restraint = Restraint(client)
+        self._tracing: tuple[float, float] | None = None  # since when, and for which window
         self._writes_elsewhere_on: int | None = None
         self._is_late = self._is_heavy = False
         self._usual_bytes = _UNKNOWN_BYTES
@@ -120,18 +95,33 @@ class TraceSource(ProfilerSource):
                 that are not visible from here; otherwise as the call failed or the trace is. `traced_s` is how long
                 the job was traced nevertheless.
         """
+        self._tracing = None
+        self._restraint.check()
         start_s = time.monotonic()
         lane = self._lane
         async with lane.turns, AsyncExitStack() as stack:
             try:
                 taken = await self._take(query, lane, stack)
-                trace = await self._analyse(taken, lane)
+                trace = await self._analyse(taken, lane, query.level)
             except SourceError as error:
                 if error.reason == "too-large":
                     self._window.shrink()
+                if MEANING[error.reason].state in {"busy", "continuous"}:
+                    self._restraint.note_busy(error)
                 raise
-        self._learn(trace)
+        self._restraint.note_trace()
+        if trace.cores:
+            self._profiler.saw_devices()
+        self._learn(trace, query.level)
         return self._sample(query, trace, taken, start_s=start_s)
+
+    @property
+    def unpaid_s(self) -> float:
+        """How long the query under way, or cut off, has traced the job."""
+        if self._tracing is None:
+            return 0.0
+        asked_s, window_s = self._tracing
+        return _paid_s(time.monotonic() - asked_s, window_s)
 
     @property
     def _lane(self) -> Lane:
@@ -140,14 +130,16 @@ class TraceSource(ProfilerSource):
 
     async def _take(self, query: Query, lane: Lane, stack: AsyncExitStack) -> _Taken:
         """Takes the trace, while this worker has its turn; its memory is held until the stack ends."""
-        asked_s = time.monotonic()
+        await self._profiler.look()
         async with lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
+            asked_s = time.monotonic()
             returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
-        probe_s = time.monotonic() - asked_s
+            probe_s = time.monotonic() - asked_s
         most_bytes = min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)
         await stack.enter_async_context(lane.answers.hold(_COPIES * most_bytes))
-        window_s = query.window_s if query.window_s is not None else self._window.length_s
+        window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
+        self._tracing = traced_from_s, window_s
         capture = Capture(window_s=window_s)
         readers.warm_up()
         take = self._profiler.take if returns_traces else self._take_written
@@ -177,22 +169,33 @@ class TraceSource(ProfilerSource):
             )
             raise self._error("deadline", words) from error
 
-    async def _analyse(self, taken: _Taken, lane: Lane) -> TraceFigures:
+    async def _analyse(self, taken: _Taken, lane: Lane, level: int) -> TraceFigures:
         traced_s = taken.traced_s
         try:
             trace, took_s = await readers.read(taken.xspace, self._options.sharing, lane)
         except SourceError as error:
             self._is_heavy = error.reason == "too-large"
-            left_out = ""
             if error.reason == "empty-trace":
-                self._learn(None)
-                left_out = f"; {self._profiler.what_is_left_out}" if self._profiler.leaves_out_host_events else ""
-            raise self._error(error.reason, f"{error.message}{left_out}", traced_s) from error
+                raise await self._empty(taken.xspace, error, traced_s, level) from error
+            raise self._error(error.reason, error.message, traced_s) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message, traced_s) from error
         self._is_heavy = took_s > _QUICK_READING_S
         return trace
+
+    async def _empty(self, xspace: bytes, error: SourceError, traced_s: float, level: int) -> SourceError:
+        """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
+        if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
+            self._profiler.saw_devices()
+        self._learn(None, level)
+        if not self._profiler.records_nothing:
+            self._restraint.note_trace()
+            return self._error("empty-trace", error.message, traced_s)
+        why = self._profiler.why_nothing
+        stop = self._restraint.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
+        stop.traced_s = traced_s
+        return stop
 
     def _error(self, reason: Reason, message: str, traced_s: float = 0.0) -> SourceError:
         return SourceError(reason, message, address=self._target.address, traced_s=traced_s)
@@ -204,39 +207,45 @@ class TraceSource(ProfilerSource):
             SourceError: as `fetch`.
         """
         host_events = HostEvents(level=None, safe_level=_CAPTURE_HOST_LEVEL, beside_devices=True)
-        profiler = Profiler(self._client, host_events)
+        profiler = Profiler(self._client, host_events, signs_at=self._options.signs_at)
         returns_traces = await profiler.approach()
-        safe = not profiler.leaves_out_host_events
+        safe, signs, devices = not profiler.leaves_out_host_events, profiler.signs, profiler.has_devices
         words = "writes traces to a disk, cannot return them"
         if returns_traces:
-            words = f"returns traces, {'with' if profiler.has_devices else 'without'} device planes"
+            words = f"returns traces, {'with' if devices else 'without'} device planes"
         snapshot = Answer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
-        if not safe:
+        if signs.host_events_safe:
+            words_if_seen = f"host events are safe: the job is {signs.framework or 'not one of jaxlib alone'}"
+            snapshot = Answer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
+        elif not safe:
             words_if_unsafe = "unknown (UNIMPLEMENTED): host events may hang the job"
             snapshot = Answer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
         visible = returns_traces or Address.parse(self._target.address).is_this_host
+        holds_tpu = bool(devices) or signs.holds_tpu
         return Examination(
             answers=(Answer(rpc=self.rpc, state="ok", words=words), snapshot),
-            usable=visible,
-            gives=_GIVES_WITHOUT_TPU if profiler.has_devices is False else self.gives,
-            generation=_AGES[safe] if returns_traces else "as in jaxlib 0.6 or older",
-            device_planes=profiler.has_devices,
+            usable=visible and (holds_tpu or safe or not returns_traces),
+            gives=_gives(devices=devices, holds_tpu=holds_tpu, safe=safe),
+            generation=_age(returns_traces=returns_traces, safe=safe, signs=signs),
+            device_planes=devices,
             writes_only=not returns_traces,
             host_events_safe=safe,
             simulated=profiler.simulated,
         )
 
-    def _learn(self, trace: TraceFigures | None) -> None:
+    def _learn(self, trace: TraceFigures | None, level: int) -> None:
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none."""
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
             self._window.learn(figures.step_time_s.avg)
         elif trace is not None and trace.stepless:
             pass  # a longer window would show no step either
+        elif level == 1:
+            pass  # its figures need no whole step
         elif self._profiler.has_devices:
             idle_ratio = None if figures is None else figures.idle_ratio
             busy = idle_ratio is not None and idle_ratio < _BUSY_IDLE_RATIO
-            self._window.grow(LONGEST_WINDOW_S if busy else _USUAL_LONGEST_WINDOW_S)
+            self._window.grow(LONGEST_WINDOW_S if busy else USUAL_LONGEST_WINDOW_S)
         elif not self._profiler.leaves_out_host_events:
             self._window.grow(LONGEST_WINDOW_S)
 
@@ -279,6 +288,29 @@ class TraceSource(ProfilerSource):
             truncated=trace.truncated,
             warnings=trace.warnings,
         )
+
+
+def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
+    """Which figures short traces of a server have, as far as its answers and its process show it."""
+    if devices:
+        return f"by short traces: MXU, idle and step time{_COST}"
+    if holds_tpu:
+        return f"by short traces: MXU, idle and step time once the TPU the job holds shows in them{_COST}"
+    if safe:
+        return f"by short traces: step time; no TPU is seen{_COST}"
+    return f"by short traces: no figures unless the job uses a TPU; none is seen{_COST}"
+
+
+def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
+    """Which releases answer so."""
+    if returns_traces:  # TensorFlow and XProf have the same
+        return "as in jaxlib 0.7 and 0.8" if not safe else "as in jaxlib 0.9 or newer"
+    match signs.framework:
+        case "TensorFlow":
+            return "as in TensorFlow 2.20 or older"
+        case "PyTorch/XLA":
+            return "as in PyTorch/XLA 2.9 or older"
+    return "as in jaxlib 0.6 or older" + ("" if signs.framework else ", TensorFlow 2.20 or older, PyTorch/XLA")
 
 
 def _paid_s(elapsed_s: float, window_s: float) -> float:

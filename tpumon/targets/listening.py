@@ -6,18 +6,23 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tpumon.model import Address
-from tpumon.targets.processes import PROC, open_files, program_of
+from tpumon.model import Address, Framework, JobSigns
+from tpumon.targets.processes import PROC, ancestors_of, open_files, program_of
 
 _LISTEN, _SYN_RECEIVED = "0A", "03"
 _OTHERS_IN_A_ROW = 1000  # Linux lists those that listen first: connections, of which there may be many, are not read
-_DEVICE = re.compile(r"/dev/(accel\d+|vfio/\d+)")
+_TPU = re.compile(r"/dev/(accel\d+|vfio/\d+)")
+_GPU = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm|kfd)")
+# What only a job that uses a GPU loads. PyPI's PyTorch loads libcupti, libcudart and libnccl without one.
+_GPU_LIBRARY = re.compile(rb"/xla_cuda_plugin\w*\.so|/libcuda\.so")
+_JAX, _TENSORFLOW, _TORCH_XLA = rb"/jaxlib/|/libjax\w*\.so", rb"/libtensorflow_framework\.so", rb"/_XLAC"
 _XLA = re.compile(rb"/(jaxlib|tensorflow|torch_xla)/|/lib(tpu|tensorflow|jax)\w*\.so|/_XLAC|/xla_extension")
 _NCCL = b"/libnccl.so"
+_INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,8 @@ class Owner:
         is_tpumon: whether it is tpumon, this process included; `tpumon simulate` is not, as it plays a job.
         runs_xla: whether a library with a profiler server is loaded in it, or it holds a TPU.
         runs_nccl: whether NCCL, which listens on ports of its own, is loaded in it.
+        signs: what else its files show.
+        ancestors: its parent, the parent of that, and so on.
     """
 
     pid: int
@@ -36,6 +43,8 @@ class Owner:
     is_tpumon: bool = False
     runs_xla: bool = False
     runs_nccl: bool = False
+    signs: JobSigns = field(default_factory=JobSigns)
+    ancestors: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +100,29 @@ def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:
         # The first process is the parent of those that inherited a socket.
         held = [wanted[file] for file in files or () if file in wanted and wanted[file] not in owners]
         if held:
-            owner = _owner(pid, proc, has_device=any(_DEVICE.fullmatch(file) for file in files or ()))
+            owner = _owner(pid, proc, files or ())
             owners |= dict.fromkeys(held, owner)
         if len(owners) == len(wanted):
             break
     return owners
+
+
+def signs_at(address: str, proc: Path = PROC) -> JobSigns | None:
+    """What can be seen of the job that listens at `host:port`; None if it is not on this host, or hidden."""
+    place = Address.parse(address)
+    if not place.is_this_host:
+        return None
+    try:
+        inodes = {inode for one in read_listeners(proc) if one.port == place.port for inode in one.inodes}
+    except OSError:
+        return None
+    owners = find_owners(inodes, proc).values()
+    return min(owners, key=lambda owner: owner.pid).signs if owners else None
+
+
+def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
+    """What can be seen of a process that has these files open."""
+    return _signs(_read(proc / str(pid) / "maps"), files)
 
 
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -136,18 +163,59 @@ def _host_to_dial(ips: Sequence[_Ip]) -> str | None:
     return None if best is None else str(best)
 
 
-def _owner(pid: int, proc: Path, *, has_device: bool) -> Owner:
+def _owner(pid: int, proc: Path, files: Iterable[str]) -> Owner:
     folder = proc / str(pid)
     maps = _read(folder / "maps")
-    args = _read(folder / "cmdline").split(b"\0")
-    is_tpumon = any(arg.rpartition(b"/")[2] == b"tpumon" for arg in args[:4])
-    plays_job = is_tpumon and b"simulate" in args  # the command, not the option `--simulate`
+    program, arguments = _command(_read(folder / "cmdline").split(b"\0"))
+    is_tpumon = program == b"tpumon"
+    plays_job = is_tpumon and b"simulate" in arguments  # the command, not the option `--simulate`
+    signs = _signs(maps, files)
     return Owner(
         pid=pid,
         program=program_of(pid, proc) or "?",
         is_tpumon=pid == os.getpid() or (is_tpumon and not plays_job),
-        runs_xla=has_device or _XLA.search(maps) is not None,
+        runs_xla=signs.holds_tpu or _XLA.search(maps) is not None,
         runs_nccl=_NCCL in maps,
+        signs=signs,
+        ancestors=ancestors_of(pid, proc),
+    )
+
+
+def _command(args: Sequence[bytes]) -> tuple[bytes, Sequence[bytes]]:
+    """The name of the program that a command line runs, behind an interpreter too, and its arguments."""
+    at = 0
+    if _INTERPRETER.fullmatch(_name(args[0])):
+        at = 1
+        while at < len(args) and args[at].startswith(b"-"):
+            if args[at] in {b"-m", b"-c"}:
+                break
+            at += 2 if args[at] in {b"-W", b"-X"} else 1
+        if args[at : at + 1] == [b"-c"]:
+            return b"", ()
+        at += args[at : at + 1] == [b"-m"]
+    return _name(args[at]) if at < len(args) else b"", args[at + 1 :]
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
+def _signs(maps: bytes, files: Iterable[str]) -> JobSigns:
+    holds_tpu = holds_gpu = False
+    for file in files:
+        holds_tpu = holds_tpu or _TPU.fullmatch(file) is not None
+        holds_gpu = holds_gpu or _GPU.fullmatch(file) is not None
+    jax, tensorflow, torch_xla = (re.search(mark, maps) is not None for mark in (_JAX, _TENSORFLOW, _TORCH_XLA))
+    # A PyTorch/XLA job may import JAX for its kernels, a JAX job TensorFlow for its input.
+    frameworks: list[tuple[bool, Framework]] = [(torch_xla, "PyTorch/XLA"), (jax, "JAX"), (tensorflow, "TensorFlow")]
+    return JobSigns(
+        framework=next((name for loaded, name in frameworks if loaded), None),
+        holds_tpu=holds_tpu,
+        holds_gpu=holds_gpu,
+        may_use_gpu=holds_gpu or _GPU_LIBRARY.search(maps) is not None,
+        # What deadlocks is jaxlib's failed import of TensorFlow: with TensorFlow there it does not fail, and
+        # PyTorch/XLA has no such import.
+        host_events_safe=tensorflow or (torch_xla and not jax),
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpumon.errors import SourceError
-from tpumon.model import Target, Workers
+from tpumon.model import Framework, Target, Workers
 from tpumon.sources.runtime import PORTS
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
@@ -23,7 +23,12 @@ RUNTIME_PORTS = PORTS
 """Where a runtime metric service may be: one port per process."""
 
 LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
-"""What a job needs to be seen; without the assignment the server may be garbage-collected."""
+"""What a JAX job needs to be seen; without the assignment the server may be garbage-collected."""
+
+_LINES: Mapping[Framework | None, str] = {
+    "TensorFlow": "tf.profiler.experimental.server.start(6009)",
+    "PyTorch/XLA": "server = torch_xla.debug.profiler.start_server(9012)",
+}
 
 SUGGESTED_PORT = 9999
 """The one in LINE_FOR_A_JOB."""
@@ -61,6 +66,11 @@ class Seen:
     is_profiler: bool = False
 
 
+def line_for(framework: Framework | None) -> str:
+    """What a job needs to be seen; JAX's line if its framework is unknown."""
+    return _LINES.get(framework, LINE_FOR_A_JOB)
+
+
 def why_not_approached(port: int, owner: Owner | None, *, asked_for: bool = False) -> str | None:
     """Why a listening port is not called; None: it is called.
 
@@ -81,7 +91,7 @@ def why_not_approached(port: int, owner: Owner | None, *, asked_for: bool = Fals
         return _HIDDEN
     if not owner.runs_xla:
         return "no JAX, TensorFlow or PyTorch/XLA process listens there"
-    if owner.runs_nccl:
+    if owner.runs_nccl and owner.signs.holds_gpu:  # PyPI's PyTorch loads it without a GPU, too
         return "NCCL listens on such ports and must not be disturbed; give --port if it is the profiler's"
     return None
 
@@ -106,7 +116,27 @@ async def survey(port: int | None = None) -> list[Seen]:
         answer = await knock(listener.address)
         return replace(seen, answer=answer, is_profiler=answer is None)
 
-    return list(await asyncio.gather(*(see(listener) for listener in listeners)))
+    return _without_subprocesses(await asyncio.gather(*(see(listener) for listener in listeners)))
+
+
+def _without_subprocesses(seen: Iterable[Seen]) -> list[Seen]:
+    """Servers of subprocesses count as such, not as profilers of their own."""
+    listed = list(seen)
+    pids = {one.owner.pid for one in listed if one.is_profiler and one.owner is not None}
+    return [
+        replace(one, is_profiler=False, not_approached=f"it is a subprocess of {parent}, which has a profiler server")
+        if one.is_profiler and (parent := _parent(one.owner, pids)) is not None
+        else one
+        for one in listed
+    ]
+
+
+def _parent(owner: Owner | None, pids: Collection[int]) -> int | None:
+    """Which of these processes a process descends from: jax.profiler.register_subprocess has it traced by that one.
+
+    While one of the two is traced, the other refuses or loses its part, so only the parent is sampled.
+    """
+    return None if owner is None else next((pid for pid in owner.ancestors if pid in pids), None)
 
 
 @dataclass(slots=True)
@@ -133,12 +163,14 @@ class _Refused:
         at_s: when it was called.
         tries: recent calls of this port.
         again_s: when the same listener may be called again.
+        silent: whether it took the connection and never answered.
     """
 
     inodes: frozenset[int]
     at_s: float
     tries: int
     again_s: float
+    silent: bool
 
 
 @dataclass(slots=True)
@@ -197,6 +229,7 @@ class LocalDiscovery:
         self._refused: dict[int, _Refused] = {}
         self._workers: dict[int, _Worker] = {}
         self._said_no_profiler = False
+        self._said_subprocesses: set[int] = set()
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
         """Yields this host's workers each time they have changed."""
@@ -330,16 +363,19 @@ class LocalDiscovery:
             again_s = now_s + (_CLOSED_S if answer.reason == "unavailable" else _FORGET_S)
         elif answer.reason == "deadline" and call.owner is not None and call.owner.runs_xla and tries < _SILENT_TRIES:
             again_s = now_s + _SILENT_S  # a job may be too busy to answer, or stopped for a moment
-        self._refused[call.listener.port] = _Refused(call.listener.inodes, now_s, tries, again_s)
+        silent = answer.reason == "deadline"
+        self._refused[call.listener.port] = _Refused(call.listener.inodes, now_s, tries, again_s, silent)
 
     def _now(self) -> Workers:
-        workers = [worker for _, worker in sorted(self._workers.items())]
+        workers = self._not_subprocesses([worker for _, worker in sorted(self._workers.items())])
         if not workers:
             target = self._without_profiler() if self._runtime_only else None
             if target is not None and not self._said_no_profiler:
+                owners = (self._owners.get(port) for port in self._runtime_ports())
+                line = line_for(next((owner.signs.framework for owner in owners if owner is not None), None))
                 self._say(
                     "the job on this host has no profiler server: only memory and duty cycle are available; for matrix "
-                    f"units, idle and step time add `{LINE_FOR_A_JOB}` to it"
+                    f"units, idle and step time add `{line}` to it"
                 )
             self._said_no_profiler = target is not None
             return Workers(waiting=self._waiting()) if target is None else Workers(targets=(target,))
@@ -353,6 +389,22 @@ class LocalDiscovery:
             targets.append(Target(worker=worker.name, address=address, independent=True, runtime_addresses=runtime))
         return Workers(targets=tuple(targets))
 
+    def _not_subprocesses(self, workers: list[_Worker]) -> list[_Worker]:
+        pids = {worker.owner.pid for worker in workers if worker.owner is not None and worker.gone_s is None}
+        own = []
+        for worker in workers:
+            parent = _parent(worker.owner, pids)
+            if parent is None:
+                own.append(worker)
+            elif worker.owner is not None and worker.owner.pid not in self._said_subprocesses:
+                self._said_subprocesses.add(worker.owner.pid)
+                self._say(
+                    f"{worker.listener.address} belongs to a subprocess of {parent}, which has a profiler server too; "
+                    f"only that one is sampled (to sample the other instead: --port {worker.listener.port})"
+                )
+        self._said_subprocesses &= {worker.owner.pid for worker in workers if worker.owner is not None}
+        return own
+
     def _runtime_addresses(self, owner: Owner | None, *, alone: bool) -> tuple[str, ...]:
         """Those of the profiler's process; if that is unknown, all go to the worker if it is the only one."""
         here = self._runtime_ports()
@@ -365,6 +417,10 @@ class LocalDiscovery:
         """Where a runtime metric service seems to listen. It is asked again and again, so no stranger's port."""
         here = [port for port in RUNTIME_PORTS if port in self._listeners]
         return [port for port in here if (owner := self._owners.get(port)) is None or owner.runs_xla]
+
+    @property
+    def _refused_silently(self) -> set[int]:
+        return {port for port, refused in self._refused.items() if refused.silent}
 
     def _without_profiler(self) -> Target | None:
         """A worker that has only the runtime metric service."""
@@ -388,6 +444,9 @@ class LocalDiscovery:
                 where += "; ports of other users were left alone (run tpumon as the job's user, or give --port)"
             else:
                 where += ", nor on another port of a job"
+        silent = [one.address for port, one in self._listeners.items() if port in self._refused_silently]
+        if silent:
+            where += f" ({', '.join(silent[:3])} took the call and never answered)"
         return (
             f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "
             "HOST:PORT; to look around: tpumon --simulate v5e-8"

@@ -9,6 +9,7 @@ from pathlib import Path
 from tpumon.text import one_line
 
 PROC = Path("/proc")
+_MOST_ANCESTORS = 64
 
 
 def open_files(proc: Path = PROC) -> Iterator[tuple[int, list[str] | None]]:
@@ -38,6 +39,24 @@ def program_of(pid: int, proc: Path = PROC) -> str | None:
     except OSError:
         return None
     return one_line(name.removesuffix(" (deleted)"), limit=40) or None
+
+
+def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+    """The parent of a process, the parent of that, and so on, as far as they may be read.
+
+    Source: /proc/PID/stat.
+    """
+    ancestors: list[int] = []
+    while len(ancestors) < _MOST_ANCESTORS:
+        try:
+            # The name stands in parentheses and may contain anything; state and parent follow it.
+            pid = int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            break
+        if pid <= 1 or pid in ancestors:
+            break
+        ancestors.append(pid)
+    return tuple(ancestors)
 
 
 def _links(entries: list[os.DirEntry[str]]) -> Iterator[str]:

@@ -8,12 +8,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ProfileOptions(_message.Message):
-    __slots__ = ("version", "include_dataset_ops", "host_tracer_level", "device_tracer_level", "python_tracer_level", "enable_hlo_proto", "start_timestamp_ns", "duration_ms")
+    __slots__ = ("version", "include_dataset_ops", "host_tracer_level", "device_tracer_level", "python_tracer_level", "device_type", "enable_hlo_proto", "start_timestamp_ns", "duration_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_DATASET_OPS_FIELD_NUMBER: _ClassVar[int]
     HOST_TRACER_LEVEL_FIELD_NUMBER: _ClassVar[int]
     DEVICE_TRACER_LEVEL_FIELD_NUMBER: _ClassVar[int]
     PYTHON_TRACER_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     ENABLE_HLO_PROTO_FIELD_NUMBER: _ClassVar[int]
     START_TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
     DURATION_MS_FIELD_NUMBER: _ClassVar[int]
@@ -22,10 +23,11 @@ class ProfileOptions(_message.Message):
     host_tracer_level: int
     device_tracer_level: int
     python_tracer_level: int
+    device_type: int
     enable_hlo_proto: bool
     start_timestamp_ns: int
     duration_ms: int
-    def __init__(self, version: _Optional[int] = ..., include_dataset_ops: bool = ..., host_tracer_level: _Optional[int] = ..., device_tracer_level: _Optional[int] = ..., python_tracer_level: _Optional[int] = ..., enable_hlo_proto: bool = ..., start_timestamp_ns: _Optional[int] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., include_dataset_ops: bool = ..., host_tracer_level: _Optional[int] = ..., device_tracer_level: _Optional[int] = ..., python_tracer_level: _Optional[int] = ..., device_type: _Optional[int] = ..., enable_hlo_proto: bool = ..., start_timestamp_ns: _Optional[int] = ..., duration_ms: _Optional[int] = ...) -> None: ...
 
 class ProfileRequest(_message.Message):
     __slots__ = ("duration_ms", "max_events", "tools", "opts", "repository_root", "session_id", "host_name", "emit_xspace")

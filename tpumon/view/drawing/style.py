@@ -52,6 +52,7 @@ LOOKS: Mapping[Severity | State, Look] = {
     "unknown": Look(mark="?", word="unknown", style=UNKNOWN),
     "waiting": Look(mark="W", word="waiting", style=UNKNOWN),
     "busy": Look(mark="B", word="busy", style=WARN),
+    "continuous": Look(mark="C", word="continuous", style=WARN),
     "paused": Look(mark="P", word="sampling paused", style=WARN),
 }
 

@@ -20,8 +20,18 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 from tpumon.view.parts.scene import methods as methods_of
 
-_STATES: tuple[State, ...] = ("down", "stale", "busy", "paused", "waiting")
-_PROBLEMS: tuple[Severity | State, ...] = ("down", "critical", "stale", "warn", "busy", "paused", "unknown", "waiting")
+_STATES: tuple[State, ...] = ("down", "stale", "busy", "continuous", "paused", "waiting")
+_PROBLEMS: tuple[Severity | State, ...] = (
+    "down",
+    "critical",
+    "stale",
+    "warn",
+    "busy",
+    "continuous",
+    "paused",
+    "unknown",
+    "waiting",
+)
 _FIND_AGAIN_S = 10.0  # while there is no worker: the sampler's and the remote exporter's pace
 _ASK_AGAIN_S = 1.0
 _GAP = "  "

@@ -25,6 +25,7 @@ _COUNTED: tuple[Severity | State, ...] = (
     "stale",
     "unknown",
     "busy",
+    "continuous",
     "paused",
     "waiting",
 )

@@ -1,0 +1,43 @@
+"""How long a sampled trace is."""
+
+from __future__ import annotations
+
+from tpumon.model import LONGEST_WINDOW_S
+
+USUAL_LONGEST_WINDOW_S = 2.0
+"""The longest window as long as nothing shows that steps are longer."""
+
+_FIRST_WINDOW_S = 0.5
+_SHORTEST_WINDOW_S = 0.1
+_STEPS_WANTED = 2  # one of them is whole, and two begin in the window, wherever it starts
+
+
+class Window:
+    """How long to trace: two steps, from 100 ms to 2 s; up to 10 s once steps turn out not to fit.
+
+    Level 1 shows matrix units alone, which need no whole step: one step, from 100 ms to 500 ms.
+    """
+
+    def __init__(self) -> None:
+        self.length_s = _FIRST_WINDOW_S
+        self._longest_s = LONGEST_WINDOW_S
+
+    def of_level(self, level: int) -> float:
+        """The window for the figures of a level."""
+        if level > 1:
+            return self.length_s
+        return min(_FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / _STEPS_WANTED))
+
+    def learn(self, step_s: float) -> None:
+        """Notes how long a step takes, on average."""
+        wanted_s = _STEPS_WANTED * step_s
+        longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
+        self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
+
+    def grow(self, longest_s: float) -> None:
+        """Notes that the last window held no whole step."""
+        self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
+
+    def shrink(self) -> None:
+        """Notes that the last window's trace was too large."""
+        self.length_s = self._longest_s = max(_SHORTEST_WINDOW_S, self.length_s / 2)
