@@ -258,7 +258,7 @@ def _watching() -> list[Panel]:
         ),
         lines(
             "Profiling overhead",
-            "Share of time for which jobs were traced: max and mean of the selected workers. tpumon stays below 2 % "
+            "Share of time for which jobs were traced: max and mean of the selected workers. tpumon stays below 1 % "
             "unless --max-duty allows more.",
             Query(expr=f"max(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="max"),
             Query(expr=f"avg(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="mean"),

@@ -167,7 +167,9 @@ class TpuNode:
 
     Attributes:
         calls: every RPC so far.
-        device: whether the traces hold a TPU's planes.
+        device: whether the traces hold a TPU's planes; "unrestricted": only those that ask for no type of device;
+            "late": all but those of a millisecond.
+        continuous: whether a continuous session runs.
     """
 
     def __init__(
@@ -176,7 +178,7 @@ class TpuNode:
         *,
         captures: Step | Sequence[Step] = (Trace(),),
         generation: Literal["new", "2025", "old"] = "new",
-        device: bool = False,
+        device: bool | Literal["unrestricted", "late"] = False,
         continuous: bool = False,
         profiler: bool = True,
         host: str = "127.0.0.1",
@@ -185,7 +187,7 @@ class TpuNode:
         self.calls: list[Call] = []
         self.device = device
         self._generation = generation
-        self._continuous = continuous
+        self.continuous = continuous
         self._scripts = {"Monitor": _steps(monitor), "Profile": _steps(captures)}
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -287,7 +289,7 @@ class TpuNode:
             return self._other(step, context)
         session = _Session(request["session_id"])
         with self._changed:
-            busy = self._session is not None or self._continuous
+            busy = self._session is not None or self.continuous
             if not busy:
                 self._session = session
         if busy:
@@ -326,12 +328,20 @@ class TpuNode:
             plane("Task Environment"),
         ]
         empty = not host_events
-        if self.device:
+        if self._shows_device(opts):
             busy = [] if step.empty or opts["duration_ms"] <= 1 or not opts["device_tracer_level"] else range(10)
             events = [("jit_train", i * every, every * 9 // 10) for i in busy]
             planes.insert(0, plane("/device:TPU:0", [("Steps", events), ("XLA Modules", events), ("XLA Ops", events)]))
             empty = empty and not events
         return (xspace(*planes) if step.xspace is None else step.xspace), empty
+
+    def _shows_device(self, opts: dict[str, Any]) -> bool:
+        match self.device:
+            case "unrestricted":
+                return not opts["device_type"]
+            case "late":
+                return bool(opts["duration_ms"] > 1)
+        return bool(self.device)
 
     def _terminate(self, request: dict[str, Any], context: grpc.ServicerContext) -> bytes:
         del context
@@ -346,7 +356,7 @@ class TpuNode:
         del request
         if self._generation != "new":
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
-        if not self._continuous:
+        if not self.continuous:
             context.abort(grpc.StatusCode.NOT_FOUND, "No continuous profiling session found.")
         return encode(8, xspace(plane("/host:CPU", [("python", [("train", 0, 1000)])])))
 
@@ -393,6 +403,7 @@ def _read_profile(m: dict[int, list[Any]]) -> dict[str, Any]:
             "device_tracer_level": opts.get(3, [0])[-1],
             "python_tracer_level": opts.get(4, [0])[-1],
             "version": opts.get(5, [0])[-1],
+            "device_type": opts.get(6, [0])[-1],
             "enable_hlo_proto": bool(opts.get(7, [0])[-1]),
             "start_timestamp_ns": opts.get(8, [0])[-1],
             "duration_ms": opts.get(9, [0])[-1],

@@ -39,6 +39,7 @@ SAMPLES = {
     "--num-queries": ("7", 7),
     "--num-tracing-attempts": ("5", 5),
     "--host-tracer-level": ("2", "2"),
+    "--gpu": ("1", True),
     "--runtime-addr": ("unix:/run/tpu.sock", ["unix:/run/tpu.sock"]),
     "--no-runtime-metrics": ("true", True),
     "--output": ("json", "json"),
@@ -142,7 +143,7 @@ def test_a_simulated_tpu_is_asked_every_second():
     simulated, real = settings("--simulate", "v5e-8").feed.origin, settings("--service-addr", "h:1").feed.origin
     assert isinstance(simulated, Sampling)
     assert (simulated.pace.interval_s, simulated.pace.max_duty_ratio) == (1.0, 1.0)
-    assert (real.pace.interval_s, real.pace.max_duty_ratio) == (None, 0.02)
+    assert (real.pace.interval_s, real.pace.max_duty_ratio) == (None, 0.01)
 
 
 def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():

@@ -57,9 +57,15 @@ class Fake:
         class OfOneWorker:
             name = kind.name
             usual_interval_s = kind.usual_interval_s
+            began_s = None
 
             async def fetch(self, query):
+                self.began_s = asyncio.get_running_loop().time()
                 return await kind.fetch(target, query)
+
+            @property
+            def unpaid_s(self):
+                return min(kind.traced_s, asyncio.get_running_loop().time() - self.began_s)
 
         return OfOneWorker()
 
@@ -243,8 +249,8 @@ def test_a_job_is_traced_for_no_more_than_its_share_of_time(script):
 
 def test_the_first_figures_come_at_once():
     """The advance pays for the first traces; then the pace is what the duty allows, and says so."""
-    source = Fake(took_s=0.6, traced_s=0.6, a=[GOOD])
-    samples = sample(source, num_queries=24, interval_s=2.0, max_duty_ratio=0.02)
+    source = Fake(took_s=0.3, traced_s=0.3, a=[GOOD])
+    samples = sample(source, num_queries=24, interval_s=2.0, max_duty_ratio=0.01)
     periods = gaps(source.calls["a"])
     assert max(periods[:2]) < 3
     assert sum(periods[-16:]) / 16 == pytest.approx(30, rel=0.07)
@@ -545,7 +551,7 @@ def test_a_job_is_traced_no_more_whatever_its_finder_does(every_s, change):
     """Names, slices and runtimes may change around a job, and it may be lost and found: it is still the same job."""
     source = Fake(took_s=0.6, traced_s=0.6, a=[GOOD])
     events = follow(Changing(every_s, change), source, for_s=3600, max_duty_ratio=0.02, window_s=0.6)
-    assert len(source.calls["a"]) * 0.6 <= 2.0 + 0.02 * 3600 + 0.6
+    assert len(source.calls["a"]) * 0.6 <= 1.0 + 0.02 * 3600 + 0.6
     assert len([event for event in events if isinstance(event, Sample)]) > 30
 
 

@@ -117,7 +117,7 @@ class Diagnosis:
     companions: tuple[CompanionReports, ...]
     ports: tuple[Port, ...]
     problems: tuple[Problem, ...]
-    framework: Framework | None
+    framework: Framework | None = None
     usable: bool
     took_s: float
 

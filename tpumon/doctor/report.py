@@ -15,6 +15,11 @@ from tpumon.targets.chips import Chip
 _WIDTH = 80
 _ADDRESS_WIDTH = 17
 _MOST = 10  # entries that are alike
+_OWN_TRACES = (
+    "run `tpumon pause 10m`. If a sample is being taken at the moment of your start_trace (1 % of the time at most), "
+    "your stop_trace raises ALREADY_EXISTS. Uncaught, that ends the training; caught, this process still cannot trace "
+    "itself again until it is restarted, or calls `jax._src.profiler._profile_state.reset()`, which is private."
+)
 _COMMAND = re.compile(r"`[^`]*`")  # keeps what people copy on one line
 _HARD_SPACE = "\0"
 
@@ -24,6 +29,8 @@ _STATES = {"ok": "yes", "absent": "no", "busy": "busy", "failed": "FAILED", "not
 def render(diagnosis: Diagnosis) -> Iterator[str]:
     """The lines of the text."""
     yield from _wrapped(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()), "")
+    if any(server.source == "trace" for server in diagnosis.servers):
+        yield from _section("Before you profile the job yourself", _wrapped(_OWN_TRACES, "  "))
     if diagnosis.local or diagnosis.chips:
         yield from _section("Chips of this host", _chips(diagnosis))
     yield from _section("Profiler servers", _servers(diagnosis.servers))
