@@ -145,9 +145,36 @@ def test_host_events_that_may_hang_a_job_without_a_tpu(doctor):
     with TpuNode(generation="2025", device=False) as node:
         status, text = doctor(node.address)
 
-    assert status == 0
-    assert "update the job to jaxlib 0.9 or newer" in text
-    assert "without a TPU, by short traces: step time" in text
+    assert status == 3
+    assert "if it is a JAX job, update it to jaxlib 0.9 or newer" in one_line(text)
+    assert "step time" not in text.partition("What tpumon would use")[2].partition("What is wrong")[0]
+
+
+@pytest.mark.parametrize(
+    ("server", "gives"),
+    [
+        ({"device": True}, "by short traces: MXU, idle and step time"),
+        ({"device": False}, "by short traces: step time; no TPU is seen"),
+        ({"generation": "old"}, "by short traces: no figures unless the job uses a TPU; none is seen"),
+        ({"continuous": True}, "by short traces: not yet seen which figures"),
+    ],
+)
+def test_it_promises_only_what_it_has_seen(doctor, server, gives):
+    """A busy server, or one that can only write files, has shown nothing yet."""
+    with TpuNode(**server) as node:
+        _, text = doctor(node.address)
+
+    assert f"1 server, {gives}; the job is traced for 1 % of the time at most" in one_line(text)
+
+
+def test_what_the_owner_must_know_comes_first(doctor):
+    """What a sample does to their own trace, what avoids it, and what heals the process."""
+    with TpuNode(device=True) as node:
+        _, text = doctor(node.address)
+
+    first = one_line(text.split("\n\n")[1])
+    for words in ("tpumon pause 10m", "stop_trace raises ALREADY_EXISTS", "_profile_state.reset()"):
+        assert words in first
 
 
 def test_a_busy_server_is_usable_later(doctor):

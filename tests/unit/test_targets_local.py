@@ -111,6 +111,8 @@ def test_who_is_never_called(world, port, pid, libraries):
     async def main():
         if libraries:
             world.proc.process(pid, *libraries)
+        if NCCL in libraries:
+            world.proc.opens(pid, "/dev/nvidia0")
         world.answers[port] = None
         world.proc.listen(port, *(() if pid is None else (pid,)))
         world.job(9999, 43)
