@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import grpc
@@ -25,6 +26,7 @@ from support.profiler import Profiler
 
 JOBS = REPOSITORY / "tests" / "integration" / "jobs"
 _PATIENCE_S = 40.0  # a busy machine stands still for seconds at times
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 START_S = 90
 """Importing TensorFlow takes 4 s, and 14 s the first time."""
 
@@ -158,7 +160,7 @@ class Job:
 def start_tf(directory: Path, *options: str) -> Job:
     """Starts TensorFlow's loop from the environment of the tests; options as in jobs/options.py."""
     require((Path(sys.prefix) / "bin" / "saved_model_cli").exists(), "TensorFlow beside pytest")
-    return _start("tf", Path(sys.executable), "tf_loop.py", directory, options)
+    return start_job("tf", Path(sys.executable), "tf_loop.py", directory, options)
 
 
 def jax_python(version: str) -> Path:
@@ -166,15 +168,29 @@ def jax_python(version: str) -> Path:
     return REPOSITORY / ".venvs" / f"jax-{version.replace('.', '-')}" / "bin" / "python"
 
 
-def start_jax(directory: Path, version: str, *options: str, python: Path | None = None) -> Job:
+def start_jax(
+    directory: Path,
+    version: str,
+    *options: str,
+    python: Path | None = None,
+    env: Mapping[str, str] = _NOTHING,
+) -> Job:
     """Starts JAX's loop in the environment of that version, which has no TensorFlow."""
     if python is None:
         python = jax_python(version)
         require(python.exists(), f"JAX {version} in {python.parent.parent.relative_to(REPOSITORY)}")
-    return _start(f"jax-{version}", python, "jax_loop.py", directory, options)
+    return start_job(f"jax-{version}", python, "jax_loop.py", directory, options, env)
 
 
-def _start(name: str, python: Path, script: str, directory: Path, options: tuple[str, ...]) -> Job:
+def start_job(
+    name: str,
+    python: Path,
+    script: str,
+    directory: Path,
+    options: tuple[str, ...] = (),
+    env: Mapping[str, str] = _NOTHING,
+) -> Job:
+    """Starts a script of tests/integration/jobs with an interpreter; returns once it trains and serves."""
     cwd, log_file = directory / "cwd", directory / "log"
     for folder in ("cwd", "home", "run"):
         (directory / folder).mkdir()
@@ -183,7 +199,7 @@ def _start(name: str, python: Path, script: str, directory: Path, options: tuple
         process = subprocess.Popen(
             [python, JOBS / script, "--port", str(port), *options],
             cwd=cwd,
-            env=environment(directory) | SMALL,
+            env=environment(directory) | SMALL | dict(env),
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
