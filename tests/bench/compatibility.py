@@ -1,15 +1,17 @@
-"""JAX jobs of several generations, each training while tpumon samples it at its defaults: what became of them.
+"""Jobs of several generations of servers, each training while tpumon samples it at its defaults: what became of them.
 
 And the counter-test: --host-tracer-level 1, which tpumon never chooses there, hangs jaxlib 0.8.2; so this can tell.
 
-Arguments: versions of JAX. Those that `make test` has not put in place are installed from PyPI into a temporary
-directory; `compatibility.py 0.6.2 0.7.2 0.8.2 0.9.2 0.10.2` is the whole of it. Without, only those that are in place.
-Ends with 1 if a job was harmed.
+Arguments: names of SERVERS; `all` for all of them. Those that `make test` has not put in place are installed from PyPI
+into a temporary directory (or into that of --keep DIR, where they stay), if there is an interpreter for them. Without
+arguments, only those that are in place. Ends with 1 if a job was harmed.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,10 +24,25 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from fakes.run import Tpumon
 from support import REPOSITORY
-from support.jobs import jax_python, start_jax
+from support.jobs import Job, jax_python, start_jax, start_job
 
-IN_PLACE = ("0.6.2", "0.8.2", "0.10.2")
-HANGS = "0.8.2"
+SERVERS = {
+    "jax-0.4.38": ("3.11", "jax==0.4.38", "jaxlib==0.4.38"),
+    "jax-0.5.3": ("3.11", "jax==0.5.3", "jaxlib==0.5.3"),
+    "jax-0.6.2": ("3.11", "jax==0.6.2", "jaxlib==0.6.2"),
+    "jax-0.8.2": ("3.11", "jax==0.8.2", "jaxlib==0.8.2"),
+    "jax-0.8.3": ("3.12", "jax==0.8.3", "jaxlib==0.8.3"),
+    "jax-0.9.1": ("3.12", "jax==0.9.1", "jaxlib==0.9.1"),
+    "jax-0.10.2": ("3.11", "jax==0.10.2", "jaxlib==0.10.2"),
+    "jax-newest": ("3.13", "jax", "jaxlib"),
+    "tf-2.16": ("3.12", "tensorflow-cpu==2.16.2"),
+    "tf-2.21": ("3.11", "tensorflow==2.21.0"),
+    "torch_xla-2.9": ("3.11", "torch==2.9.0", "torch_xla==2.9.0", "numpy"),
+}
+"""By name: Python, and what to install. The part before the dash names the job."""
+
+IN_PLACE = ("jax-0.6.2", "jax-0.8.2", "jax-0.10.2", "tf-2.21")
+HANGS = "jax-0.8.2"
 WATCHED_S = 25.0
 AFTERWARDS_S = 3.0
 LONGEST_STOP_S = 2.0
@@ -54,25 +71,45 @@ class Outcome:
         return self.longest_stop_s < LONGEST_STOP_S and not self.wrote
 
 
-def python_with(version: str, scratch: Path) -> Path:
-    """An interpreter with that JAX and without TensorFlow."""
-    if (there := jax_python(version)).exists():
+def interpreter(version: str) -> Path | None:
+    """A Python of that version on this machine."""
+    named = shutil.which(f"python{version}")
+    places = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+    return places[-1] if places else Path(named) if named else None
+
+
+def python_with(name: str, scratch: Path) -> Path | None:
+    """An interpreter with those packages and no others; None if this machine has no such Python."""
+    if name == "tf-2.21":
+        return Path(sys.executable)
+    if name.startswith("jax-") and (there := jax_python(name.removeprefix("jax-"))).exists():
         return there
-    uv, environment = REPOSITORY / ".uv" / "bin" / "uv", scratch / f"venv-{version}"
-    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, environment], check=True)
+    version, *packages = SERVERS[name]
+    uv, environment = REPOSITORY / ".uv" / "bin" / "uv", scratch / name
     python = environment / "bin" / "python"
-    subprocess.run(
-        [uv, "pip", "install", "--quiet", "--python", python, f"jax=={version}", f"jaxlib=={version}"], check=True
-    )
+    if not python.exists():
+        base = interpreter(version)
+        if base is None:
+            return None
+        subprocess.run([uv, "venv", "--quiet", "--python", base, environment], check=True)
+        subprocess.run([uv, "pip", "install", "--quiet", "--python", python, *packages], check=True)
     return python
 
 
-def watch(version: str, python: Path, scratch: Path, *options: str) -> Outcome:
+def start(name: str, python: Path, scratch: Path) -> Job:
+    """The job of a kind of server."""
+    kind, _, version = name.partition("-")
+    if kind == "jax":
+        return start_jax(scratch, version, python=python)
+    return start_job(name, python, {"tf": "tf_loop.py", "torch_xla": "torch_loop.py"}[kind], scratch)
+
+
+def watch(name: str, python: Path, scratch: Path, *options: str) -> Outcome:
     """One job, sampled for a while, and ended for sure."""
     scratch.mkdir()
     temporary = scratch / "tmp"
     temporary.mkdir()
-    job = start_jax(scratch, version, python=python)
+    job = start(name, python, scratch)
     try:
         time.sleep(AFTERWARDS_S)
         begin_s = time.time()
@@ -101,16 +138,23 @@ def watch(version: str, python: Path, scratch: Path, *options: str) -> Outcome:
 
 
 def main() -> int:
-    versions = sys.argv[1:] or IN_PLACE
+    parser = argparse.ArgumentParser()
+    parser.add_argument("names", nargs="*", choices=["all", *SERVERS], default=IN_PLACE)
+    parser.add_argument("--keep", type=Path)
+    arguments = parser.parse_args()
+    names = list(SERVERS) if "all" in arguments.names else arguments.names
     as_it_should = True
-    print(f"{'JAX':8} {'steps/s before, during, after':30} {'longest stop':>12}  {'traced':>7}  samples; verdict")
-    with tempfile.TemporaryDirectory() as name:
-        runs = [(version, ()) for version in versions]
-        if HANGS in versions:
+    print(f"{'server':14} {'steps/s before, during, after':30} {'longest stop':>12}  {'traced':>7}  samples; verdict")
+    with tempfile.TemporaryDirectory() as scratch:
+        runs: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in names]
+        if HANGS in names:
             runs.append((HANGS, ("--host-tracer-level", "1")))
-        for i, (version, options) in enumerate(runs):
-            python = python_with(version, Path(name))
-            outcome = watch(version, python, Path(name, str(i)), *options)
+        for i, (name, options) in enumerate(runs):
+            python = python_with(name, arguments.keep or Path(scratch))
+            if python is None:
+                print(f"{name:14} not run: no Python {SERVERS[name][0]} here", flush=True)
+                continue
+            outcome = watch(name, python, Path(scratch, str(i)), *options)
             hangs = bool(options)
             as_it_should &= outcome.unharmed is not hangs
             verdict = ("unharmed" if outcome.unharmed else "HARMED") + (" (it should hang)" if hangs else "")
@@ -118,7 +162,7 @@ def main() -> int:
             told = ", ".join(f"{count} {word}" for word, count in outcome.told.items()) or "none"
             remarks = [*options, *(f"wrote {path}" for path in outcome.wrote)]
             print(
-                f"{version:8} {rates:30} {outcome.longest_stop_s:10.2f} s  {outcome.traced_s:5.2f} s  "
+                f"{name:14} {rates:30} {outcome.longest_stop_s:10.2f} s  {outcome.traced_s:5.2f} s  "
                 f"{told}; {verdict} {' '.join(remarks)}",
                 flush=True,
             )

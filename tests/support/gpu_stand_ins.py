@@ -18,11 +18,8 @@ static void note(const char *name) {
 }
 __attribute__((constructor)) static void loaded(void) { note("load:%s"); }
 """
-
 _COUNT = "cuDeviceGetCount"
 _COUNT_ONE = f'int {_COUNT}(int *count) {{ note("{_COUNT}"); *count = 1; return 0; }}\n'
-    "cuDeviceGetCount": 'int cuDeviceGetCount(int *count) { note("cuDeviceGetCount"); *count = 1; return 0; }\n'
-}
 
 
 class GpuStandIns:
@@ -39,12 +36,13 @@ class GpuStandIns:
         self.directory = directory
         self._log = directory / "calls"
         names = {name.decode() for name in _NAMES.findall(plugin.read_bytes())}
-        for library, prefix in (("libcuda.so.1", "cu"), ("libcupti.so.12", "cupti")):
-            own = sorted(name for name in names if name.startswith("cupti") == (prefix == "cupti"))
-            source = directory / f"{library}.c"
+        for library, of_cupti in (("libcuda.so.1", False), ("libcupti.so.12", True)):
             functions = [
-                _COUNT_ONE if name == _COUNT else f'int {name}(void) {{ note("{name}"); return 0; }}\n' for name in own
+                _COUNT_ONE if name == _COUNT else f'int {name}(void) {{ note("{name}"); return 0; }}\n'
+                for name in sorted(names)
+                if name.startswith("cupti") is of_cupti
             ]
+            source = directory / f"{library}.c"
             source.write_text(_SOURCE % (self._log, library) + "".join(functions))
             command = ["gcc", "-shared", "-fPIC", "-O1", "-w", f"-Wl,-soname,{library}", "-o"]
             subprocess.run([*command, directory / library, source], check=True)

@@ -1,0 +1,64 @@
+"""Rows of docs/reliability.md: what tpumon does to a job, and what it does where a server shows or answers nothing."""
+
+ROWS = (
+    (
+        "a job that can use a GPU is sampled",
+        "no default command loads CUDA or CUPTI into it",
+        "every probe and sample asks for TPUs only; stand-ins for both libraries count 0 calls",
+        "test_harm_gpu.py::test_no_default_command_calls_cuda_or_cupti",
+    ),
+    (
+        "a TPU's profiler does not know its type of device",
+        "the TPU is seen all the same",
+        "one more probe without the restriction, only where the process holds a TPU and no GPU",
+        "test_harm.py::test_a_tpu_that_does_not_answer_to_its_type_gets_one_more_probe",
+    ),
+    (
+        "a query is cut off before it traced (7)",
+        "the job's budget is charged for tracing alone",
+        "the first sample of a worker that flaps comes at once",
+        "test_harm.py::test_a_worker_that_flaps_has_its_first_sample_at_once",
+    ),
+    (
+        "a job is started with `--name tpumon` (22)",
+        "it is found",
+        "the program counts, behind an interpreter too, not its arguments",
+        "test_harm.py::test_a_job_that_names_tpumon_is_no_tpumon",
+    ),
+    (
+        "a server accepts and never answers (28)",
+        "it is named within 10 s, in every output",
+        "first calls of a method have a deadline of 10 s, a probe 3 s; it is asked again at the next interval",
+        "test_harm.py::test_a_server_that_never_answers_is_soon_named",
+    ),
+    (
+        "the 1 ms probe shows no device plane, later traces do (29)",
+        "a TPU job's host is not traced",
+        "host level 0 from the first trace with a device plane on",
+        "test_harm.py::test_a_device_plane_seen_later_ends_host_events",
+    ),
+    (
+        "a server can show neither devices nor host events",
+        "its job is not traced for nothing",
+        "4 traces, then one after 1, 2, 4, ... minutes, each hour at last; at once on a new connection",
+        "test_harm.py::test_a_server_that_can_show_nothing_is_left_alone",
+    ),
+    (
+        "the owner's continuous session runs for days",
+        "it is left alone, and its data are not taken",
+        "state `continuous` after 5 minutes, no GetSnapshot, then a look every 5 minutes; figures within 5 minutes of its end",
+        "test_harm.py::test_a_continuous_session_of_the_owner_is_a_state_of_its_own",
+    ),
+    (
+        "a subprocess has a profiler server beside its parent's",
+        "the parent's traces stay whole",
+        "only the parent is sampled",
+        "test_harm.py::test_a_subprocess_server_is_not_sampled_beside_its_parent",
+    ),
+    (
+        "a PyTorch/XLA job maps NCCL without a GPU",
+        "it is found at any port",
+        "only a process with a GPU open is left alone for NCCL",
+        "test_harm.py::test_a_pytorch_job_is_found_at_any_port",
+    ),
+)
