@@ -46,7 +46,7 @@ ROWS = (
     (
         "the owner's continuous session runs for days",
         "it is left alone, and its data are not taken",
-        "state `continuous` after 5 minutes, no GetSnapshot, then a look every 5 minutes; figures within 5 minutes of its end",
+        "state `continuous` after 5 minutes, no GetSnapshot, a look every 5 minutes; figures 5 minutes after its end",
         "test_harm.py::test_a_continuous_session_of_the_owner_is_a_state_of_its_own",
     ),
     (
