@@ -29,7 +29,8 @@ def test_a_real_job_is_examined_and_trains_on(start_job, version, states, age):
     """Its age is told by its answers, twice over; nothing is written where it runs."""
     job = start_job(version)
     for _ in range(2):
-        server = examined(job.address)["servers"][0]
+        # Without a TPU 0.8 can give nothing: host events would hang it.
+        server = examined(job.address, rc=3 if version == "0.8.2" else 0)["servers"][0]
         assert [answer["state"] for answer in server["answers"]] == states
         assert age in server["generation"]
     job.wait_for_more_steps(20)
