@@ -37,7 +37,7 @@ class Faulty(Screen):
     name = "faulty"
     title = "the faulty screen"
     opened_by = opening("faulty", "e", hint="faulty", words="raise an error")
-    keys = (Key(names=("x",), words="divide by zero", press=lambda *_: 1 // 0),)
+    keys = (Key(names=("x",), words="divide by zero", press=lambda *_: 1 // 0, hint=lambda _: str(1 // 0)),)
 
     def fits(self, frame):
         raise ValueError("does not fit")
@@ -95,6 +95,36 @@ def test_a_screen_that_raises_shows_a_line_in_its_place(table_with, size):
     display.refresh(NOW + 1)
     press(display, "esc")
     assert "77.7%" in screen(display, 80, 24, now=NOW + 1)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        None,
+        "text",
+        Drawn(lines=None),
+        Drawn(lines=["text"]),
+        Drawn(lines=[[None]]),
+        Drawn(lines=[], notes=[None]),
+        Drawn(lines=[], notes=None),
+        Drawn(lines=[], notes="text"),
+        Drawn(lines=[], position=3),
+        Drawn(lines=[], page="one"),
+        Drawn(lines=[], position="1-2/3", top=None),
+    ],
+    ids=repr,
+)
+def test_a_screen_that_draws_something_odd_shows_a_line_in_its_place(table_with, monkeypatch, drawn):
+    """As one that raises; the ways out stay."""
+    monkeypatch.setattr(Faulty, "draw", lambda *_: drawn)
+    table_with(Faulty())
+    display = display_of(*fleet(3))
+    press(display, "e")
+    shown = " ".join(screen(display, faulty=True).split())
+    assert "Cannot show the faulty screen: TypeError: " in shown
+    assert "Esc back" in shown
+    press(display, "esc")
+    assert name_of(2) in screen(display)
 
 
 def test_a_home_screen_that_raises_leaves_the_others(monkeypatch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -24,7 +24,7 @@ from tpumon.view.parts.order import Order
 from tpumon.view.parts.scene import Row, Watch
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
-from tpumon.view.screens.screen import Drawn, Reply, Screen
+from tpumon.view.screens.screen import Drawn, Key, Reply, Screen
 
 if TYPE_CHECKING:
     from tpumon.model import Sample, Workers
@@ -217,7 +217,7 @@ class Display:
     def _draw(self, screen: Screen, frame: Frame) -> tuple[Drawn, str]:
         """The screen's visible lines, and which part of it they are; if it raises, a line that says so."""
         try:
-            drawn = screen.draw(frame)
+            drawn = _checked(screen.draw(frame))
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             text = f" Cannot show {screen.title}: {_where(error)}; sampling goes on"
             text = tame(text, ascii_only=frame.glyphs.ascii)
@@ -261,8 +261,11 @@ class Display:
         for note in reversed(notes):
             if cell_len(right) + cell_len(note) + 8 <= width:
                 right = f"{note}  {right}" if right else note
-        shown = [key.footer(self._controls, self._glyphs.arrows) for key in table.keys_on(screen)]
+        shown = [self._hint(key) for key in table.keys_on(screen)]
         return footer(hints(list(filter(None, shown)), width - cell_len(right) - 4), right, width, self._glyphs)
+
+    def _hint(self, key: Key) -> str:
+        return _or_if_it_fails(lambda: key.footer(self._controls, self._glyphs.arrows), "")
 
     def _filter_line(self, position: str) -> list[Segment]:
         width = self._size[0]
@@ -280,6 +283,24 @@ class Display:
         if name.startswith(PASTED):
             return Reply.REDRAW if self._controls.type_text(name.removeprefix(PASTED)) else Reply.NOTHING
         return Reply.REDRAW if self._controls.type(name) else Reply.NOTHING
+
+
+def _checked(drawn: object) -> Drawn:
+    """What a screen drew; raises TypeError if it is anything but a `Drawn` of the types that it declares."""
+    if not isinstance(drawn, Drawn):
+        raise TypeError(f"draw returned {type(drawn).__name__}, not Drawn")
+    parts: Any = drawn
+    if not (isinstance(parts.lines, list) and all(isinstance(line, list) for line in parts.lines)):
+        raise TypeError("the lines are not a list of lists of segments")
+    if not all(isinstance(segment, Segment) for line in parts.lines for segment in line):
+        raise TypeError("a line holds something other than segments")
+    if isinstance(parts.notes, str) or not all(isinstance(note, str) for note in parts.notes):
+        raise TypeError("the notes are not a sequence of strings")
+    if not isinstance(parts.position, str | None):
+        raise TypeError("the position is not a string")
+    if not isinstance(parts.page, int | None) or not isinstance(parts.top, int):
+        raise TypeError("the page or the top is not a whole number")
+    return drawn
 
 
 def _or_if_it_fails(ask: Callable[[], T], otherwise: T) -> T:
