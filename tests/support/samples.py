@@ -35,7 +35,8 @@ def failed_sample(
     """A query that the worker's profiler did not answer; with `source="runtime"` only its runtime metrics did."""
     address = given.get("address", f"{worker}:8466")
     failure = Failure(source="trace", reason=reason, message=message or reason, address=address)
-    return sample(worker, **({"source": None, "errors": (failure,)} | given))
+    alone = given.get("source") is not None
+    return sample(worker, **({"source": None, "companions_only": alone, "errors": (failure,)} | given))
 
 
 def bare_sample(**given: Any) -> Sample:

@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from fakes.tpu_node import Answer, TpuNode
+from fakes.tpu_node import Answer, TpuNode, closed_port
 from fakes.tpu_node import Figures as NodeFigures
 from tpumon import sources
 from tpumon.commands import doctor
 from tpumon.errors import SourceError
-from tpumon.model import Caution, Figures, Query, Target
+from tpumon.model import Caution, Figures, Query, Sample, Target
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Companion, Reading
 from tpumon.sources.examination import About
@@ -75,6 +75,90 @@ def test_one_that_is_not_there_is_no_error_and_one_that_fails_is(node):
         ("board", "malformed", f"{node.address}: odd bytes")
     ]
     assert broken.failure is None
+
+
+def odd(**parts):
+    """A companion with odd parts."""
+    about = About(title="Odd", key="odd", gives="odd: nothing")
+    return type("Odd", (BoardMemory,), {"name": "odd", "about": about, **parts})
+
+
+def odd_method(outcome):
+    """A method that returns this, or raises it."""
+
+    async def method(self):
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    return method
+
+
+def fails_to_open(*_args):
+    raise ZeroDivisionError("a bug")
+
+
+ODD = {
+    "open raises": {"open": fails_to_open},
+    "open returns something odd": {"open": lambda *_: "text"},
+    "read raises": {"read": odd_method(KeyError("a bug"))},
+    "read returns something odd": {"read": odd_method("text")},
+    "read is no coroutine": {"read": lambda _self: Reading()},
+    "figures are odd": {"read": odd_method(Reading(figures=None))},
+    "warnings are odd": {"read": odd_method(Reading(warnings=("text",)))},
+    "failures are odd": {"read": odd_method(Reading(failures=None))},
+}
+
+
+@pytest.mark.parametrize("parts", ODD.values(), ids=ODD)
+def test_a_bug_in_one_costs_neither_the_profilers_figures_nor_those_of_others(node, monkeypatch, parts):
+    """It is a failure of its own, while sampling and in what doctor reports."""
+    monkeypatch.setattr(sources, "COMPANIONS", (odd(**parts), BoardMemory))
+    sample = sample_of("w0", node.address)
+    assert (sample.source, sample.figures.hbm_used_bytes) == ("monitor", 3 << 30)
+    ((source, reason, message),) = [(error.source, error.reason, error.message) for error in sample.errors]
+    assert (source, reason) == ("odd", "internal")
+    assert message.startswith("a bug in tpumon: ")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        *ODD.values(),
+        {"examine": odd_method(OSError("a bug"))},
+        {"examine": odd_method(None)},
+        {"places": fails_to_open},
+    ],
+    ids=[*ODD, "examine raises", "examine returns something odd", "places raises"],
+)
+def test_a_bug_in_one_costs_nothing_else_in_what_doctor_reports(node, capsys, monkeypatch, tmp_path, parts):
+    """Its own row says so."""
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
+    monkeypatch.setattr(sources, "COMPANIONS", (odd(**parts), BoardMemory))
+    doctor.run(doctor.DoctorSettings(where=Selection(addresses=(node.address,)), output="json"))
+    shown = json.loads(capsys.readouterr().out)
+    (report,) = shown["odd"]
+    assert report["state"] == "failed"
+    assert report["words"].startswith("a bug in tpumon: ")
+    assert [each["state"] for each in shown["boards"]] == ["ok"]
+
+
+def test_one_that_cannot_be_closed_ends_no_run(node, capsys, monkeypatch, tmp_path):
+    """What it read stays."""
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path))
+    monkeypatch.setattr(sources, "COMPANIONS", (odd(close=odd_method(OSError("a bug"))),))
+    assert sample_of("w0", node.address).figures.hbm_used_bytes == 3 << 30
+    doctor.run(doctor.DoctorSettings(where=Selection(addresses=(node.address,)), output="json"))
+    assert [report["state"] for report in json.loads(capsys.readouterr().out)["odd"]] == ["ok"]
+
+
+def test_one_that_answers_alone_is_named_and_the_profilers_failure_stays():
+    """Whatever it is called; also after a detour through JSON."""
+    sample = sample_of("w0", f"127.0.0.1:{closed_port()}")
+    assert (sample.source, sample.companions_only, sample.figures.hbm_used_bytes) == ("board", True, 3 << 30)
+    assert sample.failure is not None
+    assert sample.failure.source == "monitor"
+    assert Sample.from_json(sample.to_json()).failure == sample.failure
 
 
 def test_doctor_shows_it(node, capsys, monkeypatch, tmp_path):

@@ -437,6 +437,7 @@ class Runtime:
     """A companion that follows a script; the last entry goes on for ever."""
 
     name = "runtime-metrics"
+    alone = "runtime"
     usual_interval_s = 5.0
 
     def __init__(self, *script):

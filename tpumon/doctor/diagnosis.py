@@ -7,6 +7,7 @@ import platform
 import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -21,6 +22,7 @@ from tpumon.system.pausing import current_pause
 from tpumon.targets.chips import Chip, find_chips
 from tpumon.targets.listening import signs_at, signs_of
 from tpumon.targets.local import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
+from tpumon.text import one_line
 
 _SERVER_S = 5.0  # for all calls of one source to one server
 _ALL_S = 15.0  # whatever was not asked by then is not
@@ -255,22 +257,43 @@ class _Look:
         return replace(server, reason="unimplemented")
 
     async def _companions(self, kind: type[Companion], targets: Sequence[Target]) -> CompanionReports:
-        opened = (kind.open(place, self._open_client, _OPTIONS) for place in kind.places(targets))
-        companions = [companion for companion in opened if companion is not None]
-        reports = await asyncio.gather(*(self._companion(companion) for companion in companions))
-        return CompanionReports(kind=kind, reports=tuple(reports))
+        try:
+            places = [*kind.places(targets)]
+        except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
+            return CompanionReports(kind=kind, reports=(_bug("", error),))
+        reports = await asyncio.gather(*(self._companion(kind, place) for place in places))
+        return CompanionReports(kind=kind, reports=tuple(report for report in reports if report is not None))
 
-    async def _companion(self, companion: Companion) -> CompanionReport:
-        address = companion.target.address
+    async def _companion(self, kind: type[Companion], place: Target) -> CompanionReport | None:
+        """What one of them gives; None: there is none at this place."""
+        companion: Companion | None = None
         async with self._at_once:
-            if time.monotonic() > self._ends_s:
-                return CompanionReport(address=address, state="not asked", words=_NO_TIME)
             try:
-                return await _in_time(companion.examine())
+                companion = kind.open(place, self._open_client, _OPTIONS)
+                if companion is None:
+                    return None
+                if time.monotonic() > self._ends_s:
+                    return CompanionReport(address=place.address, state="not asked", words=_NO_TIME)
+                return _checked(await _in_time(companion.examine()))
             except SourceError as error:
-                return CompanionReport(address=error.address or address, state="failed", words=error.message)
+                return CompanionReport(address=error.address or place.address, state="failed", words=error.message)
+            except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
+                return _bug(place.address, error)
             finally:
-                await companion.close()
+                with suppress(Exception):  # what it said stays
+                    if companion is not None:
+                        await companion.close()
+
+
+def _checked(report: object) -> CompanionReport:
+    if not isinstance(report, CompanionReport):
+        raise TypeError(f"examine returned {type(report).__name__}, not CompanionReport")
+    return report
+
+
+def _bug(address: str, error: Exception) -> CompanionReport:
+    words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+    return CompanionReport(address=address, state="failed", words=words)
 
 
 async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:

@@ -30,6 +30,9 @@ CautionCode = Literal[
 """Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something,
 and the rest is left out."""
 
+_RUNTIME = "runtime"
+"""In JSON, the source of a sample that only the runtime metric service answered, whatever the sender's version."""
+
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
 
@@ -76,8 +79,9 @@ class Sample:
         took_s: time from sending the query to its answer.
         interval_s: effective interval, from the start of one query to the start of the next.
         traced_s: how long the job was traced for this query, including collection; 0 if it was not.
-        source: where the figures come from: the name of a profiler source, "file", or "runtime" if only companions
-            answered; None if nothing did.
+        source: where the figures come from: the name of a profiler source, "file", or of the first companion if only
+            companions answered ("runtime": the runtime metric service); None if nothing did.
+        companions_only: whether only companions answered; in JSON only where `source` does not say so already.
         simulated: whether the simulator made the figures up.
         device_type: for example "TPU v2", as the source reports it.
         cores: number of TPU cores of the worker.
@@ -109,6 +113,7 @@ class Sample:
     warnings: tuple[Caution, ...] = field(default=(), metadata=not_in_json())
     server_text: str | None = field(default=None, metadata=not_in_json())
     taken_monotonic_s: float | None = field(default=None, metadata=not_in_json(), compare=False)
+    companions_only: bool = field(default=False, metadata=not_in_json())
 
     @property
     def answered(self) -> bool:
@@ -128,8 +133,8 @@ class Sample:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the worker's profiler gave no figures; None if it did. Runtime metrics may exist in either case."""
-        if self.answered and self.source != "runtime":
+        """Why the worker's profiler gave no figures; None if it did. Companions may have answered in either case."""
+        if self.answered and not self.companions_only:
             return None
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 
@@ -145,6 +150,7 @@ class Sample:
         return {
             "schema": SCHEMA_VERSION,
             **to_plain(self),
+            **({"companions_only": True} if self.companions_only and self.source != _RUNTIME else {}),
             "warnings": [caution.message for caution in self.warnings],
             "warning_codes": [caution.code for caution in self.warnings],
         }
@@ -159,7 +165,11 @@ class Sample:
         sample = from_plain(cls, raw)
         if sample is None:
             raise ValueError("not a Sample object")
-        return replace(sample, warnings=_cautions(from_plain(_Warnings, raw) or _Warnings()))
+        return replace(
+            sample,
+            warnings=_cautions(from_plain(_Warnings, raw) or _Warnings()),
+            companions_only=sample.source == _RUNTIME or (sample.answered and raw.get("companions_only") is True),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

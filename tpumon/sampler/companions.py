@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from tpumon.errors import MEANING, SourceError
-from tpumon.model import Failure, Figures, Sample, Target
+from tpumon.model import Caution, Failure, Figures, Sample, Target
 from tpumon.sampler.pace import LONGEST_PAUSE_S
 from tpumon.sources import Companion, OpenClient, Reading, SourceOptions
 from tpumon.sources.companion import present
@@ -15,6 +16,13 @@ from tpumon.text import one_line
 
 _GAP_PER_WORKER_S = 0.02
 _GAP_WITHOUT_S = 20.0  # where nothing answered so far
+
+
+class Look(NamedTuple):
+    """What one companion gave, or why it failed."""
+
+    kind: type[Companion]
+    result: Reading | Failure
 
 
 class WorkerCompanions:
@@ -29,7 +37,7 @@ class WorkerCompanions:
     def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
         self._readers = [_Reader(kind, open_client, options) for kind in kinds]
 
-    async def read(self, target: Target, workers: int, *, again: bool = False) -> list[Reading | Failure]:
+    async def read(self, target: Target, workers: int, *, again: bool = False) -> list[Look]:
         """The latest reading of each companion that is there, or why it could not be read.
 
         Args:
@@ -37,8 +45,12 @@ class WorkerCompanions:
             workers: how many are followed: the more, the less often each is read.
             again: read anew whatever gave a reading before.
         """
-        readings = await asyncio.gather(*(reader.read(target, workers, again=again) for reader in self._readers))
-        return [reading for reading in readings if reading is not None]
+        results = await asyncio.gather(*(reader.read(target, workers, again=again) for reader in self._readers))
+        return [
+            Look(reader.kind, result)
+            for reader, result in zip(self._readers, results, strict=True)
+            if result is not None
+        ]
 
     async def aclose(self) -> None:
         """Closes their channels."""
@@ -46,10 +58,10 @@ class WorkerCompanions:
 
 
 class _Reader:
-    """One companion of one worker, read no more often than is worth it."""
+    """One companion of one worker, read no more often than is worth it. A bug in it is a failure of its own."""
 
     def __init__(self, kind: type[Companion], open_client: OpenClient, options: SourceOptions) -> None:
-        self._kind = kind
+        self.kind = kind
         self._open_client = open_client
         self._options = options
         self._target: Target | None = None
@@ -62,47 +74,81 @@ class _Reader:
         if target != self._target:
             await self.aclose()
             self._target, self._last, self._next_s, self._was_there = target, None, 0.0, False
-            self._companion = self._kind.open(target, self._open_client, self._options)
+            self._companion = None
+            self._last = await _guarded(self.kind, target, self._open)
         now_s = asyncio.get_running_loop().time()
         soon = self._next_s > now_s and not (again and self._last is not None)
         if self._companion is None or soon:
             return self._last
-        self._last = await self._look(self._companion, target)
+        companion = self._companion
+        self._last = await _guarded(self.kind, target, lambda: companion.read())  # noqa: PLW0108 - it may have no read
         if isinstance(self._last, Failure) and MEANING[self._last.reason].unreached and not self._was_there:
             self._last = None  # it was only looked for and need not exist
         self._was_there = self._was_there or self._last is not None
-        gap_s = max(self._kind.usual_interval_s, _GAP_PER_WORKER_S * workers)
+        gap_s = max(self.kind.usual_interval_s, _GAP_PER_WORKER_S * workers)
         self._next_s = now_s + (gap_s if self._was_there else _GAP_WITHOUT_S)
         return self._last
 
-    async def _look(self, companion: Companion, target: Target) -> Reading | Failure | None:
-        name = self._kind.name
-        try:
-            return await companion.read()
-        except SourceError as error:
-            return Failure(source=name, reason=error.reason, message=error.message, address=error.address)
-        except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
-            words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-            return Failure(source=name, reason="internal", message=words, address=target.address)
+    async def _open(self) -> None:
+        assert self._target is not None
+        self._companion = self.kind.open(self._target, self._open_client, self._options)
 
     async def aclose(self) -> None:
-        if self._companion is not None:
-            await self._companion.close()
+        """Closes its connection; if that fails, there is nothing left to read."""
+        companion = self._companion
+        if companion is not None and self._target is not None:
+            await _guarded(self.kind, self._target, lambda: companion.close())  # noqa: PLW0108
 
 
-def merged(sample: Sample, readings: Sequence[Reading | Failure]) -> Sample:
+async def _guarded(
+    kind: type[Companion], target: Target, call: Callable[[], Awaitable[Reading | None]]
+) -> Reading | Failure | None:
+    """What a companion's method returns; if it fails, or returns something odd, why: the profiler's figures stay."""
+    try:
+        return _checked(await call())
+    except SourceError as error:
+        return Failure(source=kind.name, reason=error.reason, message=error.message, address=error.address)
+    except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
+        return _bug(kind, error, target.address)
+
+
+def _bug(kind: type[Companion], error: Exception, address: str) -> Failure:
+    words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+    return Failure(source=kind.name, reason="internal", message=words, address=address)
+
+
+def _checked(reading: object) -> Reading | None:
+    """A reading whose parts can be merged; raises TypeError if it is anything else."""
+    if reading is None:
+        return None
+    if not isinstance(reading, Reading):
+        raise TypeError(f"read returned {type(reading).__name__}, not Reading")
+    if not isinstance(reading.figures, Figures):
+        raise TypeError(f"the figures are {type(reading.figures).__name__}, not Figures")
+    for items, wanted in ((reading.warnings, Caution), (reading.failures, Failure)):
+        if not all(isinstance(item, wanted) for item in items):
+            raise TypeError(f"something other than {wanted.__name__} among the warnings and failures")
+    return reading
+
+
+def merged(sample: Sample, looks: Sequence[Look]) -> Sample:
     """The profiler's sample with the companions' figures; what the profiler measured stays."""
-    for reading in readings:
-        sample = _with(sample, reading)
+    for look in looks:
+        try:
+            sample = _with(sample, look)
+        except Exception as error:  # noqa: BLE001 - nor must odd figures
+            sample = _with(sample, Look(look.kind, _bug(look.kind, error, sample.address)))
     return sample
 
 
-def _with(sample: Sample, reading: Reading | Failure) -> Sample:
+def _with(sample: Sample, look: Look) -> Sample:
+    reading = look.result
     if isinstance(reading, Failure):
         return replace(sample, errors=(reading, *sample.errors))
     return replace(
         sample,
-        source=sample.source or "runtime",
+        source=sample.source or look.kind.alone or look.kind.name,
+        companions_only=sample.companions_only or sample.source is None,
         # A profiler that never answered has no interval yet; it is tried, and companions are read, this often.
         interval_s=sample.interval_s if sample.interval_s is not None else LONGEST_PAUSE_S,
         simulated=sample.simulated or reading.simulated,

@@ -86,6 +86,7 @@ class RuntimeMetrics(Companion):
     """
 
     name = "runtime-metrics"
+    alone = "runtime"
     about = About(
         title="Runtime metrics (libtpu)",
         key="runtimes",
