@@ -33,6 +33,7 @@ from tpumon.simulator.figures import CoreStep, measure, window_events
 from tpumon.simulator.figures import Figures as Measured
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
+from tpumon.sources import titles
 from tpumon.view.display import Display, DisplaySettings
 
 _BEGIN_UNIX_S = 1_767_261_600.0  # 2026-01-01 10:00 UTC
@@ -276,7 +277,7 @@ def main(arguments: Sequence[str]) -> int:
     directory = Path(arguments[0] if arguments else "docs/screens")
     directory.mkdir(parents=True, exist_ok=True)
     for name, (title, story, keys, size) in SCREENS.items():
-        lines = shown(story, DisplaySettings(), keys, size)
+        lines = shown(story, DisplaySettings(sources=titles()), keys, size)
         (directory / f"{name}.svg").write_text(svg(lines, size[0], name, title))
     return 0
 

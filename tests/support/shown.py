@@ -6,6 +6,7 @@ from rich.cells import cell_len
 
 from support.samples import changed, failed_sample, sample
 from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.sources import titles
 from tpumon.view.display import Display, DisplaySettings
 
 NOW = 1_767_268_800.0
@@ -49,7 +50,7 @@ def failed(worker, reason="unavailable", message="connection refused", time_unix
 
 def display_of(*samples, now=NOW, workers=None, **settings):
     """A display that got these samples; the workers are those of the samples, or as named."""
-    display = Display(DisplaySettings(**settings))
+    display = Display(DisplaySettings(**({"sources": titles()} | settings)))
     names = workers if workers is not None else list(dict.fromkeys(each.worker for each in samples))
     display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
     for each in samples:

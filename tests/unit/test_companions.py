@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 
 import pytest
 
 from fakes.tpu_node import Answer, TpuNode, closed_port
 from fakes.tpu_node import Figures as NodeFigures
+from support.shown import answered, display_of, name_of, press, screen
 from tpumon import sources
 from tpumon.commands import doctor
 from tpumon.errors import SourceError
 from tpumon.model import Caution, Figures, Query, Sample, Target
 from tpumon.sampler import Pace, Sampler
-from tpumon.sources import Companion, Reading
+from tpumon.sources import Companion, ProfilerSource, Reading
 from tpumon.sources.examination import About
 from tpumon.targets.base import Fixed
 from tpumon.targets.selection import Selection
@@ -75,6 +77,16 @@ def test_one_that_is_not_there_is_no_error_and_one_that_fails_is(node):
         ("board", "malformed", f"{node.address}: odd bytes")
     ]
     assert broken.failure is None
+
+
+class Counters(ProfilerSource):
+    """A profiler as it may be added."""
+
+    name = "counters"
+    title = "the chip's counters"
+
+    async def fetch(self, query):
+        raise NotImplementedError
 
 
 def odd(**parts):
@@ -141,6 +153,19 @@ def test_a_bug_in_one_costs_nothing_else_in_what_doctor_reports(node, capsys, mo
     assert report["state"] == "failed"
     assert report["words"].startswith("a bug in tpumon: ")
     assert [each["state"] for each in shown["boards"]] == ["ok"]
+
+
+def test_titles_of_sources_are_shown(monkeypatch):
+    """That of a profiler on the worker's page, and all in the help."""
+    monkeypatch.setattr(sources, "COMPANIONS", (*sources.COMPANIONS, odd(title="the board"), BoardMemory))
+    monkeypatch.setattr(sources, "PROFILERS", (*sources.PROFILERS, Counters))
+    display = display_of(answered(name_of(0), source="counters"))
+    press(display, "enter")
+    assert "from the chip's counters" in screen(display, 120)
+    press(display, "h")
+    shown = screen(display, 100, 120)
+    for name, title in (("counters", "the chip's counters"), ("odd", "the board"), ("board", "board")):
+        assert re.search(f"{name} +{title}", shown)
 
 
 def test_one_that_cannot_be_closed_ends_no_run(node, capsys, monkeypatch, tmp_path):

@@ -56,6 +56,26 @@ def test_that_a_job_is_traced_is_said_once():
     assert notices.update(traced) == []
 
 
+def test_whatever_source_traces_a_job_says_what_it_costs():
+    """By its own name; one that only failed, or costs nothing, says nothing."""
+    notices = Notices()
+    assert notices.update(replace(sample(), source="counters", traced_s=0.0)) == []
+    alone = replace(sample(), source="board", companions_only=True, traced_s=0.5)
+    assert not any("traces the job" in line for line in notices.update(alone))
+    (line,) = notices.update(replace(sample(worker="v"), source="counters", traced_s=0.5))
+    assert "source counters traces the job" in line
+    assert "0.5 s this time" in line
+
+
+def test_which_metrics_are_left_is_said():
+    """By the name of the companion that answered alone."""
+    for source in ("runtime", "board"):
+        failure = Failure(source="trace", reason="busy", message="in use", address="w:1")
+        alone = replace(sample(), source=source, companions_only=True, errors=(failure,))
+        (line,) = Notices().update(alone)
+        assert line.endswith(f"[busy]; showing {source} metrics only")
+
+
 def test_what_a_trace_warns_of_is_told_once_a_worker():
     """Dropped events, a peak from the table: said when they first show."""
     notices = Notices()

@@ -118,12 +118,14 @@ class _Writer:
 
 
 def _show_live(settings: MonitorSettings) -> int:
+    from tpumon.sources import titles
     from tpumon.view.display import Display
     from tpumon.view.loop import live
     from tpumon.view.loop.encoding import terminal_is_utf_8
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
-    display = Display(replace(settings.display, ascii=ascii_only, from_url=_shown_url(settings.feed)))
+    from_url = _shown_url(settings.feed)
+    display = Display(replace(settings.display, ascii=ascii_only, from_url=from_url, sources=titles()))
 
     def deliver(event: Event) -> None:
         if isinstance(event, Notice):

@@ -13,6 +13,15 @@ PROFILERS: tuple[ProfilerFactory, ...] = (MonitorSource, TraceSource)
 COMPANIONS: tuple[type[Companion], ...] = (RuntimeMetrics,)
 """Read beside the profiler: their figures are merged into its sample, those of the first ones first."""
 
+
+def titles() -> dict[str, str]:
+    """What the live view calls each source, by its name in `Sample.source`."""
+    profilers = [make for make in PROFILERS if isinstance(make, type) and issubclass(make, ProfilerSource)]
+    named = [(profiler.name, profiler.title) for profiler in profilers]
+    named += [(companion.alone or companion.name, companion.title) for companion in COMPANIONS]
+    return {name: title or name for name, title in named}
+
+
 __all__ = [
     "COMPANIONS",
     "PROFILERS",
@@ -24,4 +33,5 @@ __all__ = [
     "Reading",
     "RuntimeMetrics",
     "SourceOptions",
+    "titles",
 ]

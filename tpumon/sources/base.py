@@ -51,6 +51,7 @@ class ProfilerSource(ABC):
 
     Attributes:
         name: as in `Sample.source` and `Failure.source`.
+        title: what the live view calls it, such as "short traces"; empty: its name.
         usual_interval_s: from one query's start to the next unless the user says; 0: back to back.
         rpc: what `doctor` calls it.
         costs_job: whether it slows the job down, if only for a moment; it is then left out of a paused `doctor`.
@@ -59,6 +60,7 @@ class ProfilerSource(ABC):
     """
 
     name: ClassVar[str]
+    title: ClassVar[str] = ""
     usual_interval_s: ClassVar[float]
     rpc: ClassVar[str]
     costs_job: ClassVar[bool] = False

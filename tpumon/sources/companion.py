@@ -53,12 +53,14 @@ class Companion(ABC):
     Attributes:
         name: as in `Failure.source`.
         alone: as in `Sample.source` if companions alone answered, this one first; empty: its name.
+        title: what the live view calls it then; empty: the same.
         about: how `doctor` speaks of it.
         usual_interval_s: from one look to the next; looking more often brings nothing new.
     """
 
     name: ClassVar[str]
     alone: ClassVar[str] = ""
+    title: ClassVar[str] = ""
     about: ClassVar[About]
     usual_interval_s: ClassVar[float] = 5.0
 

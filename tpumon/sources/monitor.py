@@ -47,6 +47,7 @@ class MonitorSource(ProfilerSource):
     """
 
     name = "monitor"
+    title = "the Monitor RPC"
     usual_interval_s = 0.0  # the server has these figures anyway: asking costs the job next to nothing
     rpc = "Monitor"
     gives = "by Monitor: MXU, idle and step time, infeed; free for the job"

@@ -87,6 +87,7 @@ class RuntimeMetrics(Companion):
 
     name = "runtime-metrics"
     alone = "runtime"
+    title = "runtime metrics"
     about = About(
         title="Runtime metrics (libtpu)",
         key="runtimes",

@@ -69,6 +69,7 @@ class TraceSource(ProfilerSource):
     """
 
     name = "trace"
+    title = "short traces"
     usual_interval_s = 10.0
     rpc = "Profile"
     costs_job = True

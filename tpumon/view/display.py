@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -49,6 +49,7 @@ class DisplaySettings:
         ascii: use nothing but ASCII.
         thresholds: when a figure is marked.
         from_url: the exporter that samples come from; None: the workers themselves.
+        sources: titles of the sources of figures, by name; others go by their name.
     """
 
     level: int = 2
@@ -58,6 +59,7 @@ class DisplaySettings:
     ascii: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
     from_url: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 class Display:
@@ -194,6 +196,7 @@ class Display:
             glyphs=self._glyphs,
             now_unix_s=controls.scene.time_unix_s if controls.paused else self._now_unix_s,
             thresholds=self._settings.thresholds,
+            sources=self._settings.sources,
             messages=self._messages,
             keys=self._key_sections,
             sort=controls.order.by,

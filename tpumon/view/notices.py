@@ -140,14 +140,14 @@ class Notices:
         return lines + ([f"no longer following {_few(gone)}"] if gone else [])
 
     def _about_source(self, sample: Sample) -> list[str]:
-        """Tracing is the one thing that costs the job something; said once a run."""
-        if sample.source != "trace" or self._traced:
+        """Tracing is the one thing that costs the job something; said once a run, whatever source does it."""
+        if sample.failure is not None or not sample.traced_s or self._traced:
             return []
         self._traced = True
         interval = f", no more often than every {sample.interval_s:.0f} s at this length" if sample.interval_s else ""
         line = (
-            f"{sample.address}: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; using short traces instead: "
-            f"{sample.traced_s:.1f} s this time{interval}"
+            f"{sample.address}: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; source {sample.source} traces "
+            f"the job instead: {sample.traced_s:.1f} s this time{interval}"
         )
         return [line]
 
@@ -176,7 +176,7 @@ def _trouble(sample: Sample, failure: Failure, about: _Worker) -> list[str]:
         before.queries += 1
         return []
     about.trouble = _Trouble(failure.reason, 1 if before is None else before.queries + 1)
-    only = "; showing runtime metrics only" if sample.answered else ""
+    only = f"; showing {sample.source} metrics only" if sample.answered else ""
     return [f"{_place(sample.worker, failure)}{failure.message} [{failure.reason}]{only}"]
 
 

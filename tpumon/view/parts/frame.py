@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -45,6 +45,7 @@ class Frame:
         glyphs: characters for graphs and ornaments.
         now_unix_s: wall-clock time; while the picture is paused, the time it shows.
         thresholds: when a figure is marked.
+        sources: titles of the sources of figures, by name.
         messages: recent messages.
         keys: every key, for the help screen.
         sort: what the rows are sorted by.
@@ -65,6 +66,7 @@ class Frame:
     glyphs: Glyphs
     now_unix_s: float
     thresholds: Thresholds = field(default_factory=Thresholds)
+    sources: Mapping[str, str] = field(default_factory=dict)
     messages: Messages = field(default_factory=Messages)
     keys: Sequence[KeySection] = ()
     sort: str = ""

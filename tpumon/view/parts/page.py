@@ -56,7 +56,6 @@ _DEVICES = (
     _Column("runtime_hlo_queue_size", "QUEUE", _count),
 )
 _TABLE_CELL = 9
-_SOURCES = {"trace": "short traces", "monitor": "the Monitor RPC", "runtime": "runtime metrics"}
 _LABELS = {figure.fields[0]: figure.label for figure in FIGURES}
 
 
@@ -75,6 +74,7 @@ class Page:
         self._width = frame.width
         self._level = frame.level
         self._seen = frame.seen
+        self._sources = frame.sources
         self._glyphs = frame.glyphs
         self._now_unix_s = frame.now_unix_s
         self._notices = notices
@@ -172,8 +172,9 @@ class Page:
         if answer is not None and answer.cores is not None:
             words.append(f"{answer.cores} core{'s' if answer.cores != 1 else ''}")
         if answer is not None and answer.source is not None:
-            runtime = " and runtime metrics" if answer.source != "runtime" and _has_runtime(answer) else ""
-            words.append(f"from {_SOURCES.get(answer.source, answer.source)}{runtime}")
+            runtime = " and runtime metrics" if not answer.companions_only and _has_runtime(answer) else ""
+            source = self._sources.get(answer.source, tame(answer.source, ascii_only=self._glyphs.ascii))
+            words.append(f"from {source}{runtime}")
         line = Line(self._width).add(" ").add(self._scene.labels.whole(self._row.name), BOLD)
         for word in words:
             if line.room >= len(word) + 3:

@@ -37,9 +37,7 @@ _HEADER = (
     ("SIMULATED", "the figures are made up"),
 )
 
-_SOURCES = (
-    ("monitor", "the server's own Monitor RPC"),
-    ("trace", "short traces, analyzed as XProf does"),
+_METHODS = (
     ("MXU:counter", "a hardware counter in the trace; not shown, and neither is the server's own figure"),
     ("MXU:perf-counters", "sampled hardware counters"),
     ("MXU:flops", "FLOPS of the ops divided by the chip's peak"),
@@ -77,7 +75,7 @@ class Help(Screen):
         for title, pairs in (
             ("In the header", _HEADER),
             ("Thresholds", _thresholds(frame.thresholds)),
-            ("Where figures come from", _SOURCES),
+            ("Where figures come from", (*frame.sources.items(), *_METHODS)),
         ):
             page.title(title)
             for name, text in pairs:
