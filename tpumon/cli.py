@@ -23,6 +23,7 @@ from tpumon.command_line.options import (
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
+    as_given,
     check_choice,
     option,
     takes,
@@ -36,6 +37,7 @@ from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 if TYPE_CHECKING:
     from tpumon.feed import FeedSettings, Sampling
     from tpumon.fleet import Thresholds
+    from tpumon.outputs import Export
     from tpumon.targets.selection import Selection
 
 _SIMULATED_INTERVAL_S = 1.0
@@ -113,7 +115,7 @@ def monitor(
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
-    judged_by = _thresholds(thresholds)
+    judged_by = _thresholds(context, thresholds)
     source = _sampling(context, targets, measure) if origin.from_ is None else origin.from_
     feed = _feed(source, exports, level, judged_by, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
@@ -124,12 +126,12 @@ def monitor(
             feed=feed,
             display=DisplaySettings(
                 level=level,
-                sort=check_choice("--sort", appearance.sort, SORT_KEYS),
+                sort=check_choice(context, "--sort", appearance.sort, SORT_KEYS),
                 filter=appearance.filter or "",
                 ascii=appearance.ascii,
                 thresholds=judged_by,
             ),
-            output=_stdout_name(stdout, legacy=legacy),
+            output=_stdout(context, stdout, legacy=legacy),
             color=appearance.color.value,
             number_samples=legacy,
         ),
@@ -176,9 +178,9 @@ def serve_command(
             _sampling(context, targets, measure),
             exports,
             level,
-            _thresholds(thresholds),
+            _thresholds(context, thresholds),
             listen=web_listen_address or listen,
-            web_config_file=web_config_file,
+            web_config_file=None if _is_typed(context, "web_config") else web_config_file,
         ),
     )
 
@@ -299,23 +301,23 @@ def _level(measure: MeasureOptions) -> int:
     return 0 if measure.logdir else 2
 
 
-def _stdout_name(stdout: StdoutOptions, *, legacy: bool) -> str:
-    """What to write to stdout: "auto", "live", "text" or the name of an output."""
+def _stdout(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) -> str | Export:
+    """What to write to stdout: "auto", "live", "text" or an output."""
+    from tpumon.outputs import parse_output
+
     if stdout.fleet_summary:
-        return "fleet-summary"
+        return parse_output("fleet-summary")
     if stdout.output in {"auto", "live", "text"}:
         # The old spelling is typed by those who read the old blocks.
         return "text" if legacy and stdout.output == "auto" else stdout.output
-    from tpumon.outputs import output_names
-
-    return check_choice("--output", stdout.output, ("auto", "live", "text", *output_names()))
+    return parse_output(stdout.output, as_given(context, "--output", stdout.output))
 
 
 def _report_format(context: typer.Context, output: str) -> ReportFormat:
     """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
     if output not in set(ReportFormat) and not _is_typed(context, "output"):
         return ReportFormat.text
-    return ReportFormat(check_choice("--output", output, tuple(ReportFormat)))
+    return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
 
 
 def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:
@@ -328,7 +330,7 @@ def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOpt
         capture.CaptureSettings(
             logdir=measure.logdir,
             selection=_selection(context, targets, level=0),
-            window_s=_window_s(measure.duration_ms) or _USUAL_PROFILE_S,
+            window_s=_window_s(context, measure.duration_ms) or _USUAL_PROFILE_S,
             attempts=measure.num_tracing_attempts,
             host_level=measure.host_tracer_level.number,
             use_proxy=targets.use_proxy,
@@ -358,7 +360,7 @@ def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOp
     usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
     level = _level(measure)
     return Sampling(
-        query=Query(level=level, window_s=_window_s(measure.duration_ms)),
+        query=Query(level=level, window_s=_window_s(context, measure.duration_ms)),
         selection=_selection(context, targets, level=level, runtime_addr=measure.runtime_addr),
         pace=Pace(
             interval_s=interval_s,
@@ -392,7 +394,7 @@ def _feed(
 
     exports = [Export(name="prometheus", where=listen)] if listen else []
     exports += map(parse_export, options.export or [])
-    web_config = options.web_config if options.web_config is not None else web_config_file
+    web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
     if web_config == "":
         raise UsageError("--web-config is empty; name a file, or leave the option out")
     if web_config is not None and not any(export.name == "prometheus" for export in exports):
@@ -404,12 +406,12 @@ def _feed(
     )
 
 
-def _thresholds(options: ThresholdOptions) -> Thresholds:
+def _thresholds(context: typer.Context, options: ThresholdOptions) -> Thresholds:
     from tpumon.fleet import Thresholds
 
-    infeed = _limits("--infeed-limits", options.infeed_limits)
-    hbm = _limits("--hbm-limits", options.hbm_limits)
-    step = _limits("--step-limits", options.step_limits)
+    infeed = _limits(context, "--infeed-limits", options.infeed_limits)
+    hbm = _limits(context, "--hbm-limits", options.hbm_limits)
+    step = _limits(context, "--step-limits", options.step_limits)
     return Thresholds(
         infeed_warn_ratio=infeed[0],
         infeed_critical_ratio=infeed[1],
@@ -422,13 +424,13 @@ def _thresholds(options: ThresholdOptions) -> Thresholds:
     )
 
 
-def _limits(name: str, text: str) -> tuple[float, float]:
+def _limits(context: typer.Context, name: str, text: str) -> tuple[float, float]:
     try:
         warn, critical = (float(part) for part in text.split(","))
     except ValueError:
         warn, critical = 1.0, 0.0
     if not 0 <= warn <= critical < float("inf"):
-        raise UsageError(f"{name} {text}: use two numbers, the smaller first, such as 0.05,0.20")
+        raise UsageError(f"{as_given(context, name, text)}: use two numbers, the smaller first, such as 0.05,0.20")
     return warn, critical
 
 
@@ -451,12 +453,13 @@ def _check_from(context: typer.Context, targets: TargetOptions, measure: Measure
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
 
 
-def _window_s(duration_ms: str) -> float | None:
+def _window_s(context: typer.Context, duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
     if duration_ms == "auto":
         return None
     if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
-        raise UsageError(f"--duration-ms {duration_ms}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto")
+        given = as_given(context, "--duration-ms", duration_ms)
+        raise UsageError(f"{given}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto")
     return int(duration_ms) / 1000
 
 

@@ -115,8 +115,14 @@ class Feed:
             NoTargetError: the feed ended, and no worker ever answered.
             Exception: whatever ended the feed.
         """
-        for event in self._background.events():
-            if event is not None:
+        return (event for event in self.events() if event is not None)
+
+    def events(self, *, timeout_s: float | None = None) -> Iterator[Event | None]:
+        """Iterates likewise, and yields None if there was no event for this long; None: waits."""
+        for event in self._background.events(timeout_s=timeout_s):
+            if event is None:
+                yield None
+            else:
                 yield from self._with_notices(event)
         self._check_answered()
 

@@ -128,6 +128,9 @@ Raises UsageError if it cannot be opened; the message says what would work.
 """
 
 
+Factory = TypeVar("Factory", bound=OutputFactory)
+
+
 @dataclass(frozen=True, slots=True)
 class Exporter(Generic[Own]):
     """An `OutputFactory` with options of its own; made by `takes`.
@@ -135,17 +138,21 @@ class Exporter(Generic[Own]):
     Attributes:
         options: the dataclass of its options.
         open: opens the output.
+        stdout: whether it can write to stdout.
     """
 
     options: type[Own]
     open: Callable[[str, OutputOptions, Own], Output]
+    stdout: bool = True
 
     def __call__(self, where: str, run: OutputOptions, options: Own | None = None) -> Output:
         """Opens the output, with default options unless they are given."""
         return self.open(where, run, self.options() if options is None else options)
 
 
-def takes(options: type[Own]) -> Callable[[Callable[[str, OutputOptions, Own], Output]], Exporter[Own]]:
+def takes(
+    options: type[Own], *, stdout: bool = True
+) -> Callable[[Callable[[str, OutputOptions, Own], Output]], Exporter[Own]]:
     """Declares an exporter's own options: decorates a function `(where, run, options) -> output`.
 
     Users set them by name in `--export 'NAME[key=value,...]=WHERE'`.
@@ -153,8 +160,15 @@ def takes(options: type[Own]) -> Callable[[Callable[[str, OutputOptions, Own], O
     Args:
         options: frozen dataclass. Each field is a bool, int, float, str, Literal of strings, or one of these or None,
             and has a default. `__post_init__` may raise ValueError to reject values.
+        stdout: whether it can write to stdout, where `-` is; `--output` offers only those that can.
     """
-    return partial(Exporter, options)
+    return partial(Exporter, options, stdout=stdout)
+
+
+def not_to_stdout(factory: Factory) -> Factory:
+    """Declares that an exporter without options cannot write to stdout: `--output` does not offer it."""
+    factory.stdout = False  # type: ignore[attr-defined]
+    return factory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +186,10 @@ class Export:
     options: Mapping[str, str] = field(default_factory=dict)
 
 
+_OUTPUT = r"(?P<name>[^=\[\]]+)(?:\[(?P<options>[^\]]*)\])?"
 # WHERE comes last and may contain anything, so paths with commas, colons and brackets keep working.
-_EXPORT = re.compile(r"(?P<name>[^=\[\]]+)(?:\[(?P<options>[^\]]*)\])?=(?P<where>.+)", re.DOTALL)
+_EXPORT = re.compile(_OUTPUT + "=(?P<where>.+)", re.DOTALL)
+_STDOUT = "-"
 
 
 def parse_export(text: str) -> Export:
@@ -188,15 +204,40 @@ def parse_export(text: str) -> Export:
             f"--export {text}: give NAME=WHERE, for example csv=samples.csv or prometheus=127.0.0.1:10466, "
             "or NAME[key=value,...]=WHERE"
         )
+    options = _option_texts(f"--export {text}", match["options"])
+    return Export(name=match["name"].strip(), where=match["where"], options=options)
+
+
+def parse_output(text: str, given: str | None = None) -> Export:
+    """Reads `NAME` or `NAME[key=value,...]`, an output that writes to stdout.
+
+    Args:
+        text: what to read.
+        given: how it was given, for messages; None: as `--output TEXT`.
+
+    Raises:
+        UsageError: it has neither form, sets an option twice, or names no output that can write to stdout.
+    """
+    given = given or f"--output {text}"
+    match = re.fullmatch(_OUTPUT, text)
+    name = text if match is None else match["name"].strip()
+    if name not in output_names() or not _can_write_to_stdout(name):
+        raise UsageError(f"{given}: choose one of auto, live, text, {', '.join(stdout_names())}")
+    options = {} if match is None else _option_texts(given, match["options"])
+    return Export(name=name, where=_STDOUT, options=options)
+
+
+def _option_texts(given: str, text: str | None) -> dict[str, str]:
+    """The options between the brackets, by name."""
     options: dict[str, str] = {}
-    for part in (match["options"] or "").split(",") if match["options"] else ():
+    for part in text.split(",") if text else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not (key and equals):
-            raise UsageError(f"--export {text}: {part.strip()!r} is not an option; write key=value")
+            raise UsageError(f"{given}: {part.strip()!r} is not an option; write key=value")
         if key in options:
-            raise UsageError(f"--export {text}: {key} is set twice")
+            raise UsageError(f"{given}: {key} is set twice")
         options[key] = value
-    return Export(name=match["name"].strip(), where=match["where"], options=options)
+    return options
 
 
 def output_names() -> list[str]:
@@ -204,7 +245,21 @@ def output_names() -> list[str]:
     return sorted(entry_points(group=_GROUP).names)
 
 
-def open_output(name: str, where: str, run: OutputOptions, options: Mapping[str, str] | None = None) -> Output:
+def stdout_names() -> list[str]:
+    """Names of the installed outputs that can write to stdout, sorted. Loads all outputs."""
+    return [name for name in output_names() if _can_write_to_stdout(name)]
+
+
+def _can_write_to_stdout(name: str) -> bool:
+    try:
+        return getattr(_load(name), "stdout", True) is not False
+    except Exception:  # noqa: BLE001 - opening it says what is wrong with it
+        return True
+
+
+def open_output(
+    name: str, where: str, run: OutputOptions, options: Mapping[str, str] | None = None, *, given: str = "--export"
+) -> Output:
     """Opens the output with this name.
 
     Args:
@@ -212,16 +267,17 @@ def open_output(name: str, where: str, run: OutputOptions, options: Mapping[str,
         where: where it writes.
         run: settings of the run.
         options: its own options, as text by name (`Export.options`).
+        given: the option that named it, for messages.
 
     Raises:
         UsageError: no output has this name, an option is wrong, or it cannot write there.
     """
     factory = _load(name)
     if isinstance(factory, Exporter):
-        own = _parsed(name, factory.options, options or {})
+        own = _parsed(f"{given} {name}", factory.options, options or {})
         return factory.open(where, run, own)
     if options:
-        raise UsageError(f"--export {name}: this output has no options, so {', '.join(options)} cannot be set")
+        raise UsageError(f"{given} {name}: this output has no options, so {', '.join(options)} cannot be set")
     return factory(where, run)
 
 
@@ -233,7 +289,7 @@ def _load(name: str) -> OutputFactory | Exporter[Any]:
     return cast("OutputFactory | Exporter[Any]", next(iter(points)).load())
 
 
-def _parsed(name: str, options: type[Own], texts: Mapping[str, str]) -> Own:
+def _parsed(given: str, options: type[Own], texts: Mapping[str, str]) -> Own:
     """An exporter's options from their texts."""
     types = get_type_hints(options)
     known = {each.name: types[each.name] for each in fields(cast("Any", options))}
@@ -241,15 +297,15 @@ def _parsed(name: str, options: type[Own], texts: Mapping[str, str]) -> Own:
     for key, text in texts.items():
         if key not in known:
             available = ", ".join(known) or "none"
-            raise UsageError(f"--export {name}: there is no option {key!r}; available: {available}")
+            raise UsageError(f"{given}: there is no option {key!r}; available: {available}")
         try:
             values[key] = _value(known[key], text)
         except ValueError as error:
-            raise UsageError(f"--export {name}: {key}={text}: {error}") from None
+            raise UsageError(f"{given}: {key}={text}: {error}") from None
     try:
         return options(**values)
     except ValueError as error:
-        raise UsageError(f"--export {name}: {error}") from None
+        raise UsageError(f"{given}: {error}") from None
 
 
 def _value(kind: Any, text: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputOptions, not_to_stdout
 from tpumon.text import one_line
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Open, Security, WebServer, listen
@@ -78,6 +78,7 @@ class PrometheusOutput:
         self.say(f"prometheus: {line}")
 
 
+@not_to_stdout
 def open_prometheus(where: str, run: OutputOptions) -> PrometheusOutput:
     """Opens the output.
 

@@ -105,7 +105,7 @@ class TextFile:
         self._written_unix_s = now_unix_s
 
 
-@takes(TextFileOptions)
+@takes(TextFileOptions, stdout=False)
 def open_textfile(where: str, _run: OutputOptions, options: TextFileOptions) -> TextFile:
     """Opens the output.
 

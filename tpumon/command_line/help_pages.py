@@ -84,10 +84,15 @@ class GroupPage(_Page, TyperGroup):
 
     def parse_args(self: Any, context: Any, args: list[str]) -> list[str]:
         _, rest, _ = self.make_parser(context).parse_args(args=list(args))
+        variables = [(parameter, parameter.envvar) for parameter in self.params]
         if rest:
             for parameter in self.params:
                 parameter.envvar = None
-        remaining: list[str] = super().parse_args(context, args)
+        try:
+            remaining: list[str] = super().parse_args(context, args)
+        finally:
+            for parameter, variable in variables:  # the app is one for the whole process
+                parameter.envvar = variable
         return remaining
 
 

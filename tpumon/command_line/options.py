@@ -39,8 +39,17 @@ _appearance = partial(option, panel=APPEARANCE)
 _threshold = partial(option, panel=THRESHOLDS)
 
 
-def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
-    """Returns `value` if it is one of the choices.
+def as_given(context: typer.Context, name: str, value: str) -> str:
+    """How the user gave an option, for messages: `--sort cpu`, or `TPUMON_SORT=cpu` from the environment."""
+    option = next((one for one in context.command.params if name in one.opts), None)
+    source = None if option is None or option.name is None else context.get_parameter_source(option.name)
+    if option is None or source is None or source.name != "ENVIRONMENT":
+        return f"{name} {value}"
+    return f"{option.envvar}={value}"
+
+
+def check_choice(context: typer.Context, name: str, value: str, choices: Sequence[str]) -> str:
+    """Returns the value of the option `name` if it is one of the choices.
 
     For choices that are computed; Typer checks those that an enum lists.
 
@@ -48,7 +57,7 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> str:
         UsageError: it is none of them.
     """
     if value not in choices:
-        raise UsageError(f"{name} {value}: choose one of {', '.join(choices)}")
+        raise UsageError(f"{as_given(context, name, value)}: choose one of {', '.join(choices)}")
     return value
 
 
@@ -272,8 +281,8 @@ class StdoutOptions:
         _output(
             "--output",
             metavar="NAME",
-            help="What to write to stdout at levels 1 and 2: auto, live, text, or an exporter ({outputs}). "
-            "auto: live on a foreground terminal without --num-queries, otherwise text.",
+            help="What to write to stdout at levels 1 and 2: auto, live, text, or an exporter of lines, such as jsonl, "
+            "csv or fleet-summary. auto: live on a foreground terminal without --num-queries, otherwise text.",
         ),
     ] = "auto"
     fleet_summary: Annotated[

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
 from tpumon.feed import Event, Feed, FeedSettings, Sampling, hand_over
-from tpumon.outputs import Output, open_output, reason
+from tpumon.outputs import Export, Output, Speaking, Ticking, open_output, reason
 from tpumon.system.console import say
 from tpumon.view.notices import Notice
 from tpumon.view.text import TextOutput
@@ -28,14 +30,14 @@ class MonitorSettings:
     Attributes:
         feed: where samples come from, and the outputs beside stdout.
         display: how the live view looks.
-        output: what to write to stdout: "auto", "live", "text" or the name of an output.
+        output: what to write to stdout: "auto", "live", "text" or an output.
         color: of the live view: "auto", "always" or "never".
         number_samples: print capture_tpu_profile's header before each block of text.
     """
 
     feed: FeedSettings
     display: DisplaySettings
-    output: str = "auto"
+    output: str | Export = "auto"
     color: str = "auto"
     number_samples: bool = False
 
@@ -72,46 +74,67 @@ def _write(settings: MonitorSettings) -> int:
     with closing(_Writer(_stdout_output(settings))) as writer, Feed(
         settings.feed, consumer="the reader of stdout"
     ) as feed:  # fmt: skip
-        for event in feed:
+        for event in feed.events(timeout_s=writer.tick_s):
             if isinstance(event, Notice):
                 say(event.text)
-            else:
+            elif event is not None:
                 hand_over(event, writer)
+            writer.tick()
         return 1 if writer.failing else 0
 
 
 def _stdout_output(settings: MonitorSettings) -> Output:
     options = settings.feed.output_options
-    if settings.output in {"auto", "text"}:
+    chosen = settings.output
+    if isinstance(chosen, str):
         return TextOutput(sys.stdout, level=options.level, number_samples=settings.number_samples)
-    return open_output(settings.output, "-", options)
+    output = open_output(chosen.name, chosen.where, options, chosen.options, given="--output")
+    if isinstance(output, Speaking):
+        output.say = say
+    return output
 
 
 class _Writer:
     """Writes to stdout in the main thread, and carries on if it cannot.
 
     Attributes:
-        failing: whether the last sample could not be written.
+        tick_s: seconds between ticks; None: the output needs none.
     """
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self.failing = False
+        self._failing: set[str] = set()  # what was tried: a tick that works says nothing about writing
+        self.tick_s = output.tick_s if isinstance(output, Ticking) else None
+        self._tick_due_s = 0.0 if self.tick_s is None else time.monotonic() + self.tick_s
+
+    @property
+    def failing(self) -> bool:
+        """Whether the last sample, or what a tick had to write, could not be written."""
+        return bool(self._failing)
 
     def follow(self, workers: Workers) -> None:
         self._output.follow(workers)
 
     def write(self, sample: Sample) -> None:
+        self._attempt("write", partial(self._output.write, sample), "; trying again with each sample")
+
+    def tick(self) -> None:
+        """Lets the output do its work of the meantime, if that is due."""
+        if isinstance(self._output, Ticking) and self.tick_s is not None and time.monotonic() >= self._tick_due_s:
+            self._attempt("tick", partial(self._output.tick, time.time()), "; trying again")
+            self._tick_due_s = time.monotonic() + self.tick_s
+
+    def _attempt(self, what: str, call: Callable[[], None], again: str) -> None:
         try:
-            self._output.write(sample)
+            call()
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - one output's failure must not stop sampling and the other outputs
-            if not self.failing:
-                say(f"cannot write samples: {reason(error)}; trying again with each sample")
-            self.failing = True
+            if what not in self._failing:
+                say(f"cannot write samples: {reason(error)}{again}")
+            self._failing.add(what)
         else:
-            self.failing = False
+            self._failing.discard(what)
 
     def close(self) -> None:
         self._output.close()
