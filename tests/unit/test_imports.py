@@ -6,13 +6,13 @@ import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from fakes.run import environment
 from support import REPOSITORY
+from support.modules import imports
 
 GRPC = {"grpc", "google.protobuf"}
 
@@ -79,16 +79,6 @@ def room_of(name: str) -> str:
         return PACKAGES[package] or rest.split(".")[0]
     shared = ("google.protobuf", "google.auth")  # one package name, several libraries
     return next((library for library in shared if name.startswith(library)), package)
-
-
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    """Line and full dotted name of everything that a module imports, wherever in it that stands."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: write the whole name"
-            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
 @pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(REPOSITORY)))

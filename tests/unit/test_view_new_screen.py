@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.shown import NOW, answered, display_of, fleet, lines, name_of, press, screen
+from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.view.drawing.lines import plain
 from tpumon.view.screens import table
 from tpumon.view.screens.help import Help
@@ -145,6 +145,26 @@ def test_a_home_screen_that_raises_leaves_the_others(monkeypatch):
         assert press(display, "q") is Reply.QUIT
     press(display, "esc")
     assert name_of(2) in screen(display)
+
+
+def test_a_frame_does_not_change_once_it_is_drawn_from(table_with, monkeypatch):
+    """Messages and figures that come later are in the next one."""
+    frames = []
+    monkeypatch.setattr(Names, "draw", lambda _self, frame: frames.append(frame) or Drawn(lines=[]))
+    table_with(Names())
+    display = display_of(failed(name_of(0)))
+    display.notice(f"{name_of(0)}: first")
+    press(display, "n")
+    screen(display)
+    frame = frames[-1]
+    display.notice(f"{name_of(0)}: second")
+    display.write(answered(name_of(0), NOW + 1))
+    display.refresh(NOW + 1)
+    screen(display, now=NOW + 1)
+    assert [message.text for message in frame.messages] == [f"{name_of(0)}: first"]
+    assert frame.seen == frozenset()
+    assert len(frames[-1].messages) == 2
+    assert "mxu" in frames[-1].seen
 
 
 def test_a_key_that_raises_is_a_message(table_with):

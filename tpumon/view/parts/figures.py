@@ -136,7 +136,7 @@ def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs) -> Lines:
     return lines
 
 
-def chart_figures(seen: set[str], level: int) -> list[Figure]:
+def chart_figures(seen: frozenset[str], level: int) -> list[Figure]:
     """The figures to draw over time: MXU, step time, then the others in the table's order."""
     drawn = [figure for figure in COMPARED.values() if figure.level <= level and figure.key in {*seen, MXU.key}]
     return sorted(drawn, key=lambda figure: figure not in {MXU, STEP})

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tpumon.fleet import Thresholds
 from tpumon.view.drawing.style import Glyphs
-from tpumon.view.parts.messages import Messages
+from tpumon.view.parts.messages import Message
 from tpumon.view.parts.scene import Row, Scene
 
 
@@ -41,12 +41,11 @@ class Frame:
         width: cells in a line.
         height: lines that the screen may use.
         level: 1 or 2: how much is shown.
-        seen: keys of the figures that any worker has had.
         glyphs: characters for graphs and ornaments.
         now_unix_s: wall-clock time; while the picture is paused, the time it shows.
         thresholds: when a figure is marked.
         sources: titles of the sources of figures, by name.
-        messages: recent messages.
+        messages: recent messages, the newest last.
         keys: every key, for the help screen.
         sort: what the rows are sorted by.
         reverse: whether that order is reversed.
@@ -62,12 +61,11 @@ class Frame:
     width: int
     height: int
     level: int
-    seen: set[str]
     glyphs: Glyphs
     now_unix_s: float
     thresholds: Thresholds = field(default_factory=Thresholds)
     sources: Mapping[str, str] = field(default_factory=dict)
-    messages: Messages = field(default_factory=Messages)
+    messages: Sequence[Message] = ()
     keys: Sequence[KeySection] = ()
     sort: str = ""
     reverse: bool = False
@@ -76,6 +74,11 @@ class Frame:
     selected: str | None = None
     opened: str | None = None
     top: int = 0
+
+    @property
+    def seen(self) -> frozenset[str]:
+        """Keys of the figures that any worker has had."""
+        return self.scene.seen
 
     @property
     def opened_row(self) -> Row | None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tpumon.model import Target, Workers
 
@@ -13,6 +14,20 @@ _SHOWN_S = 10.0
 _MOST = 50
 _MOST_LINES = 1000
 _NUMBER = re.compile(r"\d+")
+
+
+class Message(NamedTuple):
+    """One message as it is shown.
+
+    Attributes:
+        at_unix_s: when it came first.
+        text: all of it in one line.
+        lines: the lines it is made of, by the worker that they begin with.
+    """
+
+    at_unix_s: float
+    text: str
+    lines: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -46,6 +61,7 @@ class Messages:
         self._messages: deque[_Message] = deque(maxlen=_MOST)
         self._beginnings: dict[str, str] = {}
         self._now_unix_s = 0.0
+        self._all: tuple[Message, ...] | None = None
 
     @property
     def until_unix_s(self) -> float | None:
@@ -67,6 +83,7 @@ class Messages:
 
     def add(self, now_unix_s: float, line: str) -> None:
         """Adds a line; if the same line came about another worker a moment ago, they are one message."""
+        self._all = None
         worker, short = self._about(line)
         kind = _NUMBER.sub("0", short)
         if worker:
@@ -86,17 +103,11 @@ class Messages:
         more = f"{recent - 1}{' or more' if recent == _MOST else ''}"
         return (f"(+{more}, see h) " if recent > 1 else "") + self._messages[-1].text
 
-    def all(self) -> list[tuple[float, str]]:
-        """All messages with their times, the newest last."""
-        return [(message.at_unix_s, message.text) for message in self._messages]
-
-    def about(self, target: Target) -> Sequence[tuple[float, str]]:
-        """The messages about a worker, as they came about it."""
-        return [
-            (message.at_unix_s, message.lines[target.worker])
-            for message in self._messages
-            if target.worker in message.lines
-        ]
+    def all(self) -> tuple[Message, ...]:
+        """All messages as they are now, the newest last."""
+        if self._all is None:
+            self._all = tuple(Message(each.at_unix_s, each.text, dict(each.lines)) for each in self._messages)
+        return self._all
 
     def _about(self, line: str) -> tuple[str, str]:
         """Splits a line into the worker it begins with (by name, address or both; empty if none) and the rest."""
@@ -104,3 +115,8 @@ class Messages:
         while (colon := line.find(": ", end)) >= 0 and (name := self._beginnings.get(line[end:colon])) is not None:
             worker, end = name, colon + 2
         return worker, line[end:]
+
+
+def about(messages: Sequence[Message], target: Target) -> Sequence[tuple[float, str]]:
+    """The messages about a worker with their times, as they came about it."""
+    return [(each.at_unix_s, each.lines[target.worker]) for each in messages if target.worker in each.lines]

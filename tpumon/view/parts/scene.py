@@ -70,6 +70,7 @@ class Scene:
         labels: short names of the workers.
         trends: recent figures.
         failed: the last failed query of each worker that had one.
+        seen: keys of the figures that any worker has had.
     """
 
     time_unix_s: float
@@ -87,6 +88,7 @@ class Scene:
     labels: Labels
     trends: Trends
     failed: Mapping[str, Sample]
+    seen: frozenset[str]
 
     @property
     def counts(self) -> Mapping[Severity | State, int]:
@@ -117,11 +119,7 @@ def _with_figures(history: WorkerHistory) -> Sample | None:
 
 
 class Watch:
-    """Takes workers and samples, and makes scenes of them.
-
-    Attributes:
-        seen: keys of the figures that any worker has had.
-    """
+    """Takes workers and samples, and makes scenes of them."""
 
     def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
         self._fleet = Fleet(thresholds)
@@ -129,7 +127,7 @@ class Watch:
         self._failed: dict[str, Sample] = {}
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
-        self.seen: set[str] = set()
+        self._seen: frozenset[str] = frozenset()
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -149,7 +147,7 @@ class Watch:
     def scene(self, now_unix_s: float) -> Scene:
         """Judges the fleet and returns it as it is now."""
         assessment = self._fleet.assess(now_unix_s)
-        self.seen.update(assessment.figures)
+        self._seen |= assessment.figures.keys()
         rows = []
         tally = _Tally()
         for history in self._fleet.histories.all():
@@ -180,6 +178,7 @@ class Watch:
             labels=self._labels,
             trends=self._trends,
             failed=self._failed,
+            seen=self._seen,
         )
 
 

@@ -33,7 +33,7 @@ _LEAST_SPARK = 8
 _CELL = 8
 
 
-def figures(seen: set[str], level: int) -> list[Figure]:
+def figures(seen: frozenset[str], level: int) -> list[Figure]:
     """The figures to show: those that some worker has had, and those that are always shown."""
     return [
         figure for figure in COMPARED.values() if figure.level <= level and (figure.always_shown or figure.key in seen)

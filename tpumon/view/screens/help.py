@@ -64,10 +64,10 @@ class Help(Screen):
             page.title(title)
             for names, words in keys:
                 page.pair(names, words)
-        if notices := frame.messages.all():
+        if frame.messages:
             page.title("Messages, newest first")
-            for at, text in reversed(notices):
-                page.text(f"{clock(at, frame.now_unix_s)}  {text}")
+            for message in reversed(frame.messages):
+                page.text(f"{clock(message.at_unix_s, frame.now_unix_s)}  {message.text}")
         page.title("Marks of workers")
         for kind, text in _MARKS:
             look = LOOKS[kind]

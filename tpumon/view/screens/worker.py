@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.messages import about
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.scene import Row
 from tpumon.view.screens.screen import Drawn, Screen
@@ -28,7 +29,7 @@ class Worker(Screen):
         """All of it; graphs grow into what would be empty."""
         row = frame.opened_row
         assert row is not None, "shown only where it fits"
-        page = Page(frame, row, frame.messages.about(row.history.target))
+        page = Page(frame, row, about(frame.messages, row.history.target))
         charts = max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT)
         lines = page.all(charts)
         return Drawn(lines=page.all(charts + frame.height - len(lines)) if len(lines) < frame.height else lines)
