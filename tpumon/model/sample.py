@@ -14,6 +14,7 @@ SCHEMA_VERSION = 1
 
 CautionCode = Literal[
     "truncated",
+    "lighter",
     "impossible-times",
     "impossible-values",
     "peaks-from-table",

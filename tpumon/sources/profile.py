@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpumon import wire
@@ -17,7 +17,7 @@ from tpumon.errors import SourceError
 from tpumon.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.model import JobSigns
 from tpumon.sources.rpc import ANSWER_GRACE_S
-from tpumon.wire.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
+from tpumon.wire.profiler_pb2 import AdvancedOption, GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Capture:
     Attributes:
         window_s: length of the window.
         hlo: include HLO protos, which the memory viewer needs.
+        advanced: options of the device's profiler by name, for servers that return traces; others ignore or lack them.
         all_devices: trace GPUs, too, whatever the server's other traces hold.
         start_unix_ns: when the window starts, by the server's wall clock; 0: at once.
         start_in_s: how far ahead that is, to extend the deadline.
@@ -69,6 +70,7 @@ class Capture:
 
     window_s: float
     hlo: bool = False
+    advanced: Mapping[str, int] = field(default_factory=dict)
     all_devices: bool = False
     start_unix_ns: int = 0
     start_in_s: float = 0.0
@@ -134,6 +136,11 @@ class Profiler:
     def has_devices(self) -> bool | None:
         """Whether traces have device planes; None if unknown."""
         return self._known.device_planes if self._known is not None else None
+
+    @property
+    def returns_traces(self) -> bool:
+        """Whether the server is known to return traces."""
+        return self._known is not None and self._known.returns_traces
 
     @property
     def simulated(self) -> bool:
@@ -363,6 +370,9 @@ def _request(
             python_tracer_level=0,
             device_type=device_type,
             enable_hlo_proto=capture.hlo,
+            advanced_configuration={
+                name: AdvancedOption(int64_value=value) for name, value in capture.advanced.items()
+            },
             start_timestamp_ns=capture.start_unix_ns,
             duration_ms=window_ms,
         ),

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Awaitable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpumon.errors import MEANING, SourceError, TpumonError
@@ -18,6 +18,7 @@ from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Tar
 from tpumon.sources import readers
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Answer, Examination
+from tpumon.sources.lighter import Lighter
 from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
 from tpumon.sources.restraint import Restraint
 from tpumon.sources.sharing import Lane
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 _Result = TypeVar("_Result")
 
+_REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
 _COLLECTING_S = 5.0
 _BUSY_IDLE_RATIO = 0.5
 
@@ -52,13 +54,14 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _COST = "; the job is traced for 1 % of the time at most"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Taken:
-    """A trace, when its window began, and how long the job was traced for it, the probe included."""
+    """A trace, when its window began, how long the job was traced for it, the probe included, and if it is lighter."""
 
     xspace: bytes
     time_unix_s: float
     traced_s: float
+    advanced: bool
 
 
 class TraceSource(ProfilerSource):
@@ -83,6 +86,7 @@ class TraceSource(ProfilerSource):
         self._client = client
         self._window = Window()
         self._restraint = Restraint(client)
+        self._lighter = Lighter(client)
         self._tracing: tuple[float, float] | None = None  # since when, and for which window
         self._writes_elsewhere_on: int | None = None
         self._is_late = self._is_heavy = False
@@ -106,6 +110,7 @@ class TraceSource(ProfilerSource):
                 trace = await self._analyse(taken, lane, query.level)
             except SourceError as error:
                 if error.reason == "too-large":
+                    self._note_overflow(query)
                     self._window.shrink()
                 if MEANING[error.reason].state in {"busy", "continuous"}:
                     self._restraint.note_busy(error)
@@ -113,6 +118,10 @@ class TraceSource(ProfilerSource):
         self._restraint.note_trace()
         if trace.cores:
             self._profiler.saw_devices()
+        elif taken.advanced and self._profiler.has_devices:
+            self._lighter.give_up()  # accepted, and nothing was collected
+        if trace.truncated and self._note_overflow(query):
+            self._window.shrink()
         self._learn(trace, query.level)
         return self._sample(query, trace, taken, start_s=start_s)
 
@@ -141,11 +150,11 @@ class TraceSource(ProfilerSource):
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._tracing = traced_from_s, window_s
-        capture = Capture(window_s=window_s)
+        capture = Capture(window_s=window_s, advanced=self._lighter.options if returns_traces else {})
         readers.warm_up()
-        take = self._profiler.take if returns_traces else self._take_written
+        take = self._take_returned if returns_traces else self._take_written
         try:
-            xspace = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
+            xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
         except SourceError as error:
             if MEANING[error.reason].traced:
                 error.traced_s = _paid_s(time.monotonic() - traced_from_s, window_s)
@@ -155,7 +164,7 @@ class TraceSource(ProfilerSource):
         now_s = time.monotonic()
         self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
         self._usual_bytes = max(_LEAST_BYTES, 2 * len(xspace))
-        return _Taken(xspace=xspace, time_unix_s=time_unix_s, traced_s=probe_s + now_s - traced_from_s)
+        return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
 
     async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
         """The result of a call, if it comes in time; one that was late has all the time that the call has."""
@@ -177,6 +186,8 @@ class TraceSource(ProfilerSource):
         except SourceError as error:
             self._is_heavy = error.reason == "too-large"
             if error.reason == "empty-trace":
+                if taken.advanced:
+                    self._lighter.give_up()
                 raise await self._empty(taken.xspace, error, traced_s, level) from error
             raise self._error(error.reason, error.message, traced_s) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
@@ -250,8 +261,35 @@ class TraceSource(ProfilerSource):
         elif not self._profiler.leaves_out_host_events:
             self._window.grow(LONGEST_WINDOW_S)
 
-    async def _take_written(self, capture: Capture) -> bytes:
-        """Takes a trace from a server that can only write it to a file."""
+    def _note_overflow(self, query: Query) -> bool:
+        """Makes the next trace lighter; returns whether its window is to be shorter."""
+        return self._lighter.note_overflow(
+            window_is_given=query.window_s is not None,
+            takes_options=bool(self._profiler.returns_traces and self._profiler.has_devices),
+        )
+
+    async def _take_returned(self, capture: Capture) -> tuple[bytes, bool]:
+        """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
+
+        A server that refuses them has traced nothing yet, and is asked again without them.
+        """
+        if not capture.advanced:
+            return await self._profiler.take(capture), False
+        try:
+            return await self._profiler.take(capture), True
+        except SourceError as error:
+            if error.reason != "empty-trace" and error.status not in _REFUSALS:
+                raise
+            self._lighter.give_up()
+            if error.reason == "empty-trace":
+                raise  # the job was traced: the next query goes without them
+        return await self._profiler.take(replace(capture, advanced={})), False
+
+    async def _take_written(self, capture: Capture) -> tuple[bytes, bool]:
+        """Takes a trace from a server that can only write it to a file; such servers know no options."""
+        return await self._take_file(capture), False
+
+    async def _take_file(self, capture: Capture) -> bytes:
         if self._writes_elsewhere_on == self._client.connection:
             raise self._error("refused", _CANNOT_BE_SEEN)
         if self._options.logdir is not None:
@@ -287,7 +325,7 @@ class TraceSource(ProfilerSource):
             cores=trace.cores if query.level > 1 else None,
             figures=of_level(trace.figures, query.level),
             truncated=trace.truncated,
-            warnings=trace.warnings,
+            warnings=(*trace.warnings, *filter(None, [self._lighter.caution if taken.advanced else None])),
         )
 
 

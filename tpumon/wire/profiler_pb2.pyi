@@ -7,8 +7,25 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AdvancedOption(_message.Message):
+    __slots__ = ("string_value", "bool_value", "int64_value")
+    STRING_VALUE_FIELD_NUMBER: _ClassVar[int]
+    BOOL_VALUE_FIELD_NUMBER: _ClassVar[int]
+    INT64_VALUE_FIELD_NUMBER: _ClassVar[int]
+    string_value: str
+    bool_value: bool
+    int64_value: int
+    def __init__(self, string_value: _Optional[str] = ..., bool_value: bool = ..., int64_value: _Optional[int] = ...) -> None: ...
+
 class ProfileOptions(_message.Message):
-    __slots__ = ("version", "include_dataset_ops", "host_tracer_level", "device_tracer_level", "python_tracer_level", "device_type", "enable_hlo_proto", "start_timestamp_ns", "duration_ms")
+    __slots__ = ("version", "include_dataset_ops", "host_tracer_level", "device_tracer_level", "python_tracer_level", "device_type", "enable_hlo_proto", "start_timestamp_ns", "advanced_configuration", "duration_ms")
+    class AdvancedConfigurationEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: AdvancedOption
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[AdvancedOption, _Mapping]] = ...) -> None: ...
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_DATASET_OPS_FIELD_NUMBER: _ClassVar[int]
     HOST_TRACER_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +34,7 @@ class ProfileOptions(_message.Message):
     DEVICE_TYPE_FIELD_NUMBER: _ClassVar[int]
     ENABLE_HLO_PROTO_FIELD_NUMBER: _ClassVar[int]
     START_TIMESTAMP_NS_FIELD_NUMBER: _ClassVar[int]
+    ADVANCED_CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     DURATION_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     include_dataset_ops: bool
@@ -26,8 +44,9 @@ class ProfileOptions(_message.Message):
     device_type: int
     enable_hlo_proto: bool
     start_timestamp_ns: int
+    advanced_configuration: _containers.MessageMap[str, AdvancedOption]
     duration_ms: int
-    def __init__(self, version: _Optional[int] = ..., include_dataset_ops: bool = ..., host_tracer_level: _Optional[int] = ..., device_tracer_level: _Optional[int] = ..., python_tracer_level: _Optional[int] = ..., device_type: _Optional[int] = ..., enable_hlo_proto: bool = ..., start_timestamp_ns: _Optional[int] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., include_dataset_ops: bool = ..., host_tracer_level: _Optional[int] = ..., device_tracer_level: _Optional[int] = ..., python_tracer_level: _Optional[int] = ..., device_type: _Optional[int] = ..., enable_hlo_proto: bool = ..., start_timestamp_ns: _Optional[int] = ..., advanced_configuration: _Optional[_Mapping[str, AdvancedOption]] = ..., duration_ms: _Optional[int] = ...) -> None: ...
 
 class ProfileRequest(_message.Message):
     __slots__ = ("duration_ms", "max_events", "tools", "opts", "repository_root", "session_id", "host_name", "emit_xspace")

@@ -222,6 +222,8 @@ def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> t
 
 def _together(parts: Sequence[tuple[Ints, Ints]]) -> Runs:
     """Runs in the order of their starts; of several that start at once, the longest."""
+    if len(parts) == 1 and len(parts[0][0]) == 1:  # there may be tens of thousands of those
+        return Runs(begin_ps=parts[0][0], duration_ps=parts[0][1])
     begin_ps, duration_ps = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
     order = np.lexsort((-duration_ps, begin_ps))
     begin_ps, first = np.unique(begin_ps[order], return_index=True)

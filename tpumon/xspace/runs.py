@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ _STUB_RATIO = 0.9  # of the usual length: a run that the window's end cut short 
 _HEAVY_RATIO = 0.05  # of all time of programs: less, and a program may well have no op
 _CONSTANT_RATIO = 0.6  # of a program's runs with the very same number of ops: the others ought to have it too
 _MOST_REFERENCES = 100
+_MOST_PROGRAMS = 500
 _PAIR = 2
 _VOUCHED_RATIO = 0.5  # of a program's runs, where the trace says that events were dropped
 _SURE = 4  # runs that all have the same number of ops: if the last one has fewer, the line of ops was cut there
@@ -96,9 +98,10 @@ class CoreRuns:
         end_ps = max(int(ends[last]), int(self.begin_ps[run])) if last >= 0 else int(self.begin_ps[run])
         return max(int(self.end_ps[run]) - end_ps, 0)
 
-    def function(self, run_program: int) -> str:
-        """The function that a program was compiled from: its name without the program's number."""
-        return _PROGRAM_ID.sub("", self.programs[run_program])
+    @cached_property
+    def functions(self) -> list[str]:
+        """The function that each program was compiled from: its name without the program's number."""
+        return [_PROGRAM_ID.sub("", name) for name in self.programs]
 
     def begins_of(self, function: str) -> Ints:
         """Starts of the runs of a function."""
@@ -109,16 +112,29 @@ class CoreRuns:
         return self.end_ps[self._of(function)]
 
     def _of(self, function: str) -> Mask:
-        wanted = [i for i in range(len(self.programs)) if self.function(i) == function]
+        wanted = [i for i, name in enumerate(self.functions) if name == function]
         return np.isin(self.program, wanted)
 
     def totals_ps(self) -> dict[str, int]:
         """Time of each function."""
         totals: dict[str, int] = {}
-        for i in range(len(self.programs)):
-            mine = self.program == i
-            totals[self.function(i)] = totals.get(self.function(i), 0) + int((self.end_ps - self.begin_ps)[mine].sum())
+        for function, total_ps in zip(self.functions, self.program_ps.tolist(), strict=True):
+            totals[function] = totals.get(function, 0) + total_ps
         return totals
+
+    @cached_property
+    def program_ps(self) -> Ints:
+        """Time of each program."""
+        totals_ps = np.zeros(len(self.programs), dtype=np.int64)
+        np.add.at(totals_ps, self.program, self.end_ps - self.begin_ps)
+        return totals_ps
+
+    @cached_property
+    def runs_of(self) -> list[Ints]:
+        """Of each program: its runs, ascending."""
+        order = np.argsort(self.program, kind="stable")
+        ends = np.cumsum(np.bincount(self.program, minlength=len(self.programs)))
+        return np.split(order, ends)[:-1]
 
 
 def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
@@ -148,10 +164,17 @@ class _Program:
 
 
 def _programs(cores: Sequence[CoreRuns]) -> list[_Program]:
+    """The programs that take the most time; of more than that no trace is made."""
+    total_ps: dict[str, int] = {}
+    for core in cores:
+        for name, time_ps in zip(core.programs, core.program_ps.tolist(), strict=True):
+            total_ps[name] = total_ps.get(name, 0) + time_ps
+    kept = set(heapq.nlargest(_MOST_PROGRAMS, total_ps, key=total_ps.__getitem__))
     runs: dict[str, list[tuple[int, Ints]]] = {}
     for position, core in enumerate(cores):
-        for i, name in enumerate(core.programs):
-            runs.setdefault(name, []).append((position, np.flatnonzero(core.program == i)))
+        for name, rows in zip(core.programs, core.runs_of, strict=True):
+            if name in kept:
+                runs.setdefault(name, []).append((position, rows))
     return [
         _Program(
             core=np.concatenate([np.full(len(rows), position) for position, rows in parts]),
