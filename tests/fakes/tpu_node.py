@@ -170,6 +170,8 @@ class TpuNode:
         device: whether the traces hold a TPU's planes; "unrestricted": only those that ask for no type of device;
             "late": all but those of a millisecond.
         continuous: whether a continuous session runs.
+        overflow: its traces are truncated unless options ask for fewer SparseCores, which it accepts, refuses, or
+            accepts and then collects nothing.
     """
 
     def __init__(
@@ -180,6 +182,7 @@ class TpuNode:
         generation: Literal["new", "2025", "old"] = "new",
         device: bool | Literal["unrestricted", "late"] = False,
         continuous: bool = False,
+        overflow: Literal["accepted", "refused", "nothing"] | None = None,
         profiler: bool = True,
         host: str = "127.0.0.1",
         port: int = 0,
@@ -188,6 +191,7 @@ class TpuNode:
         self.device = device
         self._generation = generation
         self.continuous = continuous
+        self._overflow = overflow
         self._scripts = {"Monitor": _steps(monitor), "Profile": _steps(captures)}
         self._changed = threading.Condition()
         self._closing = threading.Event()
@@ -287,6 +291,8 @@ class TpuNode:
         step = Trace() if probe else self._next("Profile")
         if not isinstance(step, Trace):
             return self._other(step, context)
+        if opts["advanced"] and self._overflow == "refused":
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "Unrecognized option in advanced_configuration")
         session = _Session(request["session_id"])
         with self._changed:
             busy = self._session is not None or self.continuous
@@ -329,11 +335,15 @@ class TpuNode:
         ]
         empty = not host_events
         if self._shows_device(opts):
-            busy = [] if step.empty or opts["duration_ms"] <= 1 or not opts["device_tracer_level"] else range(10)
+            nothing = step.empty or (opts["advanced"] and self._overflow == "nothing")
+            busy = [] if nothing or opts["duration_ms"] <= 1 or not opts["device_tracer_level"] else range(10)
             events = [("jit_train", i * every, every * 9 // 10) for i in busy]
             planes.insert(0, plane("/device:TPU:0", [("Steps", events), ("XLA Modules", events), ("XLA Ops", events)]))
             empty = empty and not events
-        return (xspace(*planes) if step.xspace is None else step.xspace), empty
+        trace = xspace(*planes) if step.xspace is None else step.xspace
+        if self._overflow and not opts["advanced"] and opts["duration_ms"] > 1:
+            trace += encode(3, "Trace buffers are full: events were dropped")
+        return trace, empty
 
     def _shows_device(self, opts: dict[str, Any]) -> bool:
         match self.device:
@@ -407,8 +417,14 @@ def _read_profile(m: dict[int, list[Any]]) -> dict[str, Any]:
             "enable_hlo_proto": bool(opts.get(7, [0])[-1]),
             "start_timestamp_ns": opts.get(8, [0])[-1],
             "duration_ms": opts.get(9, [0])[-1],
+            "advanced": dict(map(_read_option, opts.get(12, []))),
         },
     }
+
+
+def _read_option(entry: bytes) -> tuple[str, int]:
+    fields = decode(entry)
+    return _text(fields[1]), decode(fields[2][-1])[3][-1]
 
 
 def _read_session(m: dict[int, list[Any]]) -> dict[str, Any]:

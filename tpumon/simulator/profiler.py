@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -25,6 +26,8 @@ from tpumon.wire import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
 BUSY = "Another profiling session active."
 NO_SNAPSHOT = "No continuous profiling session found."
 _DEFAULT_OPTIONS = TraceOptions(host_tracer_level=2, device_tracer_level=1)  # for requests of options version 0
+
+_OVERFLOW_SHARE = 0.4  # of a window: from then on events are dropped, where traces overflow
 
 _Request = TypeVar("_Request", bound=Message)
 
@@ -75,6 +78,8 @@ class ProfilerService:
     async def _profile(self, data: bytes) -> bytes:
         await self._stumble()
         request = _parse(data, profiler_pb2.ProfileRequest)
+        if self._job.overflow == "refused" and request.opts.advanced_configuration:
+            raise Abort(Code.INVALID_ARGUMENT, f"{SIMULATED_MARK}: unrecognized option in advanced_configuration")
         if self._session is not None:
             raise Abort(Code.INTERNAL, BUSY)
         self._session = request.session_id
@@ -105,11 +110,16 @@ class ProfilerService:
         requested = TraceOptions(
             host_tracer_level=options.host_tracer_level, device_tracer_level=options.device_tracer_level
         )
+        overflow, lighter = self._job.overflow, bool(options.advanced_configuration)
+        if overflow == "nothing" and lighter:
+            requested = replace(requested, device_tracer_level=0)
+        slept_ns = int(slept_s * 1e9)
         return build_trace(
             self._job,
             self._worker,
             start_ns=start_ns,
-            stop_ns=start_ns + int(slept_s * 1e9),
+            stop_ns=start_ns + slept_ns,
+            full_ns=start_ns + int(_OVERFLOW_SHARE * slept_ns) if overflow and not lighter else None,
             epoch_unix_ns=self._epoch_unix_ns,
             options=requested if options.version else _DEFAULT_OPTIONS,
         )

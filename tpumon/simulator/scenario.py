@@ -87,6 +87,9 @@ _SHAPES: dict[str, _Shape | None] = {
     "idle": None,
     "flaky": _STEADY,
     "crash-and-return": _STEADY,
+    "overflow": _STEADY,
+    "overflow-refused": _STEADY,
+    "overflow-nothing": _STEADY,
 }
 
 SCENARIOS: tuple[str, ...] = tuple(_SHAPES)
@@ -231,6 +234,15 @@ class Job:
         if dice < _FLAKY_UNAVAILABLE:
             return "unavailable"
         return "hang" if dice < _FLAKY_UNAVAILABLE + _FLAKY_HANG else None
+
+    @property
+    def overflow(self) -> str | None:
+        """What the profiler makes of options for smaller traces, if whole ones overflow: accepted, refused, nothing.
+
+        `nothing`: it accepts them and collects nothing. None: traces do not overflow.
+        """
+        first, _, rest = self.scenario.partition("-")
+        return (rest or "accepted") if first == "overflow" else None
 
     def hbm_used_bytes(self, worker: int, device: int, time_ns: int) -> int:
         """HBM used on a device: about 60 % with a slow wave; almost nothing on an idle TPU."""

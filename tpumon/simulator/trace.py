@@ -58,7 +58,14 @@ class Trace:
 
 
 def build_trace(
-    job: Job, worker: int, *, start_ns: int, stop_ns: int, epoch_unix_ns: int, options: TraceOptions
+    job: Job,
+    worker: int,
+    *,
+    start_ns: int,
+    stop_ns: int,
+    epoch_unix_ns: int,
+    options: TraceOptions,
+    full_ns: int | None = None,
 ) -> Trace:
     """Returns the trace that a profiler records of one worker in a window.
 
@@ -69,12 +76,13 @@ def build_trace(
         stop_ns: end of the window.
         epoch_unix_ns: wall clock time of the job's start.
         options: what to record.
+        full_ns: when the buffers of the devices are full, so that later events are dropped; None: they are not.
     """
     space = xplane_pb2.XSpace()
     hostname = job.topology.worker_name(worker)
     events: Sequence[Sequence[CoreStep]] = ()
     if options.device_tracer_level:
-        events = window_events(job, worker, start_ns, stop_ns)
+        events = window_events(job, worker, start_ns, stop_ns if full_ns is None else full_ns)
         for device, core in enumerate(events):
             plane = space.planes.add(id=2 + device, name=f"/device:TPU:{device}")
             _add_device_stats(plane, job, worker, device)
@@ -89,6 +97,8 @@ def build_trace(
     _add_environment(space.planes.add(id=101), epoch_unix_ns + start_ns, epoch_unix_ns + stop_ns)
     space.hostnames.append(hostname)
     space.warnings.append(f"{SIMULATED_MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
+    if full_ns is not None:
+        space.warnings.append("The trace buffers are full: device events were dropped.")
     empty = not any(line.events for plane in space.planes for line in plane.lines)
     return Trace(xspace=space.SerializeToString(), empty=empty)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tpumon.model import SIMULATED_MARK
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.planes import PS_PER_NS, Plane, Space, Value, named
 from tpumon.xspace.reader import read_events
@@ -63,7 +64,7 @@ def find_marks(space: Space) -> list[Mark]:
 
 
 def _says_dropped(words: str) -> bool:
-    return _WORDS.search(words) is not None and _NONE_DROPPED.search(words) is None
+    return SIMULATED_MARK not in words and _WORDS.search(words) is not None and _NONE_DROPPED.search(words) is None
 
 
 def _marks_of(plane: Plane) -> Iterator[Mark]:
