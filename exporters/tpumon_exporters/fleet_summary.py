@@ -22,8 +22,10 @@ _TICK_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSummaryOptions:
-    """Attributes:
-    interval_s: seconds between lines; None: the median of the workers' intervals, at least 1 s.
+    """Options of this exporter.
+
+    Attributes:
+        interval_s: seconds between lines; None: the median of the workers' intervals, at least 1 s.
     """
 
     interval_s: float | None = None

@@ -23,8 +23,10 @@ _MODE = 0o644  # node_exporter runs as another user
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFileOptions:
-    """Attributes:
-    interval_s: least seconds between two versions of the file.
+    """Options of this exporter.
+
+    Attributes:
+        interval_s: least seconds between two versions of the file.
     """
 
     interval_s: float = 1.0

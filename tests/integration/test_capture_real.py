@@ -123,7 +123,7 @@ def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
     (line,) = text.messages
     assert job.address in line
     assert "no Monitor RPC (UNIMPLEMENTED)" in line
-    assert "source trace traces the job instead" in line
+    assert "tracing the job instead" in line
     assert "%" not in text.out, "no figure of a TPU"
 
     (sample,) = tpumon(*query, "--output", "jsonl").ended(0).samples

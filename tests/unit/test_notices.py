@@ -57,13 +57,13 @@ def test_that_a_job_is_traced_is_said_once():
 
 
 def test_whatever_source_traces_a_job_says_what_it_costs():
-    """By its own name; one that only failed, or costs nothing, says nothing."""
+    """Whichever it is; one that only failed, or costs nothing, says nothing."""
     notices = Notices()
     assert notices.update(replace(sample(), source="counters", traced_s=0.0)) == []
     alone = replace(sample(), source="board", companions_only=True, traced_s=0.5)
-    assert not any("traces the job" in line for line in notices.update(alone))
+    assert not any("tracing the job" in line for line in notices.update(alone))
     (line,) = notices.update(replace(sample(worker="v"), source="counters", traced_s=0.5))
-    assert "source counters traces the job" in line
+    assert "tracing the job" in line
     assert "0.5 s this time" in line
 
 

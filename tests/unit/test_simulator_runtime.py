@@ -73,7 +73,7 @@ def test_duty_cycle_is_per_chip_on_v2_and_v3_and_per_device_later(topology, rows
     assert all(80 < share < 100 for share in values(duty).values())
 
 
-def test_hbm_utilisation_exists_from_v4_on():
+def test_hbm_utilization_exists_from_v4_on():
     (listed, found) = asked("v4-8", supported, metric(BANDWIDTH))
     assert BANDWIDTH in listed
     assert all(10 < share < 60 for share in values(found).values())

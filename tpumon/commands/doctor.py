@@ -22,10 +22,12 @@ _SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorSettings:
-    """Attributes:
-    where: the workers to look at; nothing given: this host.
-    output: what stdout gets.
-    use_proxy: obey http_proxy.
+    """What to look at, and how to print it.
+
+    Attributes:
+        where: the workers to look at; nothing given: this host.
+        output: what stdout gets.
+        use_proxy: obey http_proxy.
     """
 
     where: Selection = field(default_factory=Selection)

@@ -20,9 +20,11 @@ _TPUS = {chip.pci_device for chip in CHIPS.values()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Attributes:
-    pid: as this tpumon sees it.
-    program: the name of its executable; empty if unknown.
+    """A process that holds a chip.
+
+    Attributes:
+        pid: as this tpumon sees it.
+        program: the name of its executable; empty if unknown.
     """
 
     pid: int

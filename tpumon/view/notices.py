@@ -146,8 +146,8 @@ class Notices:
         self._traced = True
         interval = f", no more often than every {sample.interval_s:.0f} s at this length" if sample.interval_s else ""
         line = (
-            f"{sample.address}: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; source {sample.source} traces "
-            f"the job instead: {sample.traced_s:.1f} s this time{interval}"
+            f"{sample.address}: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; tracing the job "
+            f"instead: {sample.traced_s:.1f} s this time{interval}"
         )
         return [line]
 

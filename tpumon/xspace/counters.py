@@ -1,4 +1,4 @@
-"""Matrix unit utilisation from hardware counters, where a trace carries them."""
+"""Matrix unit utilization from hardware counters, where a trace carries them."""
 
 from __future__ import annotations
 

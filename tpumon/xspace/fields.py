@@ -12,7 +12,9 @@ NOT_A_TRACE = "not a trace: the bytes do not parse as an XSpace"
 
 
 def fields(raw: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
-    """The fields of a serialized message: number, begin, begin and end of the value, and the value of a varint, else 0.
+    """The fields of a serialized message: number, begin, begin and end of the value, and the value of a varint.
+
+    That value is 0 for fields of another kind.
 
     Raises:
         SourceError: `malformed`.

@@ -22,11 +22,13 @@ _MOST_REMARKS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """Attributes:
-    device_planes: names of the planes of TPU and GPU devices.
-    event_count: events on all lines of all planes; 0 if they were not to be counted.
-    warnings: the profiler's own errors and warnings, one line each.
-    simulated: whether tpumon's simulator made the trace.
+    """What a trace holds, without its figures.
+
+    Attributes:
+        device_planes: names of the planes of TPU and GPU devices.
+        event_count: events on all lines of all planes; 0 if they were not to be counted.
+        warnings: the profiler's own errors and warnings, one line each.
+        simulated: whether tpumon's simulator made the trace.
     """
 
     device_planes: tuple[str, ...]

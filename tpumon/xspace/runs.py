@@ -37,13 +37,13 @@ class CoreRuns:
         end_ps: their ends.
         program: of each run: index into `programs`.
         programs: names of programs.
+
+    Args:
+        lines: the core's.
+        by_markers: whether step markers stand for runs, because the trace has no programs.
     """
 
     def __init__(self, lines: CoreLines, *, by_markers: bool) -> None:
-        """Args:
-        lines: the core's.
-        by_markers: whether step markers stand for runs, as the trace has no programs.
-        """
         runs = lines.steps if by_markers else lines.modules
         self._lines = lines
         self.name = lines.name

@@ -96,7 +96,7 @@ def counts_line(scene: Scene, width: int) -> list[Segment]:
 def strip(scene: Scene, width: int, most_lines: int, glyphs: Glyphs) -> list[list[Segment]]:
     """One cell per worker in discovery order; if there are too many, per group of workers, showing the worst.
 
-    A worker that is ok shows its MXU utilisation as the cell's fill, any other its mark.
+    A worker that is ok shows its MXU utilization as the cell's fill, any other its mark.
     """
     room = (width - 2) * most_lines
     if room <= 0 or not scene.rows:
