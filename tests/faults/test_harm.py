@@ -438,8 +438,15 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     class Hanging:
         name, usual_interval_s = "fake", 10.0
 
+        def __init__(self):
+            self.asked = asyncio.Event()
+
         async def fetch(self, _query):
+            self.asked.set()
             await asyncio.Event().wait()
+
+    async def no_pause():
+        return None
 
     async def main():
         now_s = asyncio.get_running_loop().time()
@@ -447,9 +454,10 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
         source.unpaid_s = unpaid_s
         for _ in range(2):
             target = Target(worker="w", address="w:1")
-            worker = Worker(target, [source], Query(level=2, window_s=1.0), Pace(), lambda: None, budget)
+            source.asked.clear()
+            worker = Worker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, budget)
             task = asyncio.create_task(worker.ask())
-            await asyncio.sleep(0)
+            await source.asked.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         return budget.ready_s(0.5) - now_s

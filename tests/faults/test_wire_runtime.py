@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from support.samples import sample
 from tpumon.model import Caution, DeviceFigures
-from tpumon.sampler.companions import merged
+from tpumon.sampler.companions import Look, merged
 from tpumon.sampler.warnings import WarningLimit
+from tpumon.sources import RuntimeMetrics
 from tpumon.sources.runtime_rows import MEGASCALE_ERROR, METRICS, SLICE_ERROR, reading_of
 from tpumon.view.text import render_block
 from tpumon.wire.runtime_metrics_pb2 import Metric, TpuMetric
@@ -54,7 +55,7 @@ ANSWERS = st.dictionaries(st.sampled_from(METRICS), st.lists(rows(), max_size=8)
 def test_any_answer_makes_a_sample_that_can_be_shown(answers):
     """No exception, finite numbers, bounded rows and warnings, JSON and text."""
     reading = reading_of(answers)
-    shown = merged(sample(), [reading])
+    shown = merged(sample(), [Look(RuntimeMetrics, reading)])
     json.dumps(shown.to_json(), allow_nan=False)
     assert render_block(shown, level=2)
     assert len(reading.warnings) <= 20

@@ -128,7 +128,7 @@ def test_a_screen_that_raises_ends_nothing(tmux, home):
     export = home / "samples.jsonl"
     command = [sys.executable, str(home / "faulty.py"), *SIMULATED, "--export", f"jsonl={export}"]
     window = tmux("bash", "--norc", "--noprofile")
-    window.type(f"{' '.join(command)}; echo ended $?").wait_for("MXU")
+    window.type(f"{' '.join(command)}; echo ended $?").wait_for("LIVE")
     window.send("Enter").wait_for("Cannot show the worker's page: LookupError: a bug (faulty.py:")
     assert "sampling goes on" in " ".join(window.text.split())
     assert "LIVE" in window.lines[0]

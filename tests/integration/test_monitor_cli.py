@@ -94,7 +94,7 @@ def test_level_2_as_json_lines_has_the_figures_that_the_node_was_told():
     ):
         assert sample[name] is None, name
     assert call.fields == {"duration_ms": 50, "monitoring_level": 2, "timestamp": True}
-    assert 28 < call.time_remaining < 300
+    assert 8 < call.time_remaining < 300
 
 
 def test_level_1_asks_for_level_1_and_has_no_other_figures():
@@ -252,11 +252,15 @@ def test_a_reply_that_is_no_message_is_malformed():
         assert len(about(text, address)) == 1, text
 
 
-def test_text_of_more_than_four_megabytes_arrives():
-    """gRPC's own limit does not apply; the figures are those beside the text."""
-    with TpuNode(Answer(text=LEVEL_2 + "x" * 5_000_000, figures=Figures())) as node:
-        result = tpumon("--service-addr", node.address, *ONCE, "--output", "jsonl").ended(0)
-    assert result.samples[0]["mxu_utilization_ratio"] == pytest.approx(0.4253125)
+def test_an_answer_of_monitor_is_four_megabytes_at_most():
+    """What is larger is no answer to trust; up to there the figures are those beside the text."""
+    for size, rc in ((3_000_000, 0), (5_000_000, 3)):
+        with TpuNode(Answer(text=LEVEL_2 + "x" * size, figures=Figures())) as node:
+            (sample,) = tpumon("--service-addr", node.address, *ONCE, "--output", "jsonl").ended(rc).samples
+        if rc:
+            assert sample["errors"][0]["reason"] == "too-large"
+        else:
+            assert sample["mxu_utilization_ratio"] == pytest.approx(0.4253125)
 
 
 def test_what_is_no_grpc_server_is_named_in_one_line():
@@ -294,7 +298,7 @@ def test_without_monitor_figures_come_from_traces():
         assert len(jax.of("Monitor")) == 1
         probe, trace = jax.of("Profile")
     assert (probe.fields["repository_root"], trace.fields["repository_root"]) == ("/dev/null", "/dev/null")
-    assert (probe.time_remaining or 0) > 29
+    assert 8 < (probe.time_remaining or 0) < 300
     assert (trace.time_remaining or 0) > 30
     assert [s["source"] for s in result.samples] == ["trace"]
     assert result.samples[0]["mxu_utilization_ratio"] is None

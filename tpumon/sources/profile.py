@@ -17,7 +17,7 @@ from tpumon.errors import SourceError
 from tpumon.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.model import JobSigns
 from tpumon.sources.rpc import ANSWER_GRACE_S
-from tpumon.wire.profiler_pb2 import AdvancedOption, GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
+from tpumon.wire.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ MOST_PROBE_BYTES = 8 << 20
 _SHARED_DIRECTORY_S = 5.0
 _LOOK_S = 0.2
 
-_ALL_DEVICES, _TPUS = 0, 3  # ProfileOptions.device_type
+_ALL_DEVICES, _TPUS = ProfileOptions.UNSPECIFIED, ProfileOptions.TPU
 _STEP_MARKER_LEVEL = 2  # where PyTorch/XLA marks the steps of any job
 _DEVICE_TRACER_LEVEL = 1
 _OPTIONS_VERSION = 1
@@ -94,7 +94,7 @@ class _Known:
     returns_traces: bool
     device_planes: bool | None
     host_level: int
-    device_type: int
+    device_type: ProfileOptions.DeviceType
     signs: JobSigns | None
     simulated: bool
 
@@ -277,7 +277,7 @@ class Profiler:
             simulated=trace is not None and trace.simulated,
         )
 
-    async def _probe_devices(self, device_type: int) -> Outline | None:
+    async def _probe_devices(self, device_type: ProfileOptions.DeviceType) -> Outline | None:
         """What a trace of 1 ms without host events holds; None if the server cannot return one."""
         request = _request(Capture(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
         try:
@@ -352,7 +352,13 @@ def _unique_session_id() -> str:
 
 
 def _request(
-    capture: Capture, *, root: str, session: str | None = None, host_name: str = "", host_level: int, device_type: int
+    capture: Capture,
+    *,
+    root: str,
+    session: str | None = None,
+    host_name: str = "",
+    host_level: int,
+    device_type: ProfileOptions.DeviceType,
 ) -> ProfileRequest:
     window_ms = max(1, round(capture.window_s * 1000))
     return ProfileRequest(
@@ -371,7 +377,7 @@ def _request(
             device_type=device_type,
             enable_hlo_proto=capture.hlo,
             advanced_configuration={
-                name: AdvancedOption(int64_value=value) for name, value in capture.advanced.items()
+                name: ProfileOptions.AdvancedConfigValue(int64_value=value) for name, value in capture.advanced.items()
             },
             start_timestamp_ns=capture.start_unix_ns,
             duration_ms=window_ms,

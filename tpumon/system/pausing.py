@@ -126,7 +126,7 @@ def _directory() -> Path:
 
 def _entries(directory: Path) -> Iterator[os.DirEntry[str]]:
     """The regular files that may be pauses."""
-    with os.scandir(directory) as entries:
+    with suppress(FileNotFoundError), os.scandir(directory) as entries:
         for entry in entries:
             with suppress(OSError):
                 if entry.name.startswith(_PREFIX) and entry.is_file(follow_symlinks=False):

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atpumon/wire/profiler.proto\x12\x0btpumon.wire\"^\n\x0e\x41\x64vancedOption\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x15\n\x0bint64_value\x18\x03 \x01(\x03H\x00\x42\x07\n\x05value\"\xa6\x03\n\x0eProfileOptions\x12\x0f\n\x07version\x18\x05 \x01(\r\x12\x1b\n\x13include_dataset_ops\x18\x01 \x01(\x08\x12\x19\n\x11host_tracer_level\x18\x02 \x01(\r\x12\x1b\n\x13\x64\x65vice_tracer_level\x18\x03 \x01(\r\x12\x1b\n\x13python_tracer_level\x18\x04 \x01(\r\x12\x13\n\x0b\x64\x65vice_type\x18\x06 \x01(\r\x12\x18\n\x10\x65nable_hlo_proto\x18\x07 \x01(\x08\x12\x1a\n\x12start_timestamp_ns\x18\x08 \x01(\x04\x12V\n\x16\x61\x64vanced_configuration\x18\x0c \x03(\x0b\x32\x36.tpumon.wire.ProfileOptions.AdvancedConfigurationEntry\x12\x13\n\x0b\x64uration_ms\x18\t \x01(\x04\x1aY\n\x1a\x41\x64vancedConfigurationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12*\n\x05value\x18\x02 \x01(\x0b\x32\x1b.tpumon.wire.AdvancedOption:\x02\x38\x01\"\xc8\x01\n\x0eProfileRequest\x12\x13\n\x0b\x64uration_ms\x18\x01 \x01(\x04\x12\x12\n\nmax_events\x18\x02 \x01(\x04\x12\r\n\x05tools\x18\x03 \x03(\t\x12)\n\x04opts\x18\x04 \x01(\x0b\x32\x1b.tpumon.wire.ProfileOptions\x12\x17\n\x0frepository_root\x18\x05 \x01(\t\x12\x12\n\nsession_id\x18\x06 \x01(\t\x12\x11\n\thost_name\x18\x07 \x01(\t\x12\x13\n\x0b\x65mit_xspace\x18\t \x01(\x08\"6\n\x0fProfileResponse\x12\x13\n\x0b\x65mpty_trace\x18\x07 \x01(\x08\x12\x0e\n\x06xspace\x18\x08 \x01(\x0c\"&\n\x10TerminateRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x13\n\x11TerminateResponse\"R\n\x0eMonitorRequest\x12\x13\n\x0b\x64uration_ms\x18\x01 \x01(\x04\x12\x18\n\x10monitoring_level\x18\x02 \x01(\x05\x12\x11\n\ttimestamp\x18\x03 \x01(\x08\"\x90\x03\n\rMonitorResult\x12>\n\rresponse_type\x18\x01 \x01(\x0e\x32\'.tpumon.wire.MonitorResult.ResponseType\x12 \n\x18\x64\x65vice_idle_time_percent\x18\x02 \x01(\x01\x12\'\n\x1fmatrix_unit_utilization_percent\x18\x03 \x01(\x01\x12\x18\n\x10step_time_ms_avg\x18\x04 \x01(\x01\x12\x18\n\x10step_time_ms_min\x18\x05 \x01(\x01\x12\x18\n\x10step_time_ms_max\x18\x06 \x01(\x01\x12\x1a\n\x12infeed_percent_avg\x18\x07 \x01(\x01\x12\x1a\n\x12infeed_percent_min\x18\x08 \x01(\x01\x12\x1a\n\x12infeed_percent_max\x18\t \x01(\x01\"R\n\x0cResponseType\x12\x10\n\x0c\x45MPTY_RESULT\x10\x00\x12\r\n\tUTIL_ONLY\x10\x01\x12\r\n\tUTIL_IDLE\x10\x02\x12\x12\n\x0eUTIL_IDLE_STEP\x10\x03\"S\n\x0fMonitorResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\t\x12\x32\n\x0emonitor_result\x18\n \x01(\x0b\x32\x1a.tpumon.wire.MonitorResult\"1\n\x12GetSnapshotRequest\x12\x1b\n\x13snapshot_session_id\x18\x01 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atpumon/wire/profiler.proto\x12\x0btpumon.wire\"\x97\x05\n\x0eProfileOptions\x12\x0f\n\x07version\x18\x05 \x01(\r\x12\x1b\n\x13include_dataset_ops\x18\x01 \x01(\x08\x12\x19\n\x11host_tracer_level\x18\x02 \x01(\r\x12\x1b\n\x13\x64\x65vice_tracer_level\x18\x03 \x01(\r\x12\x1b\n\x13python_tracer_level\x18\x04 \x01(\r\x12;\n\x0b\x64\x65vice_type\x18\x06 \x01(\x0e\x32&.tpumon.wire.ProfileOptions.DeviceType\x12\x18\n\x10\x65nable_hlo_proto\x18\x07 \x01(\x08\x12\x1a\n\x12start_timestamp_ns\x18\x08 \x01(\x04\x12V\n\x16\x61\x64vanced_configuration\x18\x0c \x03(\x0b\x32\x36.tpumon.wire.ProfileOptions.AdvancedConfigurationEntry\x12\x13\n\x0b\x64uration_ms\x18\t \x01(\x04\x1a\x63\n\x13\x41\x64vancedConfigValue\x12\x16\n\x0cstring_value\x18\x01 \x01(\tH\x00\x12\x14\n\nbool_value\x18\x02 \x01(\x08H\x00\x12\x15\n\x0bint64_value\x18\x03 \x01(\x03H\x00\x42\x07\n\x05value\x1am\n\x1a\x41\x64vancedConfigurationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12>\n\x05value\x18\x02 \x01(\x0b\x32/.tpumon.wire.ProfileOptions.AdvancedConfigValue:\x02\x38\x01\"N\n\nDeviceType\x12\x0f\n\x0bUNSPECIFIED\x10\x00\x12\x07\n\x03\x43PU\x10\x01\x12\x07\n\x03GPU\x10\x02\x12\x07\n\x03TPU\x10\x03\x12\x14\n\x10PLUGGABLE_DEVICE\x10\x04\"\xc8\x01\n\x0eProfileRequest\x12\x13\n\x0b\x64uration_ms\x18\x01 \x01(\x04\x12\x12\n\nmax_events\x18\x02 \x01(\x04\x12\r\n\x05tools\x18\x03 \x03(\t\x12)\n\x04opts\x18\x04 \x01(\x0b\x32\x1b.tpumon.wire.ProfileOptions\x12\x17\n\x0frepository_root\x18\x05 \x01(\t\x12\x12\n\nsession_id\x18\x06 \x01(\t\x12\x11\n\thost_name\x18\x07 \x01(\t\x12\x13\n\x0b\x65mit_xspace\x18\t \x01(\x08\"6\n\x0fProfileResponse\x12\x13\n\x0b\x65mpty_trace\x18\x07 \x01(\x08\x12\x0e\n\x06xspace\x18\x08 \x01(\x0c\"&\n\x10TerminateRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x13\n\x11TerminateResponse\"R\n\x0eMonitorRequest\x12\x13\n\x0b\x64uration_ms\x18\x01 \x01(\x04\x12\x18\n\x10monitoring_level\x18\x02 \x01(\x05\x12\x11\n\ttimestamp\x18\x03 \x01(\x08\"\x90\x03\n\rMonitorResult\x12>\n\rresponse_type\x18\x01 \x01(\x0e\x32\'.tpumon.wire.MonitorResult.ResponseType\x12 \n\x18\x64\x65vice_idle_time_percent\x18\x02 \x01(\x01\x12\'\n\x1fmatrix_unit_utilization_percent\x18\x03 \x01(\x01\x12\x18\n\x10step_time_ms_avg\x18\x04 \x01(\x01\x12\x18\n\x10step_time_ms_min\x18\x05 \x01(\x01\x12\x18\n\x10step_time_ms_max\x18\x06 \x01(\x01\x12\x1a\n\x12infeed_percent_avg\x18\x07 \x01(\x01\x12\x1a\n\x12infeed_percent_min\x18\x08 \x01(\x01\x12\x1a\n\x12infeed_percent_max\x18\t \x01(\x01\"R\n\x0cResponseType\x12\x10\n\x0c\x45MPTY_RESULT\x10\x00\x12\r\n\tUTIL_ONLY\x10\x01\x12\r\n\tUTIL_IDLE\x10\x02\x12\x12\n\x0eUTIL_IDLE_STEP\x10\x03\"S\n\x0fMonitorResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\t\x12\x32\n\x0emonitor_result\x18\n \x01(\x0b\x32\x1a.tpumon.wire.MonitorResult\"1\n\x12GetSnapshotRequest\x12\x1b\n\x13snapshot_session_id\x18\x01 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,28 +33,30 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_PROFILEOPTIONS_ADVANCEDCONFIGURATIONENTRY']._loaded_options = None
   _globals['_PROFILEOPTIONS_ADVANCEDCONFIGURATIONENTRY']._serialized_options = b'8\001'
-  _globals['_ADVANCEDOPTION']._serialized_start=43
-  _globals['_ADVANCEDOPTION']._serialized_end=137
-  _globals['_PROFILEOPTIONS']._serialized_start=140
-  _globals['_PROFILEOPTIONS']._serialized_end=562
-  _globals['_PROFILEOPTIONS_ADVANCEDCONFIGURATIONENTRY']._serialized_start=473
-  _globals['_PROFILEOPTIONS_ADVANCEDCONFIGURATIONENTRY']._serialized_end=562
-  _globals['_PROFILEREQUEST']._serialized_start=565
-  _globals['_PROFILEREQUEST']._serialized_end=765
-  _globals['_PROFILERESPONSE']._serialized_start=767
-  _globals['_PROFILERESPONSE']._serialized_end=821
-  _globals['_TERMINATEREQUEST']._serialized_start=823
-  _globals['_TERMINATEREQUEST']._serialized_end=861
-  _globals['_TERMINATERESPONSE']._serialized_start=863
-  _globals['_TERMINATERESPONSE']._serialized_end=882
-  _globals['_MONITORREQUEST']._serialized_start=884
-  _globals['_MONITORREQUEST']._serialized_end=966
-  _globals['_MONITORRESULT']._serialized_start=969
-  _globals['_MONITORRESULT']._serialized_end=1369
-  _globals['_MONITORRESULT_RESPONSETYPE']._serialized_start=1287
-  _globals['_MONITORRESULT_RESPONSETYPE']._serialized_end=1369
-  _globals['_MONITORRESPONSE']._serialized_start=1371
-  _globals['_MONITORRESPONSE']._serialized_end=1454
-  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1456
-  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1505
+  _globals['_PROFILEOPTIONS']._serialized_start=44
+  _globals['_PROFILEOPTIONS']._serialized_end=707
+  _globals['_PROFILEOPTIONS_ADVANCEDCONFIGVALUE']._serialized_start=417
+  _globals['_PROFILEOPTIONS_ADVANCEDCONFIGVALUE']._serialized_end=516
+  _globals['_PROFILEOPTIONS_ADVANCEDCONFIGURATIONENTRY']._serialized_start=518
+  _globals['_PROFILEOPTIONS_ADVANCEDCONFIGURATIONENTRY']._serialized_end=627
+  _globals['_PROFILEOPTIONS_DEVICETYPE']._serialized_start=629
+  _globals['_PROFILEOPTIONS_DEVICETYPE']._serialized_end=707
+  _globals['_PROFILEREQUEST']._serialized_start=710
+  _globals['_PROFILEREQUEST']._serialized_end=910
+  _globals['_PROFILERESPONSE']._serialized_start=912
+  _globals['_PROFILERESPONSE']._serialized_end=966
+  _globals['_TERMINATEREQUEST']._serialized_start=968
+  _globals['_TERMINATEREQUEST']._serialized_end=1006
+  _globals['_TERMINATERESPONSE']._serialized_start=1008
+  _globals['_TERMINATERESPONSE']._serialized_end=1027
+  _globals['_MONITORREQUEST']._serialized_start=1029
+  _globals['_MONITORREQUEST']._serialized_end=1111
+  _globals['_MONITORRESULT']._serialized_start=1114
+  _globals['_MONITORRESULT']._serialized_end=1514
+  _globals['_MONITORRESULT_RESPONSETYPE']._serialized_start=1432
+  _globals['_MONITORRESULT_RESPONSETYPE']._serialized_end=1514
+  _globals['_MONITORRESPONSE']._serialized_start=1516
+  _globals['_MONITORRESPONSE']._serialized_end=1599
+  _globals['_GETSNAPSHOTREQUEST']._serialized_start=1601
+  _globals['_GETSNAPSHOTREQUEST']._serialized_end=1650
 # @@protoc_insertion_point(module_scope)

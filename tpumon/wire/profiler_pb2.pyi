@@ -7,25 +7,36 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
-class AdvancedOption(_message.Message):
-    __slots__ = ("string_value", "bool_value", "int64_value")
-    STRING_VALUE_FIELD_NUMBER: _ClassVar[int]
-    BOOL_VALUE_FIELD_NUMBER: _ClassVar[int]
-    INT64_VALUE_FIELD_NUMBER: _ClassVar[int]
-    string_value: str
-    bool_value: bool
-    int64_value: int
-    def __init__(self, string_value: _Optional[str] = ..., bool_value: bool = ..., int64_value: _Optional[int] = ...) -> None: ...
-
 class ProfileOptions(_message.Message):
     __slots__ = ("version", "include_dataset_ops", "host_tracer_level", "device_tracer_level", "python_tracer_level", "device_type", "enable_hlo_proto", "start_timestamp_ns", "advanced_configuration", "duration_ms")
+    class DeviceType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNSPECIFIED: _ClassVar[ProfileOptions.DeviceType]
+        CPU: _ClassVar[ProfileOptions.DeviceType]
+        GPU: _ClassVar[ProfileOptions.DeviceType]
+        TPU: _ClassVar[ProfileOptions.DeviceType]
+        PLUGGABLE_DEVICE: _ClassVar[ProfileOptions.DeviceType]
+    UNSPECIFIED: ProfileOptions.DeviceType
+    CPU: ProfileOptions.DeviceType
+    GPU: ProfileOptions.DeviceType
+    TPU: ProfileOptions.DeviceType
+    PLUGGABLE_DEVICE: ProfileOptions.DeviceType
+    class AdvancedConfigValue(_message.Message):
+        __slots__ = ("string_value", "bool_value", "int64_value")
+        STRING_VALUE_FIELD_NUMBER: _ClassVar[int]
+        BOOL_VALUE_FIELD_NUMBER: _ClassVar[int]
+        INT64_VALUE_FIELD_NUMBER: _ClassVar[int]
+        string_value: str
+        bool_value: bool
+        int64_value: int
+        def __init__(self, string_value: _Optional[str] = ..., bool_value: bool = ..., int64_value: _Optional[int] = ...) -> None: ...
     class AdvancedConfigurationEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
         key: str
-        value: AdvancedOption
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[AdvancedOption, _Mapping]] = ...) -> None: ...
+        value: ProfileOptions.AdvancedConfigValue
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[ProfileOptions.AdvancedConfigValue, _Mapping]] = ...) -> None: ...
     VERSION_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_DATASET_OPS_FIELD_NUMBER: _ClassVar[int]
     HOST_TRACER_LEVEL_FIELD_NUMBER: _ClassVar[int]
@@ -41,12 +52,12 @@ class ProfileOptions(_message.Message):
     host_tracer_level: int
     device_tracer_level: int
     python_tracer_level: int
-    device_type: int
+    device_type: ProfileOptions.DeviceType
     enable_hlo_proto: bool
     start_timestamp_ns: int
-    advanced_configuration: _containers.MessageMap[str, AdvancedOption]
+    advanced_configuration: _containers.MessageMap[str, ProfileOptions.AdvancedConfigValue]
     duration_ms: int
-    def __init__(self, version: _Optional[int] = ..., include_dataset_ops: bool = ..., host_tracer_level: _Optional[int] = ..., device_tracer_level: _Optional[int] = ..., python_tracer_level: _Optional[int] = ..., device_type: _Optional[int] = ..., enable_hlo_proto: bool = ..., start_timestamp_ns: _Optional[int] = ..., advanced_configuration: _Optional[_Mapping[str, AdvancedOption]] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., include_dataset_ops: bool = ..., host_tracer_level: _Optional[int] = ..., device_tracer_level: _Optional[int] = ..., python_tracer_level: _Optional[int] = ..., device_type: _Optional[_Union[ProfileOptions.DeviceType, str]] = ..., enable_hlo_proto: bool = ..., start_timestamp_ns: _Optional[int] = ..., advanced_configuration: _Optional[_Mapping[str, ProfileOptions.AdvancedConfigValue]] = ..., duration_ms: _Optional[int] = ...) -> None: ...
 
 class ProfileRequest(_message.Message):
     __slots__ = ("duration_ms", "max_events", "tools", "opts", "repository_root", "session_id", "host_name", "emit_xspace")
