@@ -12,8 +12,7 @@ ROWS = (
     (
         "a trace that cannot be read in time",
         "nobody else loses a sample",
-        "The process that reads it is ended, and another reads the next trace. Eight such servers at once, on two cores, "
-        "delay healthy workers by some intervals; none of them waits for good.",
+        "Its reader is ended, and another reads the next trace; eight at once on two cores delay others by intervals.",
         "test_wire_cost.py::test_a_trace_that_takes_too_long_is_given_up",
     ),
     (
