@@ -38,9 +38,7 @@ def page() -> str:
             f"| {fault} | {promise} | {holds} | `{test}` |\n".replace("\\", "\\\\")
             for fault, promise, holds, test in rows(part)
         ]
-        parts.append(
-            f"\n## {title}\n\n| fault | promise | what holds | test |\n| --- | --- | --- | --- |\n{''.join(lines)}"
-        )
+        parts += [f"\n## {title}\n\n", _TITLES, *lines]
     return "".join(parts)
 
 
