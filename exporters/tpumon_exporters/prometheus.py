@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from tpumon.errors import UsageError
-from tpumon.model import Sample, Workers
+from tpumon.model import Address, Sample, Workers
 from tpumon.outputs import OutputOptions, not_to_stdout
 from tpumon.text import one_line
 from tpumon_exporters.pages import Pages
@@ -54,8 +54,8 @@ class PrometheusOutput:
         port = listener.getsockname()[1]
         scheme = "https" if security.context() else "http"
         everywhere = host in {"", "::", "0.0.0.0"}
-        self.address = f"{_LOOPBACK if everywhere else f'[{host}]' if ':' in host else host}:{port}"
-        shown = f"{socket.gethostname()}:{port}" if everywhere else self.address
+        self.address = str(Address(_LOOPBACK if everywhere else host, port))
+        shown = Address(socket.gethostname(), port) if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
         self._server = WebServer(listener, self._pages.answer, security, self._report)
 

@@ -27,6 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 from prometheus_client.exposition import gzip_accepted
 
 from tpumon.errors import UsageError
+from tpumon.model import Address
 
 _CONNECTIONS = 32
 _CONNECTIONS_EACH = 8
@@ -119,8 +120,7 @@ def listen(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family)
     except OSError as error:
-        where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        raise UsageError(f"cannot listen on {where}: {_cause(error, port)}") from None
+        raise UsageError(f"cannot listen on {Address(host, port)}: {_cause(error, port)}") from None
 
 
 def _cause(error: OSError, port: int) -> str:
