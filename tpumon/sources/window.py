@@ -9,11 +9,11 @@ USUAL_LONGEST_WINDOW_S = 2.0
 
 _FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
-_STEPS_WANTED = 2  # one of them is whole, and two begin in the window, wherever it starts
+_STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
 
 
 class Window:
-    """How long to trace: two steps, from 100 ms to 2 s; up to 10 s once steps turn out not to fit.
+    """How long to trace: a little more than two steps, from 100 ms to 2 s; up to 10 s once steps turn out not to fit.
 
     Level 1 shows matrix units alone, which need no whole step: one step, from 100 ms to 500 ms.
     """
