@@ -82,15 +82,20 @@ def _ends(name: str) -> Callable[[Figures], tuple[float, float] | None]:
     return ends
 
 
-def _hbm_ratio(figures: Figures) -> float | None:
-    """HBM used relative to its total on the fullest device; of the whole worker if devices are not reported."""
-    ratios = [
-        device.hbm_used_bytes / device.hbm_total_bytes
+def _hbm_of_devices(figures: Figures) -> list[tuple[float, float]]:
+    """HBM used and total of each device that reports both."""
+    return [
+        (float(device.hbm_used_bytes), float(device.hbm_total_bytes))
         for device in figures.devices
         if device.hbm_used_bytes is not None and device.hbm_total_bytes
     ]
-    if ratios:
-        return max(ratios)
+
+
+def _hbm_ratio(figures: Figures) -> float | None:
+    """HBM used relative to its total on the fullest device; of the whole worker if devices are not reported."""
+    devices = _hbm_of_devices(figures)
+    if devices:
+        return max(used / total for used, total in devices)
     if figures.hbm_used_bytes is None or not figures.hbm_total_bytes:
         return None
     return figures.hbm_used_bytes / figures.hbm_total_bytes
@@ -100,12 +105,8 @@ def _hbm_bytes(figures: Figures) -> tuple[float, float] | None:
     """HBM used and total of the worker: as reported, otherwise the sum over the devices that report both."""
     if figures.hbm_used_bytes is not None and figures.hbm_total_bytes:
         return float(figures.hbm_used_bytes), float(figures.hbm_total_bytes)
-    pairs = [
-        (float(device.hbm_used_bytes), float(device.hbm_total_bytes))
-        for device in figures.devices
-        if device.hbm_used_bytes is not None and device.hbm_total_bytes
-    ]
-    return (sum(used for used, _ in pairs), sum(total for _, total in pairs)) if pairs else None
+    devices = _hbm_of_devices(figures)
+    return (sum(used for used, _ in devices), sum(total for _, total in devices)) if devices else None
 
 
 MXU = Figure(

@@ -115,6 +115,7 @@ class CoreRuns:
         wanted = [i for i, name in enumerate(self.functions) if name == function]
         return np.isin(self.program, wanted)
 
+    @cached_property
     def totals_ps(self) -> dict[str, int]:
         """Time of each function."""
         totals: dict[str, int] = {}
@@ -141,13 +142,13 @@ def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     """The function that takes the most time on all cores together; None where nothing ran."""
     totals: dict[str, int] = {}
     for core in cores:
-        for name, total_ps in core.totals_ps().items():
+        for name, total_ps in core.totals_ps.items():
             totals[name] = totals.get(name, 0) + total_ps
     return max(totals, key=lambda name: totals[name]) if totals else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Program:
+class Program:
     """All runs of one program on all cores.
 
     Attributes:
@@ -163,7 +164,7 @@ class _Program:
     length_ps: Ints
 
 
-def _programs(cores: Sequence[CoreRuns]) -> list[_Program]:
+def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
     """The programs that take the most time; of more than that no trace is made."""
     total_ps: dict[str, int] = {}
     for core in cores:
@@ -176,7 +177,7 @@ def _programs(cores: Sequence[CoreRuns]) -> list[_Program]:
             if name in kept:
                 runs.setdefault(name, []).append((position, rows))
     return [
-        _Program(
+        Program(
             core=np.concatenate([np.full(len(rows), position) for position, rows in parts]),
             run=np.concatenate([rows for _, rows in parts]),
             ops=np.concatenate([cores[position].ops_of[rows] for position, rows in parts]),
@@ -186,14 +187,13 @@ def _programs(cores: Sequence[CoreRuns]) -> list[_Program]:
     ]
 
 
-def runs_without_ops(cores: Sequence[CoreRuns]) -> list[Mask]:
+def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[Program]) -> list[Mask]:
     """For each core, which of its runs have no op although they ought to have.
 
     A program whose other runs have ops ought to; one that never has any ought to if it takes a good part of the time.
     A run that the window cut short, the first or last of its core, may have none.
     """
     lost = [np.zeros(len(core), dtype=np.bool_) for core in cores]
-    programs = _programs(cores)
     whole_ps = sum(int(program.length_ps.sum()) for program in programs)
     for program in programs:
         some = program.ops > 0
@@ -209,15 +209,16 @@ def runs_without_ops(cores: Sequence[CoreRuns]) -> list[Mask]:
     return lost
 
 
-def runs_with_fewer_ops(cores: Sequence[CoreRuns], *, strict: bool) -> list[Mask]:
+def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[Program], *, strict: bool) -> list[Mask]:
     """For each core, which of its runs have fewer ops than the program's others, and silence in their place.
 
     Args:
         cores: of one host.
+        programs: theirs.
         strict: whether fewer ops alone are enough, because the trace says that events were dropped.
     """
     lost = [np.zeros(len(core), dtype=np.bool_) for core in cores]
-    for program in _programs(cores):
+    for program in programs:
         some = program.ops > 0
         if some.sum() < _PAIR:
             continue
@@ -244,7 +245,7 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], *, strict: bool) -> list[Mask
     return lost
 
 
-def _is_cut(cores: Sequence[CoreRuns], program: _Program, full: Ints, i: int) -> bool:
+def _is_cut(cores: Sequence[CoreRuns], program: Program, full: Ints, i: int) -> bool:
     """Whether the line of ops ends within a core's last run: too early, though the run is as long as others.
 
     A run that the window's end cut short is shorter, and its ops go on to its end.
@@ -260,11 +261,12 @@ def _is_cut(cores: Sequence[CoreRuns], program: _Program, full: Ints, i: int) ->
     return bool(cores[position].tail_ps(run) > _SILENCE_FACTOR * tail_ps + _SILENCE_PS)
 
 
-def runs_beside(cores: Sequence[CoreRuns], lost: Sequence[Mask]) -> list[Mask]:
+def runs_beside(cores: Sequence[CoreRuns], programs: Sequence[Program], lost: Sequence[Mask]) -> list[Mask]:
     """The neighbours of lost runs that no other run vouches for: their ops may have been cut as well.
 
     Args:
         cores: of one host.
+        programs: theirs.
         lost: for each core, which of its runs have no op at all.
     """
     beside = []
@@ -272,7 +274,7 @@ def runs_beside(cores: Sequence[CoreRuns], lost: Sequence[Mask]) -> list[Mask]:
         after_one = np.concatenate([[False], gone[:-1]]) if len(gone) else gone
         before_one = np.concatenate([gone[1:], [False]]) if len(gone) else gone
         beside.append((after_one | before_one) & (core.ops_of > 0) & ~gone)
-    for program in _programs(cores):
+    for program in programs:
         is_near = np.array([beside[p][run] for p, run in zip(program.core, program.run, strict=True)], dtype=np.bool_)
         others = program.ops[~is_near]
         vouched = is_near & (program.ops >= others.max(initial=0)) if others.any() else np.zeros_like(is_near)

@@ -18,7 +18,14 @@ from tpumon.xspace.intervals import union
 from tpumon.xspace.marks import Mark, find_marks
 from tpumon.xspace.planes import PS_PER_S, Plane, Space
 from tpumon.xspace.reader import Ints
-from tpumon.xspace.runs import CoreRuns, heaviest_function, runs_beside, runs_with_fewer_ops, runs_without_ops
+from tpumon.xspace.runs import (
+    CoreRuns,
+    heaviest_function,
+    programs_of,
+    runs_beside,
+    runs_with_fewer_ops,
+    runs_without_ops,
+)
 
 REASON = "truncated"
 """Why a figure is absent that a truncated trace cannot give."""
@@ -164,8 +171,9 @@ def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
         # Without any op only the runs of programs are known; step markers alone say nothing at all.
         yield _Loss("programs ran, but no op was recorded", _ALL)
         return
-    empty = runs_without_ops(cores)
-    fewer, beside = runs_with_fewer_ops(cores, strict=strict), runs_beside(cores, empty)
+    programs = programs_of(cores)
+    empty = runs_without_ops(cores, programs)
+    fewer, beside = runs_with_fewer_ops(cores, programs, strict=strict), runs_beside(cores, programs, empty)
     for core, none, some, near in zip(cores, empty, fewer, beside, strict=True):
         for lost, what in ((none, "without any op"), (some | near, "with fewer ops than others")):
             if lost.any():
@@ -177,7 +185,7 @@ def _lost_markers(lines: Sequence[CoreLines], *, by_markers: bool) -> Iterator[_
     """Step markers without an op while others have some; the last one may just have begun."""
     cores = [] if by_markers else [CoreRuns(core, by_markers=True) for core in lines if len(core.steps)]
     cores = [core for core in cores if core.has_ops]
-    for core, lost in zip(cores, runs_without_ops(cores), strict=True):
+    for core, lost in zip(cores, runs_without_ops(cores, programs_of(cores)), strict=True):
         lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
         if lost.any():
             spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
@@ -187,7 +195,7 @@ def _lost_markers(lines: Sequence[CoreLines], *, by_markers: bool) -> Iterator[_
 def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores that fall silent while others, which ran the same function at the same time so far, go on with it."""
     for core in cores:
-        totals = core.totals_ps()
+        totals = core.totals_ps
         if not totals:
             continue
         function = max(totals, key=lambda name: totals[name])
