@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import sys
 import threading
@@ -127,11 +126,24 @@ def _explanation(error: Any) -> str:
         return explanation[:1].lower() + explanation[1:]
     source = error.ctx.get_parameter_source(option.name) if error.ctx is not None else None
     name = option.envvar if source is not None and source.name == "ENVIRONMENT" else option.opts[0]
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
+    given, found, _ = message.partition(" is not ")
+    if found and (numbers := _numbers(getattr(option, "type", None))):
+        return f"{name} must be {numbers}, not {given}"
     return f"{name} {message}"
 
 
+def _numbers(kind: Any) -> str | None:
+    """The numbers that an option takes; None if it takes something else."""
+    least, most = getattr(kind, "min", None), getattr(kind, "max", None)
+    if least is None:
+        return None
+    number = "a whole number" if isinstance(least, int) and "int" in kind.name else "a number"
+    return f"{number} of {least} or more" if most is None else f"{number} from {least} to {most}"
+
+
 def _nearest(unknown: str, possibilities: Sequence[str]) -> str:
+    import difflib  # here: few command lines are wrong
+
     near = difflib.get_close_matches(unknown.replace("_", "-"), possibilities, n=1)
     return f"no such option: {unknown}" + (f"; did you mean {near[0]}?" if near else "")
 
