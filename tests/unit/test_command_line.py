@@ -133,7 +133,7 @@ def test_a_command_line_leaves_the_options_as_they_were():
     assert any(before)
     GROUP.make_context("tpumon", ["doctor"])
     assert [option.envvar for option in GROUP.params] == before
-    with pytest.raises(Exception, match="0 is not in the range x>=1|greater than or equal to 1"):
+    with pytest.raises(Exception, match=r"0 is not in the range x>=1|greater than or equal to 1"):
         GROUP.make_context("tpumon", ["--sustained", "0", "doctor"])
     assert [option.envvar for option in GROUP.params] == before
 
