@@ -302,8 +302,6 @@ class Fleet:
         history, memory = look.history, self._memories[look.history.target.worker]
         while memory.new:
             sample, restarted = memory.new.popleft()
-            if sample.of_exporter:
-                continue
             figures = memory.figures if sample is memory.read else values(sample.figures)
             state, failure = state_of(sample), sample.failure
             severity: Severity = "unknown"
@@ -313,7 +311,8 @@ class Fleet:
                     self._count(memory, figures, medians)
                 memory.causes = tuple(self._causes(memory, figures, medians))
                 severity = "ok" if not memory.causes else "critical" if memory.causes[0].critical else "warn"
-            memory.judged_unix_s = max(memory.judged_unix_s, sample.time_unix_s)
+            if not sample.of_exporter:
+                memory.judged_unix_s = max(memory.judged_unix_s, sample.time_unix_s)
             if failure is not None:
                 memory.causes = (*memory.causes, Cause(failure.message))
                 severity = "unknown" if severity == "ok" else severity
