@@ -15,7 +15,7 @@ for another reason."""
 Severity = Literal["ok", "warn", "critical", "unknown"]
 """unknown: there is no current sample to judge, or only one without figures of the worker's profiler."""
 
-Mark = Severity | State
+Mark = Literal[Severity, State]
 """What a worker counts as: its severity while it is live, otherwise its state."""
 
 What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
