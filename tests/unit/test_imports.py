@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "feed", "remote", "text", "view", "xspace"),
+        *("doctor", "feed", "fleet", "remote", "text", "view", "xspace"),
     },
     "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
     "remote": {"errors", "handing_on", "model", "text", "system"},

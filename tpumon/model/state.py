@@ -51,6 +51,18 @@ class Change:
         """What the worker counts as after the change."""
         return self.severity if self.state == "live" else self.state
 
+    @property
+    def title(self) -> str:
+        """What happened, in a few words."""
+        match self.what:
+            case "restart":
+                return "job restarted"
+            case "capture-began":
+                return "capture began"
+            case "capture-ended":
+                return f"capture ended, {self.mark}"
+        return self.mark
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
