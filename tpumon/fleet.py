@@ -21,6 +21,7 @@ MOST_HISTORY_BYTES = 12_000_000
 
 _MOST_NEW = 100  # samples of a worker that wait to be judged
 _SAME_TIME_S = 0.001
+_OVERLAP_S = 60.0  # the longest that a query may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +146,7 @@ class _Memory:
     """Start of the last sample that the exporter had judged when this took over from it."""
     causes: tuple[Cause, ...] = ()
     course: Course = field(default_factory=Course)
+    changed_unix_s: float = -inf
     number: int = 0
     """That of the last change of its course."""
 
@@ -347,11 +349,13 @@ class Fleet:
         changes += [] if what is None else [(what, words)]
         if self._told or not (changes or course.mark != before):
             return
+        # A query that began before the last change may end after it.
+        memory.changed_unix_s = max(time_unix_s, min(memory.changed_unix_s, time_unix_s + _OVERLAP_S))
         for kind, why in changes:
             self._number += 1
             change = Change(
                 number=self._number,
-                time_unix_s=time_unix_s,
+                time_unix_s=memory.changed_unix_s,
                 worker=history.target.worker,
                 what=kind,
                 state=state,

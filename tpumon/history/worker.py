@@ -41,6 +41,14 @@ class StepHistogram:
             self.sum_s += duration_s
 
 
+def _is_of(restart: Sample | None, sample: Sample) -> bool:
+    """Whether a sample that shows a restart shows one that is known already: its runtime started no later."""
+    uptime_s = sample.figures.runtime.uptime_s
+    if restart is None or uptime_s is None:
+        return False
+    return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
+
+
 @dataclass(slots=True)
 class WorkerHistory:
     """One worker's last samples, and totals over all of them.
@@ -76,7 +84,7 @@ class WorkerHistory:
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
-        if restarted(self.last, self.answer, self._uptime_s, sample):
+        if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
             self.restarted = sample
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
