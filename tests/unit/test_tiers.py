@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -46,7 +47,9 @@ def test_the_last_quarter_of_an_hour_is_kept_sample_by_sample():
     """Each with its time, value and state; an absent figure has points without values."""
     tiers = filled(80, 10.0, lambda i: 0.3 + i / 1000, lambda i: "busy" if i == 40 else "live")
     points = tiers.series("mxu", NOW - 900, NOW)
-    assert [point.start_unix_s for point in points] == pytest.approx([NOW - 10 * i for i in reversed(range(80))], abs=0.01)
+    assert [point.start_unix_s for point in points] == pytest.approx(
+        [NOW - 10 * i for i in reversed(range(80))], abs=0.01
+    )
     assert [point.median for point in points] == [close(0.3 + i / 1000) for i in range(80)]
     assert all(point.min == point.median == point.max and not point.of_medians for point in points)
     assert [i for i, point in enumerate(points) if point.states == {"busy"}] == [40]
@@ -59,7 +62,7 @@ def test_a_week_is_kept_ever_more_coarsely_without_gap_or_overlap():
     tiers = filled(int(8 * DAY_S / 60), 60.0)
     points = tiers.series("mxu", NOW - 9 * DAY_S, NOW, 10_000)
     assert sum(point.count for point in points) == pytest.approx(7 * DAY_S / 60, rel=0.06)
-    for earlier, later in zip(points, points[1:], strict=False):
+    for earlier, later in pairwise(points):
         assert earlier.end_unix_s <= later.start_unix_s + 0.02
         assert later.start_unix_s - earlier.start_unix_s <= 600 + 1e-6
     lengths = [point.end_unix_s - point.start_unix_s for point in points]
