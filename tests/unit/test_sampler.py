@@ -131,6 +131,13 @@ def test_a_failed_query_is_a_sample_without_figures():
     assert [(error.source, error.reason) for error in failed.errors] == [("fake", "deadline")]
 
 
+@pytest.mark.parametrize(("reason", "why"), [("empty-trace", "nothing ran"), ("deadline", None)])
+def test_why_a_worker_on_which_nothing_runs_has_no_figures(reason, why):
+    """It answered, so that is known."""
+    (failed,) = sample(Fake(a=[reason]), num_queries=1, attempts=1)["a"]
+    assert failed.figures.absent.get("idle_ratio") == why
+
+
 @pytest.mark.parametrize("attempts", [1, 3, 5])
 def test_a_query_is_tried_attempts_times_with_growing_pauses(attempts):
     """Tries of one query are as many as asked for, and each pause is longer than the one before."""
