@@ -20,6 +20,7 @@ from tpumon.history.rows import ABSENT, Rows, coded, from_little, little, value_
 from tpumon.model import State
 
 STATES: tuple[State, ...] = get_args(State)
+"""The bits of a row's states, in this order: packed history holds them, so a new state goes to the end."""
 
 
 class _Spec(NamedTuple):
