@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from statistics import median
 from typing import NamedTuple, get_args
@@ -211,18 +212,24 @@ class Tiers:
         return [row for piece in reversed(pieces) for row in piece]
 
     def _point(self, row: _Row) -> Point:
-        mid, below, above = row.codes
+        middle, below, above = row.codes
+        value = value_of(middle)
         start_unix_s = row.start_s + self._shift_s
         return Point(
             start_unix_s=start_unix_s,
             end_unix_s=start_unix_s + row.length_s,
-            min=value_of(mid - below),
-            median=value_of(mid),
-            max=value_of(mid + above),
+            min=value_of(middle - below) if below else value,
+            median=value,
+            max=value_of(middle + above) if above else value,
             count=row.queries,
-            states=frozenset(state for bit, state in enumerate(STATES) if row.states >> bit & 1),
+            states=_states_of(row.states),
             of_medians=row.length_s > _TIERS[1].unit_s,
         )
+
+
+@cache
+def _states_of(bits: int) -> frozenset[State]:
+    return frozenset(state for bit, state in enumerate(STATES) if bits >> bit & 1)
 
 
 class _Row(NamedTuple):
