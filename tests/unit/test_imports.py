@@ -54,7 +54,10 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
         *("doctor", "feed", "remote", "text", "view", "xspace"),
     },
-    "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
+    "command_line": {
+        *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
+        *("targets", "feed", "typer"),
+    },
     "remote": {"errors", "model", "text", "system"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),

@@ -48,6 +48,12 @@ def as_given(context: typer.Context, name: str, value: str) -> str:
     return f"{option.envvar}={value}"
 
 
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option comes from the command line, not from its environment variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def check_choice(context: typer.Context, name: str, value: str, choices: Sequence[str]) -> str:
     """Returns the value of the option `name` if it is one of the choices.
 
