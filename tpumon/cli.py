@@ -6,6 +6,7 @@ The only place that wires things together. Commands are imported when they run, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 from typing import Annotated
 
@@ -279,6 +280,56 @@ def pause_command(
     from tpumon.commands import pause
 
     return partial(pause.run, pause.parse_duration(duration))
+
+
+@app.command("config", cls=CommandPage)
+@takes()
+def config_command(context: typer.Context) -> Command:
+    """Show the options in force, and where each comes from.
+
+    An option can stand on the command line, in the environment, or in a file: ~/.config/tpumon/config.toml, or the one
+    that TPUMON_CONFIG names. The first of these wins. The output has the form of the file.
+
+    Examples:
+      tpumon config                          its output is a file to begin with
+    """
+    from tpumon.command_line.config_file import config_path
+    from tpumon.command_line.in_force import settings_in_force
+    from tpumon.commands import config
+
+    return partial(config.run, config.ConfigSettings(path=config_path(), settings=settings_in_force(context)))
+
+
+class Shell(StrEnum):
+    """Shells that can complete tpumon's command lines."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
+
+
+@app.command("completion", cls=CommandPage)
+def completion_command(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
+) -> Command:
+    """Print a script that makes a shell complete commands and options.
+
+    Examples:
+      tpumon completion bash         append it to ~/.bashrc
+      tpumon completion zsh          append it to ~/.zshrc
+      tpumon completion fish         save it in ~/.config/fish/completions/
+    """
+    from typer import completion
+
+    script = completion.get_completion_script(  # type: ignore[attr-defined]
+        prog_name="tpumon", complete_var="_TPUMON_COMPLETE", shell=shell.value
+    )
+    return partial(_print, script)
+
+
+def _print(text: str) -> int:
+    typer.echo(text)
+    return 0
 
 
 def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:

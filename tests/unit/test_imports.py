@@ -56,14 +56,14 @@ ALLOWED: dict[str, set[str]] = {
     },
     "command_line": {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
-        *("targets", "feed", "typer"),
+        *("targets", "feed", "commands", "typer"),
     },
     "remote": {"errors", "model", "text", "system"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
     },
-    "__main__": {"errors", "system", "cli", "command_line"},
+    "__main__": {"errors", "system", "cli", "command_line", "typer"},
 }
 
 PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters"}

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tpumon.command_line.config_file import given_in_file
 from tpumon.command_line.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS, THRESHOLDS
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
@@ -43,9 +44,11 @@ def as_given(context: typer.Context, name: str, value: str) -> str:
     """How the user gave an option, for messages: `--sort cpu`, or `TPUMON_SORT=cpu` from the environment."""
     option = next((one for one in context.command.params if name in one.opts), None)
     source = None if option is None or option.name is None else context.get_parameter_source(option.name)
-    if option is None or source is None or source.name != "ENVIRONMENT":
-        return f"{name} {value}"
-    return f"{option.envvar}={value}"
+    if option is not None and source is not None and source.name == "ENVIRONMENT":
+        return f"{option.envvar}={value}"
+    if option is not None and source is not None and source.name == "DEFAULT_MAP":
+        return f"{given_in_file(option)}: {value}"
+    return f"{name} {value}"
 
 
 def is_typed(context: typer.Context, name: str) -> bool:
@@ -102,7 +105,8 @@ class TargetOptions:
         _target(
             "--service-addr",
             metavar="HOST:PORT,...",
-            help="Profiler server of each worker; repeatable. Default: the jobs on this host.",
+            help="Profiler server of each worker; repeatable. HOST:20000-20255 is a range. Default: the jobs on this "
+            "host.",
         ),
     ] = None
     workers_list: Annotated[
@@ -357,7 +361,7 @@ class ThresholdOptions:
         _threshold(
             "--infeed-limits",
             metavar="WARN,CRITICAL",
-            help="Mark workers whose infeed takes more than these shares of a step.",
+            help="Mark workers whose infeed takes more than these shares of a step, such as 0.05,0.20 or 5%,20%.",
         ),
     ] = "0.05,0.20"
     hbm_limits: Annotated[

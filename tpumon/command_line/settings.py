@@ -145,8 +145,8 @@ def thresholds_of(context: typer.Context, options: ThresholdOptions) -> Threshol
     """When a worker is marked."""
     from tpumon.fleet import Thresholds
 
-    infeed = _limits(context, "--infeed-limits", options.infeed_limits)
-    hbm = _limits(context, "--hbm-limits", options.hbm_limits)
+    infeed = _limits(context, "--infeed-limits", options.infeed_limits, shares=True)
+    hbm = _limits(context, "--hbm-limits", options.hbm_limits, shares=True)
     step = _limits(context, "--step-limits", options.step_limits)
     return Thresholds(
         infeed_warn_ratio=infeed[0],
@@ -160,14 +160,23 @@ def thresholds_of(context: typer.Context, options: ThresholdOptions) -> Threshol
     )
 
 
-def _limits(context: typer.Context, name: str, text: str) -> tuple[float, float]:
+def _limits(context: typer.Context, name: str, text: str, *, shares: bool = False) -> tuple[float, float]:
+    """Two limits, the lower first, as ratios or in percent; of shares, none above 1."""
     try:
-        warn, critical = (float(part) for part in text.split(","))
+        warn, critical = (_ratio(part) for part in text.split(","))
     except ValueError:
         warn, critical = 1.0, 0.0
     if not 0 <= warn <= critical < float("inf"):
         raise UsageError(f"{as_given(context, name, text)}: use two numbers, the smaller first, such as 0.05,0.20")
+    if shares and critical > 1:
+        percent = ",".join(f"{part.strip()}%" for part in text.split(","))
+        raise UsageError(f"{as_given(context, name, text)}: a share is at most 1; for percent, write {percent}")
     return warn, critical
+
+
+def _ratio(text: str) -> float:
+    number = text.strip()
+    return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
 
 
 _NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
