@@ -6,6 +6,7 @@ The only place that wires things together. Commands are imported when they run, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
 from typing import Annotated
@@ -31,6 +32,7 @@ from tpumon.command_line.options import (
 from tpumon.command_line.settings import (
     ReportFormat,
     check_from,
+    check_no_queries,
     feed_of,
     given,
     level_of,
@@ -47,6 +49,7 @@ from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
 
 _USUAL_PROFILE_S = 1.0
+_ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
 _LISTEN = "127.0.0.1:10466"
 
 Command = Callable[[], int]
@@ -98,7 +101,8 @@ def monitor(
         return None
     level = level_of(measure)
     if origin.from_ is not None:
-        check_from(context, targets, measure)
+        check_from(context, targets)
+        check_no_queries(measure)
     if level == 0:
         return _capture(context, targets, measure)
     from tpumon.commands import monitor
@@ -213,6 +217,47 @@ def simulate_command(
 
 
 _ReportOutput = Annotated[str, option("--output", panel=OUTPUT, metavar="text|json", help="What to write to stdout.")]
+
+
+@app.command("once", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def once_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: _ReportOutput = ReportFormat.text.value,
+) -> Command:
+    """Show all workers in one table, the worst first, and exit.
+
+    Takes as many samples of each worker as must agree (--sustained). That takes seconds if the server computes the
+    figures or steps are short, and minutes if --max-duty allows no more. The exit status is 1 if a worker is down or
+    critical, 3 if none answers.
+
+    Examples:
+      tpumon once
+      tpumon once --from http://10.0.0.2:10466 --output json
+    """
+    from tpumon.commands import once
+
+    judged_by = thresholds_of(context, thresholds)
+    samples = measure.num_queries or judged_by.sustained
+    at_once = replace(
+        measure,
+        level=2,
+        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
+        interval=_ONCE_INTERVAL_S if measure.interval is None else measure.interval,
+    )
+    if origin.from_ is None:
+        feed = feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None)
+    else:
+        check_from(context, targets)
+        feed = feed_of(origin.from_, ExportOptions(), 2, judged_by, listen=None)
+    return partial(
+        once.run,
+        once.OnceSettings(feed=feed, samples=samples, output=report_format(context, output).value),
+    )
 
 
 @app.command("analyze", cls=CommandPage)

@@ -60,6 +60,11 @@ class FeedSettings:
     exports: Sequence[Export] = ()
     output_options: OutputOptions = field(default_factory=OutputOptions)
 
+    @property
+    def takes_samples(self) -> bool:
+        """Whether this process samples, and does not show what another one has sampled."""
+        return isinstance(self.origin, Sampling)
+
 
 class Feed:
     """Runs the sampler in a thread, passes its events to the outputs at once, and yields them with notices.

@@ -169,6 +169,28 @@ class Fleet:
         figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
 
+    def compared(self) -> frozenset[str]:
+        """The workers that are compared: those with a step or idle time, if another one of their slice has it."""
+        here = [
+            history.target
+            for history in self.histories.all()
+            if history.last is not None
+            and any(figure.value(history.last.figures) is not None for figure in (STEP, IDLE))
+        ]
+        sizes = Counter(map(_group, here))
+        return frozenset(target.worker for target in here if sizes[_group(target)] > 1)
+
+    def unjudged(self, assessment: Assessment) -> frozenset[str]:
+        """The workers that seem ok, but have too few samples to be compared with the others of their slice."""
+        compared = self.compared()
+        return frozenset(
+            history.target.worker
+            for history in self.histories.all()
+            if history.target.worker in compared
+            and assessment.verdicts[history.target.worker].rank == _RANKS["ok"]
+            and history.samples < self.thresholds.sustained
+        )
+
     def _look(self, history: WorkerHistory, now_unix_s: float) -> _Look:
         memory, sample = self._memories[history.target.worker], history.current(now_unix_s)
         if sample is not memory.read:

@@ -107,12 +107,14 @@ class FleetSummary:
 
     def _summarise(self, now_unix_s: float) -> None:
         assessment = self._fleet.assess(now_unix_s)
+        unjudged = self._fleet.unjudged(assessment)
         line = {
             "schema": SCHEMA_VERSION,
             "time_unix_s": now_unix_s,
+            "too_few_samples": bool(unjudged),
             "fleet": {
                 "workers": len(assessment.verdicts),
-                "counts": dict(assessment.counts),
+                "counts": _counts(assessment, unjudged),
                 "figures": {name: asdict(across) for name, across in assessment.figures.items()},
             },
             "workers": self._not_ok(assessment, now_unix_s),
@@ -147,6 +149,15 @@ class FleetSummary:
                 }
             )
         return rows
+
+
+def _counts(assessment: Assessment, unjudged: frozenset[str]) -> dict[str, int]:
+    """Number of workers by severity or state; those with too few samples are unknown, not ok."""
+    counts: dict[str, int] = dict(assessment.counts.items())
+    if unjudged:
+        counts["ok"] -= len(unjudged)
+        counts["unknown"] = counts.get("unknown", 0) + len(unjudged)
+    return {kind: count for kind, count in counts.items() if count}
 
 
 @takes(FleetSummaryOptions)

@@ -239,7 +239,7 @@ def test_from_takes_no_samples_itself():
         (["--level"], "--level requires a value: 0|1|2 (see tpumon --help)"),
         (
             ["--level", "two"],
-            "--level should be a valid integer, unable to parse string as an integer; give 0|1|2 (see",
+            "--level should be a valid integer, unable to parse string as an integer; give 0|1|2",
         ),
         (["--infeed-limits", "5,20"], "--infeed-limits 5,20: a share is at most 1; for percent, write 5%,20%"),
         (["--hbm-limits", "0.9,97"], "--hbm-limits 0.9,97: a share is at most 1"),

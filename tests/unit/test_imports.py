@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "feed", "remote", "text", "view", "xspace"),
+        *("doctor", "feed", "figures", "fleet", "history", "remote", "text", "view", "xspace"),
     },
     "command_line": {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),

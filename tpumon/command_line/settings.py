@@ -182,12 +182,16 @@ def _ratio(text: str) -> float:
 _NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 
 
-def check_from(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> None:
-    """Refuses what --from cannot do."""
-    if level_of(measure) == 0:
-        raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
+def check_from(context: typer.Context, targets: TargetOptions) -> None:
+    """Refuses options that name workers beside --from."""
     if targets.simulate is not None or any(is_typed(context, name) for name in _NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
+
+
+def check_no_queries(measure: MeasureOptions) -> None:
+    """Refuses what a monitor with --from cannot do."""
+    if level_of(measure) == 0:
+        raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
     if measure.num_queries:
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
 
