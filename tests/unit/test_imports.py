@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         "fleet",
         "metrics",
         "outputs",
+        "recording",
         "prometheus_client",
         "bcrypt",
         "yaml",
@@ -59,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
         *("targets", "feed", "commands", "typer"),
     },
     "remote": {"errors", "model", "text", "system"},
+    "recording": {"errors", "model", "text"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
