@@ -110,11 +110,11 @@ class Recording:
                         told = event
                         yield Moment(time_unix_s, event)
                 elif event is not None:
-                    time_unix_s += event.took_s
+                    known_unix_s = event.time_unix_s + event.took_s
                     if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
                         known[event.worker] = Target(worker=event.worker, address=event.address, slice=event.slice)
-                        yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
-                    yield Moment(time_unix_s, event)
+                        yield Moment(known_unix_s, Workers(targets=tuple(known.values())))
+                    yield Moment(known_unix_s, event)
 
     def _from(self, begin_unix_s: float) -> Sequence[Path]:
         """The files that hold what was recorded from a time on, and the one before."""

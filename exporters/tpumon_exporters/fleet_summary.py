@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from tpumon.enough import unjudged
 from tpumon.fleet import Assessment, Fleet, Thresholds
 from tpumon.model import SCHEMA_VERSION, Sample, Workers
 from tpumon.outputs import OutputOptions, takes
@@ -107,14 +108,14 @@ class FleetSummary:
 
     def _summarise(self, now_unix_s: float) -> None:
         assessment = self._fleet.assess(now_unix_s)
-        unjudged = self._fleet.unjudged(assessment)
+        unsure = unjudged(self._fleet, assessment)
         line = {
             "schema": SCHEMA_VERSION,
             "time_unix_s": now_unix_s,
-            "too_few_samples": bool(unjudged),
+            "too_few_samples": bool(unsure),
             "fleet": {
                 "workers": len(assessment.verdicts),
-                "counts": _counts(assessment, unjudged),
+                "counts": _counts(assessment, unsure),
                 "figures": {name: asdict(across) for name, across in assessment.figures.items()},
             },
             "workers": self._not_ok(assessment, now_unix_s),
@@ -151,12 +152,12 @@ class FleetSummary:
         return rows
 
 
-def _counts(assessment: Assessment, unjudged: frozenset[str]) -> dict[str, int]:
+def _counts(assessment: Assessment, unsure: frozenset[str]) -> dict[str, int]:
     """Number of workers by severity or state; those with too few samples are unknown, not ok."""
     counts: dict[str, int] = dict(assessment.counts.items())
-    if unjudged:
-        counts["ok"] -= len(unjudged)
-        counts["unknown"] = counts.get("unknown", 0) + len(unjudged)
+    if unsure:
+        counts["ok"] -= len(unsure)
+        counts["unknown"] = counts.get("unknown", 0) + len(unsure)
     return {kind: count for kind, count in counts.items() if count}
 
 

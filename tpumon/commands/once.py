@@ -8,16 +8,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tpumon.enough import compared, samples_of, unjudged
 from tpumon.errors import NoTargetError
 from tpumon.feed import Feed, FeedSettings
 from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
 from tpumon.fleet import Assessment, Fleet, Verdict
 from tpumon.history import WorkerHistory
-from tpumon.model import SCHEMA_VERSION, Sample, Workers
+from tpumon.model import SCHEMA_VERSION, Handover, Mark, Sample, Workers
 from tpumon.system.console import say
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import FORMATS, age, clock
-from tpumon.view.drawing.style import LOOKS, kind_of
+from tpumon.view.drawing.style import LOOKS
 from tpumon.view.notices import Notice
 
 _FINDINGS = {STEP.key: "straggler", IDLE.key: "straggler", INFEED.key: "input-bound", HBM.key: "hbm-nearly-full"}
@@ -55,17 +56,15 @@ def run(settings: OnceSettings) -> int:
     fleet = _collect(settings)
     now_unix_s = time.time()
     assessment = fleet.assess(now_unix_s)
-    unjudged = fleet.unjudged(assessment)
-    rows = [_Row.of(fleet, worker, assessment, unjudged, now_unix_s) for worker in _worst_first(assessment)]
+    unsure = unjudged(fleet, assessment)
+    rows = [_Row.of(fleet, worker, assessment, unsure, now_unix_s) for worker in _worst_first(assessment)]
     if settings.output == "json":
-        print(json.dumps(_object(rows, bool(unjudged), now_unix_s), allow_nan=False), flush=True)
+        print(json.dumps(_object(rows, bool(unsure), now_unix_s), allow_nan=False), flush=True)
     else:
         print("\n".join(_table(rows, now_unix_s)), flush=True)
-        if unjudged:
+        if unsure:
             needed = fleet.thresholds.sustained
-            print(
-                f"\ntoo few samples to compare {len(unjudged)} of {len(rows)} workers: {needed} are needed", flush=True
-            )
+            print(f"\ntoo few samples to compare {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
     if not any(row.answered for row in rows):
         return NoTargetError.exit_status
     return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0
@@ -73,10 +72,9 @@ def run(settings: OnceSettings) -> int:
 
 def _collect(settings: OnceSettings) -> Fleet:
     """Follows the workers until all have the samples that are needed, or no more are to come."""
-    fleet = Fleet(settings.feed.output_options.thresholds)
+    fleet = Fleet(settings.feed.output_options.thresholds, remember=not settings.feed.takes_samples)
     waiting: str | None = None
     told = False
-    unassessed: set[str] = set()
     deadline_s: float | None = None
     with Feed(settings.feed, consumer="this machine") as feed:
         for event in feed.events(timeout_s=_LOOK_S):
@@ -84,11 +82,9 @@ def _collect(settings: OnceSettings) -> Fleet:
                 fleet.follow(event)
                 waiting = event.waiting
             elif isinstance(event, Sample):
-                if event.worker in unassessed:  # each sample must be judged, or none can agree with others
-                    fleet.assess(time.time())
-                    unassessed.clear()
-                unassessed.add(event.worker)
                 fleet.add(event)
+            elif isinstance(event, Handover):
+                fleet.take_over(event)
             elif isinstance(event, Notice):
                 say(event.text)
             histories = fleet.histories.all()
@@ -96,11 +92,11 @@ def _collect(settings: OnceSettings) -> Fleet:
                 raise NoTargetError(waiting)
             if not histories or any(history.last is None for history in histories):
                 continue
-            compared = fleet.compared()
+            others = compared(fleet)
             missing = [
                 history
                 for history in histories
-                if not _is_settled(history, settings.samples if history.target.worker in compared else 1)
+                if not _is_settled(history, settings.samples if history.target.worker in others else 1)
             ]
             left_s = max((_left_s(history, settings.samples) for history in missing), default=0.0)
             if deadline_s is None:
@@ -130,7 +126,7 @@ def _is_settled(history: WorkerHistory, samples: int) -> bool:
 
 
 def _queries(history: WorkerHistory) -> int:
-    return history.samples + history.errors.total()
+    return samples_of(history) + history.errors.total()
 
 
 def _worst_first(assessment: Assessment) -> list[str]:
@@ -149,13 +145,13 @@ class _Row:
 
     worker: str
     verdict: Verdict
-    kind: str
+    kind: Mark
     sample: Sample | None
     empty: Sample
     answered: bool
 
     @classmethod
-    def of(cls, fleet: Fleet, worker: str, assessment: Assessment, unjudged: frozenset[str], now_unix_s: float) -> _Row:
+    def of(cls, fleet: Fleet, worker: str, assessment: Assessment, unsure: frozenset[str], now_unix_s: float) -> _Row:
         """The row of a worker that is followed."""
         verdict = assessment.verdicts[worker]
         history = fleet.histories.get(worker)
@@ -164,7 +160,7 @@ class _Row:
         return cls(
             worker=worker,
             verdict=verdict,
-            kind="unknown" if worker in unjudged else kind_of(verdict),
+            kind="unknown" if worker in unsure else verdict.mark,
             sample=history.current(now_unix_s),
             empty=Sample(
                 worker=worker,
@@ -227,7 +223,7 @@ def _table(rows: Sequence[_Row], now_unix_s: float) -> list[str]:
     ]
     lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
-        look = LOOKS[kind_of(row.verdict) if row.kind != "unknown" else "unknown"]
+        look = LOOKS[row.kind]
         since = row.verdict.since_unix_s
         cells = [
             FORMATS[figure.unit].cell(None if row.sample is None else figure.value(row.sample.figures))
