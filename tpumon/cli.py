@@ -36,6 +36,7 @@ from tpumon.command_line.settings import (
     feed_of,
     given,
     level_of,
+    origin_of,
     report_format,
     sampling_of,
     selection_of,
@@ -112,7 +113,7 @@ def monitor(
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
     judged_by = thresholds_of(context, thresholds)
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin.from_
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
@@ -253,7 +254,7 @@ def once_command(
         feed = feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None)
     else:
         check_from(context, targets)
-        feed = feed_of(origin.from_, ExportOptions(), 2, judged_by, listen=None)
+        feed = feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None)
     return partial(
         once.run,
         once.OnceSettings(feed=feed, samples=samples, output=report_format(context, output).value),

@@ -23,6 +23,7 @@ from tpumon.text import one_line
 PLAIN, PACKED = ".jsonl", ".jsonl.gz"
 
 _TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
+_TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _MAGIC = b"\x1f\x8b\x08"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
@@ -110,11 +111,10 @@ class Recording:
                         told = event
                         yield Moment(time_unix_s, event)
                 elif event is not None:
-                    known_unix_s = event.time_unix_s + event.took_s
                     if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
                         known[event.worker] = Target(worker=event.worker, address=event.address, slice=event.slice)
-                        yield Moment(known_unix_s, Workers(targets=tuple(known.values())))
-                    yield Moment(known_unix_s, event)
+                        yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
+                    yield Moment(time_unix_s, event)
 
     def _from(self, begin_unix_s: float) -> Sequence[Path]:
         """The files that hold what was recorded from a time on, and the one before."""
@@ -131,14 +131,13 @@ class Recording:
         return next((time for time, _ in self._lines(file)), None)
 
     def _lines(self, file: Path) -> Iterator[tuple[float, bytes]]:
-        """The lines of a file, each with the time in it; those without are said."""
+        """The lines of a file, each with the time at which it was known; those without are said."""
         for line in _split(self._bytes(file)):
-            match = _TIME.search(line, 0, 4096)
-            time = None if match is None else _float(match[1])
+            time, took_s = (_number(pattern, line) for pattern in (_TIME, _TOOK))
             if time is None:
                 self._tell(file, "a line that is no sample is left out")
             else:
-                yield time, line
+                yield time + (took_s or 0.0), line
 
     def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
         try:
@@ -259,8 +258,9 @@ def _workers(raw: dict[str, Any]) -> Workers:
     return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
 
 
-def _float(digits: bytes) -> float | None:
+def _number(pattern: re.Pattern[bytes], line: bytes) -> float | None:
+    match = pattern.search(line, 0, 4096)
     try:
-        return number(float(digits))
+        return None if match is None else number(float(match[1]))
     except ValueError:
         return None

@@ -127,12 +127,12 @@ class Recorder:
             self._waiting_bytes -= len(self._waiting.pop(0))
 
     def _next_file(self, now_unix_s: float) -> None:
-        if self._file is not None:
-            file, self._file = self._file, None
-            file.close()
+        before, self._file = self._file, None
+        if before is not None:
+            before.close()
         self._remove_old(now_unix_s)
         self._file = _File(self._directory, now_unix_s)
-        if self._workers is not None:  # each file can be read without the others
+        if before is not None and self._workers is not None:  # each file can be read without the others
             self._file.append(f"{_ENCODER.encode(workers_to_json(self._workers, now_unix_s))}\n".encode(), now_unix_s)
 
     def _remove_old(self, now_unix_s: float) -> None:

@@ -56,11 +56,11 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "enough", "feed", "figures", "fleet", "history", "remote", "text", "view", "xspace"),
+        *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "text", "view", "xspace"),
     },
     "command_line": {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
-        *("targets", "feed", "commands", "typer"),
+        *("targets", "feed", "commands", "recording", "typer"),
     },
     "remote": {"errors", "handing_on", "model", "text", "system"},
     "recording": {"errors", "model", "text"},

@@ -165,9 +165,9 @@ class FromOptions:
         str | None,
         _target(
             "--from",
-            metavar="URL",
-            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling. A URL with "
-            "a password belongs into TPUMON_FROM: ps shows command lines to everyone.",
+            metavar="URL|DIR|FILE",
+            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, or those that --record wrote, "
+            "without sampling. A URL with a password belongs into TPUMON_FROM: ps shows command lines to everyone.",
         ),
     ] = None
 
@@ -324,6 +324,22 @@ class ExportOptions:
             help="Also write to this exporter, such as csv=FILE or prometheus=HOST:PORT; repeatable. Names: {outputs}.",
         ),
     ] = None
+    record: Annotated[
+        str | None,
+        _output(
+            "--record",
+            metavar="DIR",
+            help="Also record all samples in compressed files in this directory; --from DIR shows them.",
+        ),
+    ] = None
+    record_keep: Annotated[
+        str,
+        _output(
+            "--record-keep",
+            metavar="AGE,SIZE",
+            help="Remove recorded files that are older, and the oldest ones beyond this size.",
+        ),
+    ] = "7d,1GB"
     web_config: Annotated[
         str | None,
         _output(

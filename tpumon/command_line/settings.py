@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from tpumon.system.console import say
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
-    from tpumon.feed import FeedSettings, Sampling
+    from tpumon.feed import FeedSettings, Recorded, Sampling
     from tpumon.fleet import Thresholds
     from tpumon.outputs import Export
     from tpumon.targets.selection import Selection
@@ -115,7 +116,7 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
 
 
 def feed_of(
-    origin: Sampling | str,
+    origin: Sampling | Recorded | str,
     options: ExportOptions,
     level: int,
     thresholds: Thresholds,
@@ -124,11 +125,15 @@ def feed_of(
     web_config_file: str | None = None,
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
-    from tpumon.feed import FeedSettings
+    from tpumon.feed import FeedSettings, Recorded
     from tpumon.outputs import Export, OutputOptions, parse_export
 
     exports = [Export(name="prometheus", where=listen)] if listen else []
     exports += map(parse_export, options.export or [])
+    if options.record is not None:
+        exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
+    if isinstance(origin, Recorded) and exports:
+        raise UsageError("--from a recording takes no other outputs than --output: it is over")
     web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
     if web_config == "":
         raise UsageError("--web-config is empty; name a file, or leave the option out")
@@ -194,6 +199,43 @@ def check_no_queries(measure: MeasureOptions) -> None:
         raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
     if measure.num_queries:
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
+
+
+def origin_of(where: str) -> Recorded | str:
+    """What --from names: recorded samples, or the URL of an exporter; HOST:PORT is one of http."""
+    from tpumon.feed import Recorded
+    from tpumon.recording import is_recording
+
+    if is_recording(where):
+        return Recorded(where)
+    address = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?", where)
+    return f"http://{where}" if address else where
+
+
+_UNITS = {
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 7 * 86400.0,
+    "kb": 0.001,
+    "mb": 1.0,
+    "gb": 1000.0,
+    "tb": 1e6,
+}
+
+
+def _kept(text: str) -> dict[str, str]:
+    """`--record-keep`: an age, a size, or both, as options of the exporter `record`."""
+    kept: dict[str, str] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]+)", part.strip().lower())
+        unit = "" if match is None else match[2]
+        name = "keep_mb" if unit.endswith("b") else "keep_s"
+        if match is None or unit not in _UNITS or name in kept:
+            raise UsageError(f"--record-keep {text}: give an age, a size, or both, such as 7d,1GB")
+        kept[name] = str(float(match[1]) * _UNITS[unit])
+    return kept
 
 
 def window_s_of(context: typer.Context, duration_ms: str) -> float | None:

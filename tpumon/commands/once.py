@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from tpumon.enough import compared, samples_of, unjudged
 from tpumon.errors import NoTargetError
-from tpumon.feed import Feed, FeedSettings
+from tpumon.feed import Feed, FeedSettings, Recorded
 from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
 from tpumon.fleet import Assessment, Fleet, Verdict
 from tpumon.history import WorkerHistory
@@ -24,6 +24,8 @@ from tpumon.view.notices import Notice
 _FINDINGS = {STEP.key: "straggler", IDLE.key: "straggler", INFEED.key: "input-bound", HBM.key: "hbm-nearly-full"}
 """The findings that causes are part of, by the key of the figure that exceeds its limit."""
 
+_RECENT_S = 3600.0  # of a recording
+_JUDGE_S = 20.0
 _LOOK_S = 0.5
 _LONG_S = 5.0
 _PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
@@ -53,8 +55,13 @@ def run(settings: OnceSettings) -> int:
     Raises:
         NoTargetError: there is no worker.
     """
-    fleet = _collect(settings)
-    now_unix_s = time.time()
+    origin = settings.feed.origin
+    now_unix_s: float | None = None
+    if isinstance(origin, Recorded):
+        fleet, now_unix_s = _collect_recorded(settings, origin)
+    else:
+        fleet = _collect(settings)
+    now_unix_s = now_unix_s or time.time()
     assessment = fleet.assess(now_unix_s)
     unsure = unjudged(fleet, assessment)
     rows = [_Row.of(fleet, worker, assessment, unsure, now_unix_s) for worker in _worst_first(assessment)]
@@ -111,6 +118,25 @@ def _collect(settings: OnceSettings) -> Fleet:
             if late or not missing:
                 break
     return fleet
+
+
+def _collect_recorded(settings: OnceSettings, origin: Recorded) -> tuple[Fleet, float]:
+    """Reads the last hour of a recording; returns also the time at its end."""
+    from tpumon.recording import Recording
+
+    recording = Recording(origin.where, say)
+    _, end_unix_s = recording.span_unix_s()
+    fleet = Fleet(settings.feed.output_options.thresholds)
+    judged_unix_s = 0.0
+    for moment in recording.moments(end_unix_s - _RECENT_S):
+        if isinstance(moment.event, Workers):
+            fleet.follow(moment.event)
+        else:
+            fleet.add(moment.event)
+        if moment.time_unix_s - judged_unix_s > _JUDGE_S:
+            judged_unix_s = moment.time_unix_s
+            fleet.assess(judged_unix_s)
+    return fleet, end_unix_s
 
 
 def _left_s(history: WorkerHistory, samples: int) -> float:
