@@ -93,10 +93,10 @@ class Player:
     def refresh(self, now_unix_s: float) -> None:
         """Reads on up to the moment that is shown now."""
         at_unix_s = self._time(now_unix_s)
+        self._read_to(at_unix_s)
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
             self._display.notice("the recording ends here")
-        self._read_to(at_unix_s)
         self._display.come_from(self._label())
         self._display.refresh(at_unix_s)
 
