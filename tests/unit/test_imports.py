@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "xspace": {"errors", "model", "system", "text", "wire", "google.protobuf", "numpy"},
     "sources": {"errors", "model", "figures", "system", "text", "logdir", "wire", "xspace", *GRPC},
     "history": {"errors", "model", "figures"},
-    "fleet": {"history", "model", "figures"},
+    "fleet": {"history", "model", "figures", "text"},
     "handing_on": {"model"},
     "metrics": {"history", "model", "figures"},
     "targets": {"errors", "model", "text", "system", "sources", "simulator", "requests", "google.auth", "yaml"},
