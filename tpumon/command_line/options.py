@@ -324,6 +324,15 @@ class ExportOptions:
             help="Also write to this exporter, such as csv=FILE or prometheus=HOST:PORT; repeatable. Names: {outputs}.",
         ),
     ] = None
+    on_change: Annotated[
+        str | None,
+        _output(
+            "--on-change",
+            metavar="CMD",
+            help="Run this shell command when a worker becomes slow, stops, or is well again; it gets the change as a "
+            "JSON object on stdin.",
+        ),
+    ] = None
     record: Annotated[
         str | None,
         _output(

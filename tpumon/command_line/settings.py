@@ -130,6 +130,8 @@ def feed_of(
 
     exports = [Export(name="prometheus", where=listen)] if listen else []
     exports += map(parse_export, options.export or [])
+    if options.on_change is not None:
+        exports.append(Export(name="on-change", where=options.on_change))
     if options.record is not None:
         exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
     if isinstance(origin, Recorded) and exports:
