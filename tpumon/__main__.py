@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import sys
@@ -153,9 +152,10 @@ def _explanation(error: Any, group: Any) -> str:
         from tpumon.command_line.config_file import given_in_file
 
         name = given_in_file(option)
-    message = message.removeprefix("Value error, ").removeprefix("Input ")
-    choices = option.metavar if "valid integer" in message and "|" in (option.metavar or "") else ""
-    return f"{name} {message}" + (f"; give {choices}" if choices else "")
+    given, found, _ = message.partition(" is not ")
+    if found and (numbers := _numbers(getattr(option, "type", None))):
+        return f"{name} must be {numbers}, not {given}"
+    return f"{name} {message}"
 
 
 def _without_option(error: Any, group: Any) -> str:
@@ -183,7 +183,18 @@ def _hint_for(word: str) -> str:
     return ""
 
 
+def _numbers(kind: Any) -> str | None:
+    """The numbers that an option takes; None if it takes something else."""
+    least, most = getattr(kind, "min", None), getattr(kind, "max", None)
+    if least is None:
+        return None
+    number = "a whole number" if isinstance(least, int) and "int" in kind.name else "a number"
+    return f"{number} of {least} or more" if most is None else f"{number} from {least} to {most}"
+
+
 def _nearest(unknown: str, possibilities: Sequence[str]) -> str:
+    import difflib  # here: few command lines are wrong
+
     near = difflib.get_close_matches(unknown.replace("_", "-"), possibilities, n=1)
     return f"no such option: {unknown}" + (f"; did you mean {near[0]}?" if near else "")
 
