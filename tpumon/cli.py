@@ -286,6 +286,27 @@ def analyze_command(
     return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=report_format(context, output).value))
 
 
+@app.command("export", cls=CommandPage)
+def export_command(
+    recording: Annotated[str, typer.Argument(metavar="DIR|FILE", help="What --record wrote.")],
+    to: Annotated[
+        str | None, option("--to", panel=OUTPUT, metavar="FILE.parquet", help="The file to write; required.")
+    ] = None,
+) -> Command:
+    """Export recorded samples to a Parquet file.
+
+    One row per query and worker, with the columns of CSV. Needs `pip install 'tpumon[parquet]'`.
+
+    Examples:
+      tpumon export recorded/ --to samples.parquet
+    """
+    from tpumon.commands import export
+
+    if to is None:
+        raise UsageError("export requires --to FILE.parquet")
+    return partial(export.run, export.ExportSettings(recording=recording, to=to))
+
+
 @app.command("doctor", cls=CommandPage)
 @takes(TargetOptions)
 def doctor_command(

@@ -13,7 +13,13 @@ from tpumon.outputs import Export, output_names
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {"": GROUP, **GROUP.commands}
-ARGUMENTS = {"completion": ["bash"], "simulate": ["v5e-8"], "analyze": ["host.xplane.pb"], "pause": ["10m"]}
+ARGUMENTS = {
+    "completion": ["bash"],
+    "simulate": ["v5e-8"],
+    "export": ["rec"],
+    "analyze": ["host.xplane.pb"],
+    "pause": ["10m"],
+}
 WITHOUT_VARIABLE = {"help", "version"}
 PANELS = ["Targets", "What to measure", "Output", "Appearance of the live view", "Thresholds", "Options"]
 
@@ -51,6 +57,7 @@ SAMPLES = {
     "--record-keep": ("1d,1MB", "1d,1MB"),
     "--on-change": ("cat", "cat"),
     "--follow": ("1", True),
+    "--to": ("a.parquet", "a.parquet"),
     "--sort": ("name", "name"),
     "--filter": ("w1", "w1"),
     "--ascii": ("1", True),
