@@ -50,7 +50,7 @@ def test_what_cannot_be_written_is_said(tape, tmp_path):
     pytest.importorskip("pyarrow.parquet")
     with pytest.raises(UsageError, match=r"give FILE\.parquet; for CSV: tpumon --from DIR --output csv"):
         run(tape, "a.csv")
-    with pytest.raises(TpumonError, match="missing/a.parquet: "):
+    with pytest.raises(TpumonError, match=r"missing/a\.parquet: "):
         run(tape, tmp_path / "missing" / "a.parquet")
     with pytest.raises(UsageError, match="there is no such file"):
         run(str(tmp_path / "nothing"), tmp_path / "a.parquet")
