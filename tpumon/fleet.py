@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf
 from statistics import median
@@ -21,6 +22,7 @@ MOST_HISTORY_BYTES = 12_000_000
 
 _MOST_NEW = 100  # samples of a worker that wait to be judged
 _SAME_TIME_S = 0.001
+_OVERLAP_S = 60.0  # the longest that a query may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +147,7 @@ class _Memory:
     """Start of the last sample that the exporter had judged when this took over from it."""
     causes: tuple[Cause, ...] = ()
     course: Course = field(default_factory=Course)
+    changed_unix_s: float = -inf
     number: int = 0
     """That of the last change of its course."""
 
@@ -155,6 +158,7 @@ class Fleet:
     Args:
         thresholds: limits beyond which a worker is marked.
         remember: whether to keep the figures of a week.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
 
     Attributes:
         histories: the history of each worker.
@@ -162,9 +166,15 @@ class Fleet:
         average: the average of each figure over all workers, over time; None if it is not remembered.
     """
 
-    def __init__(self, thresholds: Thresholds | None = None, *, remember: bool = False) -> None:
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        *,
+        remember: bool = False,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.thresholds = thresholds or Thresholds()
-        self.histories = Histories(remember=remember)
+        self.histories = Histories(remember=remember, monotonic_s=monotonic_s)
         self.changes = Changes()
         self.average = Tiers(tuple(COMPARED)) if remember else None
         self._average_unix_s = -inf
@@ -347,11 +357,13 @@ class Fleet:
         changes += [] if what is None else [(what, words)]
         if self._told or not (changes or course.mark != before):
             return
+        # A query that began before the last change may end after it.
+        memory.changed_unix_s = max(time_unix_s, min(memory.changed_unix_s, time_unix_s + _OVERLAP_S))
         for kind, why in changes:
             self._number += 1
             change = Change(
                 number=self._number,
-                time_unix_s=time_unix_s,
+                time_unix_s=memory.changed_unix_s,
                 worker=history.target.worker,
                 what=kind,
                 state=state,

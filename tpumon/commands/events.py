@@ -109,7 +109,8 @@ def _print_new(fleet: Fleet, output: str, printed: int) -> int:
 
 def _as_text(change: Change) -> str:
     at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.time_unix_s))
-    return f"{at}  {change.worker}  {change.title}{f': {change.words}' if change.words else ''}"
+    words = "" if change.what == "restart" or not change.words else f": {change.words}"
+    return f"{at}  {change.worker}  {change.title}{words}"
 
 
 def _as_json(change: Change) -> str:

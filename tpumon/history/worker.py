@@ -41,6 +41,14 @@ class StepHistogram:
             self.sum_s += duration_s
 
 
+def _is_of(restart: Sample | None, sample: Sample) -> bool:
+    """Whether a sample that shows a restart shows one that is known already: its runtime started no later."""
+    uptime_s = sample.figures.runtime.uptime_s
+    if restart is None or uptime_s is None:
+        return False
+    return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
+
+
 @dataclass(slots=True)
 class WorkerHistory:
     """One worker's last samples, and totals over all of them.
@@ -76,7 +84,7 @@ class WorkerHistory:
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
-        if restarted(self.last, self.answer, self._uptime_s, sample):
+        if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
             self.restarted = sample
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
@@ -139,10 +147,12 @@ class Histories:
 
     Args:
         remember: whether to keep the figures of a week; otherwise only the last samples and totals.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
-    def __init__(self, *, remember: bool = False) -> None:
+    def __init__(self, *, remember: bool = False, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._remember = remember
+        self._monotonic_s = monotonic_s
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
         """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
@@ -152,12 +162,14 @@ class Histories:
         known = self._workers
         self._workers = {}
         for target in workers.targets:
-            history = known.get(target.worker) or WorkerHistory(
-                target, tiers=Tiers(tuple(COMPARED)) if self._remember else None
-            )
+            history = known.get(target.worker) or self._new(target)
             history.target = target
             self._workers[target.worker] = history
         self.waiting = workers.waiting
+
+    def _new(self, target: Target) -> WorkerHistory:
+        tiers = Tiers(tuple(COMPARED)) if self._remember else None
+        return WorkerHistory(target, tiers=tiers, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
