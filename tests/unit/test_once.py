@@ -140,3 +140,12 @@ def test_infeed_is_a_finding_of_one_sample(run):
     status, printed, _ = run([lambda: answered("w0", infeed_ratio=infeed)], workers=["w0"], output="json")
     (worker,) = json.loads(printed)["workers"]
     assert (status, worker["findings"][0]["finding"]) == (1, "input-bound")
+
+
+def test_a_paused_host_and_an_idle_job_are_answers(run):
+    """Nobody is down: the status is 0, and the state says what is so."""
+    status, printed, taken = run([lambda: failed("w0", "paused")], workers=["w0"])
+    assert (status, taken) == (0, 1)
+    assert "paused" in printed
+    status, printed, taken = run([lambda: failed("w0", "empty-trace")] * 5, workers=["w0"], output="json")
+    assert (status, json.loads(printed)["fleet"]) == (0, {"no-activity": 1})

@@ -13,7 +13,7 @@ from tpumon.errors import NoTargetError
 from tpumon.feed import Feed, FeedSettings, Recorded
 from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
 from tpumon.fleet import Assessment, Fleet, Verdict
-from tpumon.history import WorkerHistory
+from tpumon.history import WorkerHistory, state_of
 from tpumon.model import SCHEMA_VERSION, Handover, Mark, Sample, Workers
 from tpumon.system.console import say
 from tpumon.text import one_line
@@ -147,7 +147,7 @@ def _left_s(history: WorkerHistory, samples: int) -> float:
 
 def _is_settled(history: WorkerHistory, samples: int) -> bool:
     """Whether more queries would not change what is said: there are enough, or it has never answered."""
-    never = history.last is not None and not history.last.answered and not history.samples
+    never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
     return never or _queries(history) >= samples
 
 
@@ -196,7 +196,7 @@ class _Row:
                 window_s=None,
                 took_s=0,
             ),
-            answered=history.samples > 0 or (history.last is not None and history.last.answered),
+            answered=history.samples > 0 or state_of(history.last) not in {"waiting", "down", "stale"},
         )
 
     @property
