@@ -43,7 +43,7 @@ class Window:
         self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
 
     def caution(self, query: Query, figures: Figures) -> Caution | None:
-        """What to tell the user if the device was busy and no step was whole, and the window does not grow by itself."""
+        """What to tell if the device was busy and no step was whole, and the window does not grow by itself."""
         window_s = query.window_s or self.length_s
         grows = query.window_s is None and window_s < self._longest_s
         busy = figures.idle_ratio is not None and figures.idle_ratio < BUSY_IDLE_RATIO
