@@ -17,7 +17,7 @@ from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
 from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.view.loop.keys import PASTED
-from tpumon.view.parts.frame import Frame, KeySection
+from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.order import Order
