@@ -73,7 +73,7 @@ def watching(tape):
 
 def test_it_stands_at_the_end_first(watching):
     """The last figures are not stale: the clock of the view is the recording's."""
-    assert "(stopped)" in watching.picture
+    assert "RECORDED stopped" in watching.picture
     assert " STALE" not in watching.after(1000).picture
     assert " 100" in watching.row("w0")
     assert watching.player.changes_at(watching.now) is None
@@ -98,11 +98,11 @@ def test_it_plays_faster_and_stops_at_the_end(watching):
     began = watching.player._time(watching.now)
     assert watching.after(5).player._time(watching.now) - began == 5
     watching.press("x", "x")
-    assert "(60x)" in watching.picture
+    assert "RECORDED 60x" in watching.picture
     assert watching.after(10).player._time(watching.now) - began == 605
     assert watching.now < watching.player.changes_at(watching.now) <= watching.now + 2
     watching.after(10_000)
-    assert "(stopped)" in watching.after(0).picture
+    assert "RECORDED stopped" in watching.after(0).picture
     assert "the recording ends here" in watching.picture
     watching.press(" ")
     assert watching.player._time(watching.now) == START

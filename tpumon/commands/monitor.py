@@ -155,7 +155,9 @@ def _show_live(settings: MonitorSettings) -> int:
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
     if isinstance(settings.feed.origin, Recorded):
-        recorded = replace(settings.display, ascii=ascii_only, sources=titles(), more_keys=(KEYS,))
+        recorded = replace(
+            settings.display, ascii=ascii_only, sources=titles(), from_url=settings.feed.origin.where, more_keys=(KEYS,)
+        )
         replay.show(settings.feed.origin.where, recorded, color=settings.color, ascii_only=ascii_only)
         return 0
     from_url = _shown_url(settings.feed)

@@ -15,7 +15,7 @@ from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
-from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, HEADER_WORD, UNICODE, WARN
 from tpumon.view.loop.keys import PASTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import Heading, Piece, footer, header, hints
@@ -28,6 +28,7 @@ from tpumon.view.screens.screen import Drawn, Key, Reply, Screen
 
 if TYPE_CHECKING:
     from tpumon.model import Handover, Sample, Workers
+    from tpumon.view.parts.frame import KeySection
 
 T = TypeVar("T")
 
@@ -83,6 +84,7 @@ class Display:
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
+        self._tag = ""
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -105,9 +107,9 @@ class Display:
         """Whether keys are the text of a filter now."""
         return self._controls.typing
 
-    def come_from(self, url: str) -> None:
-        """Says from now on that samples come from there."""
-        self._settings = replace(self._settings, from_url=url)
+    def tag(self, text: str) -> None:
+        """Shows this in the header from now on."""
+        self._tag = text
 
     def start_again(self) -> None:
         """Forgets all samples, but not what the user chose."""
@@ -265,7 +267,7 @@ class Display:
             paused_unix_s=frame.scene.time_unix_s if self._controls.paused else None,
             now=self._controls.latest,
             from_url=self._settings.from_url,
-            extra=extra,
+            extra=(*([Piece(self._tag, HEADER_WORD)] if self._tag else ()), *extra),
         )
 
     def _message(self) -> str:

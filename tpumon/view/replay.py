@@ -97,7 +97,7 @@ class Player:
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
             self._display.notice("the recording ends here")
-        self._display.come_from(self._label())
+        self._display.tag(f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}")
         self._display.refresh(at_unix_s)
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
@@ -167,10 +167,6 @@ class Player:
         else:
             self._display.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
         self._set(min(self._read_unix_s, self._last_unix_s), playing=False)
-
-    def _label(self) -> str:
-        how = f"{self._speed}x" if self._playing else "stopped"
-        return f"{self._recording.name} ({how})"
 
     # ---- reading
 
