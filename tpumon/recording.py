@@ -170,7 +170,7 @@ class Recording:
 
 
 def _files_of(where: str) -> Sequence[Path]:
-    path = Path(where).expanduser()
+    path = Path(where)
     try:
         if not path.is_dir():
             if not path.is_file():

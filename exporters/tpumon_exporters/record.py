@@ -70,7 +70,7 @@ class Recorder:
         self, directory: str, options: RecordOptions | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.tick_s = _TICK_S
-        self._directory = Path(directory).expanduser()
+        self._directory = Path(directory)
         self._options = options or RecordOptions()
         self._clock = clock
         self._workers: Workers | None = None

@@ -117,6 +117,16 @@ def test_the_usual_file_may_be_missing(tmp_path, monkeypatch):
     assert pace().interval_s is None
 
 
+def test_a_home_that_cannot_be_looked_into_holds_no_file(tmp_path, monkeypatch):
+    """As in a container whose user has none, or under systemd's ProtectHome."""
+    monkeypatch.delenv("TPUMON_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "~nobody-by-this-name/config")
+    assert pace().interval_s is None
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert pace().interval_s is None
+
+
 def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monkeypatch, capsys):
     """Passwords are left out; the output is TOML again."""
     path = config('interval = 30\nexport = ["csv=a b", "jsonl=c"]\n[serve]\ninterval = 60\n')

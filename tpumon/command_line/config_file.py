@@ -34,9 +34,8 @@ def config_path() -> Path | None:
     """The file that TPUMON_CONFIG names, otherwise ~/.config/tpumon/config.toml; None: TPUMON_CONFIG is empty."""
     named = os.environ.get(VARIABLE)
     if named is not None:
-        return Path(named).expanduser() if named else None
-    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "tpumon" / "config.toml"
+        return Path(_from_home(named)) if named else None
+    return Path(_from_home(os.environ.get("XDG_CONFIG_HOME") or "~/.config"), "tpumon", "config.toml")
 
 
 def read_config(group: TyperGroup) -> dict[str, OptionValues]:
@@ -49,7 +48,7 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
         UsageError: the file cannot be read, is not TOML, or names an option that does not exist.
     """
     path = config_path()
-    if path is None or (VARIABLE not in os.environ and not path.exists()):
+    if path is None or (VARIABLE not in os.environ and not _exists(path)):
         return {}
     commands: dict[str, Any] = dict(group.commands)
     tables = _parsed(path)
@@ -77,6 +76,14 @@ def options_of(command: Any) -> Iterator[tuple[str, Any]]:
 def given_in_file(parameter: Any) -> str:
     """How an option from the file is named in messages: `interval in /home/me/.config/tpumon/config.toml`."""
     return f"{parameter.opts[0].removeprefix('--')} in {config_path()}"
+
+
+def _from_home(path: str) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 - Path's own raises where a user has no home
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path's own raises where a home may not be looked into
 
 
 def _parsed(path: Path) -> dict[str, Any]:

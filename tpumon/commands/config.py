@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def run(config: ConfigSettings) -> int:
     if config.path is None:
         print("# no configuration file: TPUMON_CONFIG is empty")
     else:
-        print(f"# {config.path}{'' if config.path.exists() else ' does not exist'}")
+        print(f"# {config.path}{'' if os.access(config.path, os.R_OK) else ': there is none'}")
     lines = [_line(one) for one in config.settings]
     width = max(map(len, lines))
     command = ""

@@ -54,7 +54,7 @@ def run(settings: ExportSettings) -> int:
     recording.span_unix_s()
     types = {name: pa.float64() if _NUMBER.fullmatch(name) else pa.string() for name in COLUMNS}
     schema = pa.schema({"time": pa.timestamp("us", tz="UTC"), **types, "simulated": pa.bool_()})
-    path = Path(settings.to).expanduser()
+    path = Path(settings.to)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     samples = (moment.event for moment in recording.moments() if isinstance(moment.event, Sample))
     rows = 0
