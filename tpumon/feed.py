@@ -59,19 +59,35 @@ class Sampling:
     use_proxy: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Samples that were recorded before: not for a feed, which is about what happens now.
+
+    Attributes:
+        where: a directory or a file.
+    """
+
+    where: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSettings:
     """Where events come from, and which outputs get them.
 
     Attributes:
-        origin: samples to take, or the URL of a running exporter.
+        origin: samples to take, or the URL of a running exporter, or what was recorded.
         exports: outputs beside the one on stdout.
         output_options: of all outputs, the one on stdout included.
     """
 
-    origin: Sampling | str
+    origin: Sampling | Recorded | str
     exports: Sequence[Export] = ()
     output_options: OutputOptions = field(default_factory=OutputOptions)
+
+    @property
+    def takes_samples(self) -> bool:
+        """Whether this process samples, and does not show what another one has sampled."""
+        return isinstance(self.origin, Sampling)
 
 
 class Feed:
@@ -178,6 +194,7 @@ class Feed:
         else:
             from tpumon.remote import RemoteExporter
 
+            assert isinstance(origin, str)
             await RemoteExporter(origin).feed(send)
 
 

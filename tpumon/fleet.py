@@ -202,7 +202,7 @@ class Fleet:
         looks = [self._look(history, now_unix_s) for history in self.histories.all()]
         by_slice: dict[str | None, list[_Look]] = {}
         for look in looks:
-            by_slice.setdefault(_group(look.history.target), []).append(look)
+            by_slice.setdefault(group_of(look.history.target), []).append(look)
         medians = {
             name: _Medians(_median(group, STEP.key), _median(group, IDLE.key)) for name, group in by_slice.items()
         }
@@ -210,7 +210,7 @@ class Fleet:
         counts: Counter[Mark] = Counter()
         for look in looks:
             target = look.history.target
-            self._judge(look, medians[_group(target)], now_unix_s)
+            self._judge(look, medians[group_of(target)], now_unix_s)
             verdicts[target.worker] = verdict = self._verdict(look, now_unix_s)
             counts[verdict.mark] += 1
         figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
@@ -477,7 +477,7 @@ class _Look:
     figures: Mapping[str, float | None]
 
 
-def _group(target: Target) -> str | None:
+def group_of(target: Target) -> str | None:
     """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
     return f"\0{target.worker}" if target.independent else target.slice
 

@@ -47,6 +47,8 @@ ALLOWED: dict[str, set[str]] = {
         "handing_on",
         "metrics",
         "outputs",
+        "recording",
+        "enough",
         "prometheus_client",
         "bcrypt",
         "yaml",
@@ -54,15 +56,21 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "feed", "fleet", "remote", "text", "view", "xspace"),
+        *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "text", "view", "xspace"),
+        *("exporters", "pyarrow"),
     },
-    "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
+    "command_line": {
+        *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
+        *("targets", "feed", "commands", "recording", "typer"),
+    },
     "remote": {"errors", "handing_on", "model", "text", "system"},
+    "recording": {"errors", "model", "text"},
+    "enough": {"figures", "fleet", "history"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
     },
-    "__main__": {"errors", "system", "cli", "command_line"},
+    "__main__": {"errors", "system", "cli", "command_line", "typer"},
 }
 
 PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters"}

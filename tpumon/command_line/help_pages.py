@@ -70,8 +70,8 @@ class CommandPage(_Page, TyperCommand):
 class GroupPage(_Page, TyperGroup):
     """A group of commands whose help is such a page.
 
-    Its own options are not read from the environment while one of its commands runs: what TPUMON_OUTPUT means to the
-    command may be an error to the group.
+    Its own options are not read from the environment or a file while one of its commands runs: what TPUMON_OUTPUT means
+    to the command may be an error to the group.
     """
 
     def collect_usage_pieces(self: Any, context: Any) -> list[str]:
@@ -84,6 +84,8 @@ class GroupPage(_Page, TyperGroup):
 
     def parse_args(self: Any, context: Any, args: list[str]) -> list[str]:
         _, rest, _ = self.make_parser(context).parse_args(args=list(args))
+        config = context.default_map or {}  # a command and an option may have one name, so only one kind is handed on
+        context.default_map = config if rest else config.get("")
         variables = [(parameter, parameter.envvar) for parameter in self.params]
         if rest:
             for parameter in self.params:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.feed import Feed, FeedSettings, Sampling
+from tpumon.feed import Feed, FeedSettings, Recorded, Sampling
 from tpumon.fleet import Fleet
 from tpumon.model import SCHEMA_VERSION, Handover, Sample, Workers
 from tpumon.model.codec import to_plain
+from tpumon.recording import Recording
 from tpumon.system.console import say
 from tpumon.view.notices import Notice
 
@@ -51,6 +52,8 @@ def run(settings: EventsSettings) -> int:
         BrokenPipeError: the reader of stdout went away.
     """
     fleet = Fleet(settings.feed.output_options.thresholds)
+    if isinstance(settings.feed.origin, Recorded):
+        return _run_recorded(fleet, settings.feed.origin.where, settings.output)
     ends = not (settings.follow or isinstance(settings.feed.origin, Sampling))
     printed, waiting, began_s = 0, None, time.monotonic()
     with Feed(settings.feed, consumer="the reader of stdout") as feed:
@@ -69,6 +72,18 @@ def run(settings: EventsSettings) -> int:
                 break
             if event is None and ends and waiting is not None and time.monotonic() - began_s > _PATIENCE_S:
                 raise NoTargetError(waiting)
+    return 0
+
+
+def _run_recorded(fleet: Fleet, where: str, output: str) -> int:
+    """Prints the changes in a recording."""
+    printed, judged_unix_s = 0, 0.0
+    for moment in Recording(where, say).moments():
+        _take(fleet, moment.event)
+        if moment.time_unix_s - judged_unix_s > _TICK_S:
+            judged_unix_s = moment.time_unix_s
+            fleet.assess(judged_unix_s)
+            printed = _print_new(fleet, output, printed)
     return 0
 
 

@@ -22,6 +22,7 @@ CautionCode = Literal[
     "hbm-incomplete",
     "missing-cores",
     "pauses",
+    "long-steps",
     "gpu",
     "unclear-device",
     "runtime-error",

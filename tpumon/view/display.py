@@ -15,7 +15,7 @@ from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
-from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, HEADER_WORD, UNICODE, WARN
 from tpumon.view.loop.keys import PASTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import Heading, Piece, footer, header, hints
@@ -28,6 +28,7 @@ from tpumon.view.screens.screen import Drawn, Key, Reply, Screen
 
 if TYPE_CHECKING:
     from tpumon.model import Handover, Sample, Workers
+    from tpumon.view.parts.frame import KeySection
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class DisplaySettings:
         thresholds: when a figure is marked.
         from_url: the exporter that samples come from; None: the workers themselves.
         sources: titles of the sources of figures, by name; others go by their name.
+        more_keys: keys that something else takes, for the help screen.
     """
 
     level: int = 2
@@ -60,6 +62,7 @@ class DisplaySettings:
     thresholds: Thresholds = field(default_factory=Thresholds)
     from_url: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    more_keys: Sequence[KeySection] = ()
 
 
 class Display:
@@ -75,12 +78,13 @@ class Display:
         order = Order(settings.sort, reverse=settings.reverse)
         self._controls = Controls(self._watch.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
-        self._key_sections = table.key_sections()
+        self._key_sections = [*settings.more_keys, *table.key_sections()]
         self._now_unix_s = 0.0
         self._size = (80, 24)
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
+        self._tag = ""
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -97,6 +101,19 @@ class Display:
 
     def close(self) -> None:
         """Nothing to do."""
+
+    @property
+    def typing(self) -> bool:
+        """Whether keys are the text of a filter now."""
+        return self._controls.typing
+
+    def tag(self, text: str) -> None:
+        """Shows this in the header from now on."""
+        self._tag = text
+
+    def start_again(self) -> None:
+        """Forgets all samples, but not what the user chose."""
+        self._watch, self._messages = Watch(self._settings.thresholds, self._glyphs), Messages()
 
     def notice(self, line: str) -> None:
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
@@ -250,7 +267,7 @@ class Display:
             paused_unix_s=frame.scene.time_unix_s if self._controls.paused else None,
             now=self._controls.latest,
             from_url=self._settings.from_url,
-            extra=extra,
+            extra=(*([Piece(self._tag, HEADER_WORD)] if self._tag else ()), *extra),
         )
 
     def _message(self) -> str:
