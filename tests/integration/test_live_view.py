@@ -170,7 +170,7 @@ def test_keys(terminal):
     """Help and back, a pause of the picture and its end, and quitting."""
     screen = terminal(*SIMULATED).wait_for("LIVE")
     screen.send("?").wait_for("Keys").send("\x1b").wait_for(lambda: "Keys" not in screen.text)
-    screen.send("p").wait_for("PAUSED").send("p").wait_for(lambda: "PAUSED" not in screen.text)
+    screen.send("p").wait_for("FROZEN").send("p").wait_for(lambda: "FROZEN" not in screen.text)
     assert screen.send("q").end() == 0
     assert screen.as_found
 

@@ -35,6 +35,7 @@ _NOTICES = 10_000
 _SOON_S = 0.01
 _LONGEST_NOTICE = 500
 _LEAST_WITH_FOOTER = 6
+_LEAST_WITH_MESSAGE_LINE = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ class Display:
             for row in latest.rows
             if row.verdict.state != "live" and row.since_unix_s is not None
         ]
-        if ages_s and not self._controls.paused:
+        if ages_s and not self._controls.frozen:
             # Many ages change at many times; once a second is enough for all of them.
             times.append(now_unix_s + max(min(map(age_changes_in_s, ages_s)), 1.0 if len(ages_s) > 1 else 0.0))
         return max(min(times), now_unix_s) + _SOON_S if times else None
@@ -156,11 +157,16 @@ class Display:
             self.refresh(now_unix_s)  # old figures are never shown as fresh
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
-        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or self._message() != ""
+        message = self._message()
+        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or message != ""
+        above = (
+            [footer(message, "", width, self._glyphs, WARN)] if message and height >= _LEAST_WITH_MESSAGE_LINE else []
+        )
+        below = len(above) + has_footer
         frame = self._frame()
         screen = self._screen(frame)
         lines = header(frame, self._heading(screen, frame))
-        room = max(height - len(lines) - has_footer, 0)
+        room = max(height - len(lines) - below, 0)
         drawn, position = self._draw(screen, replace(frame, height=room))
         shown = ""
         while not has_footer and position != shown:
@@ -171,8 +177,9 @@ class Display:
             drawn, position = self._draw(screen, replace(frame, height=room))
         lines = [*lines, *drawn.lines]
         if has_footer:
-            blank: Lines = [[]] * (height - 1 - len(lines))
-            lines = [*lines[: height - 1], *blank, self._footer(screen, drawn.notes, position)]
+            blank: Lines = [[]] * (height - below - len(lines))
+            bottom = self._footer(screen, drawn.notes, position, "" if above else message)
+            lines = [*lines[: height - below], *blank, *above, bottom]
         return lines[:height]
 
     def _take_notices(self, now_unix_s: float) -> None:
@@ -193,7 +200,7 @@ class Display:
             height=self._size[1],
             level=self._settings.level,
             glyphs=self._glyphs,
-            now_unix_s=controls.scene.time_unix_s if controls.paused else self._now_unix_s,
+            now_unix_s=controls.scene.time_unix_s if controls.frozen else self._now_unix_s,
             thresholds=self._settings.thresholds,
             sources=self._settings.sources,
             messages=self._messages.all(),
@@ -243,7 +250,7 @@ class Display:
         return Heading(
             now_unix_s=self._now_unix_s,
             row=_or_if_it_fails(lambda: screen.about(frame), no_row),
-            paused_unix_s=frame.scene.time_unix_s if self._controls.paused else None,
+            frozen_unix_s=frame.scene.time_unix_s if self._controls.frozen else None,
             now=self._controls.latest,
             from_url=self._settings.from_url,
             extra=extra,
@@ -253,11 +260,12 @@ class Display:
         """The newest message, while it is new."""
         return tame(self._messages.now(self._now_unix_s), ascii_only=self._glyphs.ascii)
 
-    def _footer(self, screen: Screen, notes: Sequence[str], position: str) -> list[Segment]:
+    def _footer(self, screen: Screen, notes: Sequence[str], position: str, message: str) -> list[Segment]:
+        """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
         width = self._size[0]
         if self._controls.typing:
             return self._filter_line(position)
-        if message := self._message():
+        if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
         for note in reversed(notes):

@@ -42,13 +42,14 @@ class Look:
         return HEADER_WORD if self.style is None else HEADER_WORD + Style(color=self.style.color)
 
 
+# Signs are severities of workers that are live; letters are states of those that are not.
 LOOKS: Mapping[Severity | State, Look] = {
     "ok": Look(mark=" ", word="ok"),
     "live": Look(mark=" ", word="live"),
     "critical": Look(mark="X", word="critical", style=CRITICAL),
     "warn": Look(mark="!", word="warn", style=WARN),
-    "down": Look(mark="X", word="down", style=CRITICAL),
-    "stale": Look(mark="?", word="stale", style=UNKNOWN),
+    "down": Look(mark="D", word="down", style=CRITICAL),
+    "stale": Look(mark="S", word="stale", style=UNKNOWN),
     "unknown": Look(mark="?", word="unknown", style=UNKNOWN),
     "waiting": Look(mark="W", word="waiting", style=UNKNOWN),
     "busy": Look(mark="B", word="busy", style=WARN),

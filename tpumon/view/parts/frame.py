@@ -42,7 +42,7 @@ class Frame:
         height: lines that the screen may use.
         level: 1 or 2: how much is shown.
         glyphs: characters for graphs and ornaments.
-        now_unix_s: wall-clock time; while the picture is paused, the time it shows.
+        now_unix_s: wall-clock time; while the picture is frozen, the time it shows.
         thresholds: when a figure is marked.
         sources: titles of the sources of figures, by name.
         messages: recent messages, the newest last.

@@ -26,6 +26,8 @@ _LEAST_SPARK = 8
 _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
+_LEAST_LABEL = 20
+"""Names of so many cells are never shortened where there is room."""
 _TRUNCATED = "truncated trace"
 
 
@@ -149,7 +151,9 @@ class Rows:
         offered = _compact_columns(level) if self._compact else _columns(level)
         self._columns = [column for column in offered if column.needs is None]
         room = width - self._before - sum(column.width + self._gap for column in self._columns)
-        self._name_width = max(min(scene.labels.longest, max(16, width // 4), room), min(len("WORKER"), room))
+        most = min(max(_LEAST_LABEL, width // 6), room)
+        self._labels = scene.labels.at(most)
+        self._name_width = max(min(scene.labels.width_at(most), room), min(len("WORKER"), room))
         room -= self._name_width
         wide = [] if self._compact else _wide_columns(level)
         for column in (*offered, *wide):
@@ -189,7 +193,7 @@ class Rows:
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
         line.add(look.mark, look.style).fill(self._before - 2)
-        label = self._scene.labels.at(self._name_width).get(row.name, "")
+        label = self._labels.get(row.name, "")
         line.add(label, SORTED if selected else None).fill(line.room - (self._width - self._before - self._name_width))
         if row.verdict.state != "live":
             return self._absent(line, row, now_unix_s)

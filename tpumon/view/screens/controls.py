@@ -1,4 +1,4 @@
-"""What the user has chosen: the screen, the worker, the order, the filter, and whether the picture is paused."""
+"""What the user has chosen: the screen, the worker, the order, the filter, and whether the picture is frozen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Controls:
 
     Attributes:
         latest: the fleet as it is now.
-        scene: the fleet as it is shown: the same, unless the picture is paused.
+        scene: the fleet as it is shown: the same, unless the picture is frozen.
         rows: the workers of that scene in order, without those that the filter hides.
-        paused: whether the picture is paused. Sampling goes on.
+        frozen: whether the picture is frozen. Sampling goes on.
         order: how rows are sorted.
         filter: only workers whose name, address or slice contains this.
         only_not_ok: only workers that are not ok.
@@ -36,7 +36,7 @@ class Controls:
     def __init__(self, scene: Scene, order: Order, text: str) -> None:
         self.latest = self.scene = scene
         self.rows: Sequence[Row] = ()
-        self.paused = False
+        self.frozen = False
         self.order = order
         self.filter = text
         self.only_not_ok = False
@@ -50,16 +50,16 @@ class Controls:
         self.scrolls = False
 
     def update(self, scene: Scene) -> None:
-        """Takes the fleet as it is now; shows it unless the picture is paused."""
+        """Takes the fleet as it is now; shows it unless the picture is frozen."""
         self.latest = scene
-        if not self.paused:
+        if not self.frozen:
             self.scene = scene
             self._arrange()
 
-    def pause(self) -> None:
-        """Pauses the picture, or resumes it."""
-        self.paused = not self.paused
-        self.scene = self.scene.snapshot() if self.paused else self.latest
+    def freeze(self) -> None:
+        """Freezes the picture, or lets it go on."""
+        self.frozen = not self.frozen
+        self.scene = self.scene.snapshot() if self.frozen else self.latest
         self._arrange()
 
     # ---- which screen

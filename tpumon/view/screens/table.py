@@ -35,9 +35,9 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         names=("p", " "),
-        hint=lambda controls: "resume" if controls.paused else "pause",
-        words="pause the picture, or resume it; sampling goes on meanwhile",
-        press=lambda controls, _: controls.pause(),
+        hint=lambda controls: "unfreeze" if controls.frozen else "freeze",
+        words="freeze the picture, or unfreeze it; sampling goes on meanwhile",
+        press=lambda controls, _: controls.freeze(),
     ),
     opening("help", "h", "?", hint="help", words="open this help, or close it"),
     Key(
