@@ -506,7 +506,7 @@ def test_the_same_of_many_workers_is_one_message():
     assert f"{name_of(0)} and 63 more: connection refused by 10.0.0.0 [unavailable]" in shown
     assert "looked at it" in shown
     press(display, "esc", "/", *"er-63", "enter", "enter")
-    assert "refused by 10.0.0.63" in " ".join(screen(display, 120, 70).split())
+    assert "refused by 10.0.0.63" in " ".join(screen(display, 120, 72).split())
 
 
 def test_a_message_takes_the_place_of_the_keys_on_a_low_screen():

@@ -173,7 +173,7 @@ def test_a_key_that_raises_is_a_message(table_with):
     display = display_of(*fleet(3))
     press(display, "e")
     assert press(display, "x") is Reply.REDRAW
-    assert "x failed on the faulty screen: ZeroDivisionError" in lines(display, faulty=True)[-1]
+    assert "x failed on the faulty screen: ZeroDivisionError" in lines(display, faulty=True)[-2]
 
 
 def test_no_key_means_two_things_on_a_screen():

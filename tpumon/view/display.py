@@ -159,9 +159,9 @@ class Display:
         self._size = width, height = max(width, 1), max(height, 1)
         message = self._message()
         has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or message != ""
-        above = (
-            [footer(message, "", width, self._glyphs, WARN)] if message and height >= _LEAST_WITH_MESSAGE_LINE else []
-        )
+        above: Lines = []
+        if message and height >= _LEAST_WITH_MESSAGE_LINE:
+            above = [footer(message, "", width, self._glyphs, WARN)]  # the keys stay in sight
         below = len(above) + has_footer
         frame = self._frame()
         screen = self._screen(frame)
@@ -208,7 +208,7 @@ class Display:
             sort=controls.order.by,
             reverse=controls.order.reverse,
             filter=controls.filter,
-            only_not_ok=controls.only_not_ok,
+            kind=controls.kind,
             selected=controls.selected,
             opened=controls.opened,
             top=controls.top,

@@ -72,6 +72,7 @@ class Glyphs:
         levels: a column's fill from empty to full; the first means no figure, the second also means zero.
         parts: a bar's last cell, from empty to full.
         track: the rest of a bar.
+        sorted: before the title of the sorted column: in its usual order, and reversed.
     """
 
     ascii: bool
@@ -85,6 +86,7 @@ class Glyphs:
     axis: str
     tick: str
     arrows: str
+    sorted: str
     rule: str
 
 
@@ -100,6 +102,7 @@ UNICODE = Glyphs(
     axis="│",
     tick="┤",
     arrows="↑↓",
+    sorted="↓↑",
     rule="─",
 )
 ASCII = Glyphs(
@@ -114,5 +117,6 @@ ASCII = Glyphs(
     axis="|",
     tick="|",
     arrows="jk",
+    sorted="v^",
     rule="-",
 )

@@ -15,6 +15,7 @@ from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, gib, short_time
 from tpumon.view.drawing.graphs import RATIO, bar, chart, pooled, soft_axis
 from tpumon.view.drawing.lines import Line, Lines, cut, tame
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+from tpumon.view.parts.peers import ALONE, Peers
 from tpumon.view.parts.scene import Row
 from tpumon.view.parts.trends import Trend
 
@@ -46,7 +47,7 @@ class Shown(NamedTuple):
     more: str
 
 
-def shown_figures(figures: Figures, level: int, glyphs: Glyphs) -> list[Shown]:
+def shown_figures(figures: Figures, level: int, glyphs: Glyphs, peers: Peers = ALONE) -> list[Shown]:
     """The compared figures in the table's order: those that are there, always shown, or absent for a known reason."""
     shown = []
     for figure in COMPARED.values():
@@ -55,13 +56,16 @@ def shown_figures(figures: Figures, level: int, glyphs: Glyphs) -> list[Shown]:
         if figure.level <= level and wanted:
             text = FORMATS[figure.unit].word(value)
             ratio = value if figure.unit == "ratio" else None
-            shown.append(Shown(figure, text, ratio, ", ".join(_details(figure, figures, glyphs))))
+            shown.append(Shown(figure, text, ratio, ", ".join(_details(figure, figures, glyphs, peers))))
     return shown
 
 
-def _details(figure: Figure, figures: Figures, glyphs: Glyphs) -> Iterator[str]:
-    """The range over the steps, sizes, and the method."""
+def _details(figure: Figure, figures: Figures, glyphs: Glyphs, peers: Peers) -> Iterator[str]:
+    """The median of its slice, the range over the steps, sizes, and the method."""
     form = FORMATS[figure.unit]
+    usual = peers.figures.get(figure.key)
+    if usual is not None:
+        yield f"{peers.word} {form.word(usual)}"
     ends = None if figure.range is None else figure.range(figures)
     if ends is not None:
         count = figures.step_time_s.count if figure is STEP and figures.step_time_s is not None else None
@@ -109,13 +113,13 @@ _METHODS = {
 }
 
 
-def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs) -> Lines:
+def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs, peers: Peers = ALONE) -> Lines:
     """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
     look = LOOKS[kind_of(row.verdict)]
     lines = []
-    figures = shown_figures(row.sample.figures, level, glyphs)
+    figures = shown_figures(row.sample.figures, level, glyphs, peers)
     details = max((len(shown.more) for shown in figures if shown.ratio is not None), default=0)
     name_width = max([_NAME, *(len(shown.figure.label) + 1 for shown in figures)])
     bar_width = min(max(width - 2 - name_width - _VALUE - 5 - details, _LEAST_BAR), _MOST_BAR)

@@ -50,7 +50,7 @@ class Frame:
         sort: what the rows are sorted by.
         reverse: whether that order is reversed.
         filter: text that the shown workers match; empty: all of them.
-        only_not_ok: whether workers that are ok are hidden.
+        kind: only workers of this kind are shown, one of `NOT_OK`, a severity or a state; empty: all of them.
         selected: name of the worker at the cursor.
         opened: name of the worker whose page is open.
         top: place of the first row in the last picture.
@@ -70,7 +70,7 @@ class Frame:
     sort: str = ""
     reverse: bool = False
     filter: str = ""
-    only_not_ok: bool = False
+    kind: str = ""
     selected: str | None = None
     opened: str | None = None
     top: int = 0

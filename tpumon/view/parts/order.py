@@ -7,13 +7,16 @@ from collections.abc import Callable, Sequence
 
 from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.view.drawing.names import natural
-from tpumon.view.parts.scene import Row
+from tpumon.view.drawing.style import kind_of
+from tpumon.view.parts.scene import Row, Scene
 
 _HOLD_S = 5.0
 _ALIKE = math.log(1.08)
 """Workers whose excess differs by less than this factor are equally bad."""
 
 _MOST_EXCESS = 1e9
+
+NOT_OK = "not ok"
 
 _Place = tuple[bool, float, float, tuple[tuple[int, int, str], ...]]
 
@@ -85,6 +88,20 @@ class Order:
         if step is None or abs(exact - step) > 1:
             step = self._excesses[row.name] = round(exact)
         return step
+
+
+def kinds(scene: Scene) -> list[str]:
+    """What workers can be filtered by: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
+    found = sorted({(row.verdict.rank, kind_of(row.verdict)) for row in scene.rows})
+    troubles = [kind for _, kind in found if kind != "ok"]
+    return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
+
+
+def is_of(kind: str) -> Callable[[Row], bool]:
+    """Whether a worker is of a kind that `kinds` names."""
+    if kind == NOT_OK:
+        return lambda row: row.verdict.severity != "ok"
+    return lambda row: kind_of(row.verdict) == kind
 
 
 def matches(text: str) -> Callable[[Row], bool]:

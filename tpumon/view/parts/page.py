@@ -19,6 +19,7 @@ from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
 from tpumon.view.parts.figures import LEAST_CHART, chart_figures, charts, figure_lines, short_lines, side_by_side
 from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.peers import peers_of
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
 
@@ -78,18 +79,18 @@ class Page:
         self._glyphs = frame.glyphs
         self._now_unix_s = frame.now_unix_s
         self._notices = notices
+        self._peers = peers_of(frame.scene, row)
 
     def top(self) -> Lines:
         """Its identity, verdict and figures."""
-        return self._who() + self._verdict() + figure_lines(self._row, self._width, self._level, self._glyphs)
+        return self._who() + self._verdict() + self._figures()
 
     def screen(self, height: int) -> Lines:
         """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
         lines = self.top()
         if len(lines) <= height:
             return self._filled(lines, height)
-        figures = figure_lines(self._row, self._width, self._level, self._glyphs)
-        return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + figures
+        return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + self._figures()
 
     def preview(self, height: int) -> Lines:
         """What its row does not say, in at most `height` lines."""
@@ -181,6 +182,9 @@ class Page:
                 line.add(self._glyphs.dot, DIM).add(word)
         return [line.segments()]
 
+    def _figures(self) -> Lines:
+        return figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
+
     def _verdict(self) -> Lines:
         mark, text = self._verdict_text()
         return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
@@ -215,18 +219,22 @@ class Page:
         if not parts:
             return []
         whole = STEP.value(sample.figures) or max(parts.values())
-        lines = [plain("  PARTS OF A STEP", width, BOLD)]
+        usual = self._peers.parts_s
+        titles = "  " + "PARTS OF A STEP".ljust(_PART_NAME) + "TIME".rjust(8) + "SHARE".rjust(7)
+        lines = [plain(titles + (self._peers.word.upper().rjust(_TABLE_CELL) if usual else ""), width, BOLD)]
         for key, value in parts.items():
             name = tame(STEP_PARTS.get(key, key), ascii_only=self._glyphs.ascii)[:_PART_NAME]
             line = Line(width).fill(2).add(name.ljust(_PART_NAME)).add(step_word(value).rjust(8))
             share = value / whole if whole > 0 else 0.0
             line.add(percent(share).rjust(7))
+            if usual:
+                line.add(step_word(usual.get(key, 0.0)).rjust(_TABLE_CELL), DIM)
             filled, track = bar(share, min(line.room - 4, 40), self._glyphs)
             lines.append(line.fill(2).add(filled, GRAPH).add(track, DIM).segments())
         return lines
 
     def _parts_line(self) -> Lines:
-        """The parts of a step in one line."""
+        """The parts of a step in one line; beside each the slice's median, the greatest difference first."""
         sample = self._row.sample
         if sample is None or not sample.figures.step_parts_s or self._level < 2:
             return []
@@ -234,11 +242,20 @@ class Page:
         if whole_s <= 0:
             return []
         line = Line(self._width).fill(2).add("A step:".ljust(10), BOLD)
-        shares = {name: value / whole_s for name, value in sample.figures.step_parts_s.items()}
-        for name, share in sorted(shares.items(), key=lambda item: -item[1]):
-            text = f"{STEP_PARTS.get(name, name).lower().replace('flops', 'FLOPS')} {percent(share)}"
+        parts, usual = sample.figures.step_parts_s, self._peers.parts_s
+        by = {
+            name: abs(value - usual[name]) if usual else value
+            for name, value in parts.items()
+            if name in usual or not usual
+        }
+        for name in sorted(by, key=lambda name: -by[name]):
+            value, words = parts[name], STEP_PARTS.get(name, name).lower().replace("flops", "FLOPS")
+            if usual:
+                text = f"{words} {step_word(value)}, {self._peers.word} {step_cell(usual[name])}"
+            else:
+                text = f"{words} {percent(value / whole_s)}"
             text = tame(text, ascii_only=self._glyphs.ascii)
-            if share >= 0.0005 and line.room >= len(text) + 3:
+            if max(value, usual.get(name, 0.0)) >= 0.0005 * whole_s and line.room >= len(text) + 3:
                 line.add(text if line.room == self._width - 12 else f"{self._glyphs.dot}{text}")
         return [line.segments()]
 

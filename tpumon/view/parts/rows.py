@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from tpumon.figures import COMPARED, HBM, MXU, STEP, Figure
+from tpumon.figures import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
 from tpumon.model import Sample
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
@@ -145,6 +145,7 @@ class Rows:
         self._width = width
         self._glyphs = frame.glyphs
         self._sort = frame.sort
+        self._sorted = frame.glyphs.sorted[frame.reverse]
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
@@ -175,12 +176,15 @@ class Rows:
         return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in (MXU, STEP)]
 
     def titles(self) -> list[Segment]:
-        """The column titles."""
-        line = Line(self._width).fill(self._before)
-        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == "name" else BOLD)
+        """The column titles, with an arrow at the one that rows are sorted by; by worst, above the marks."""
+        line = Line(self._width).fill(self._before - 2)
+        line.add(self._sorted if self._sort == WORST else " ", BOLD)
+        line.add(self._sorted if self._sort == NAME else " ", BOLD)
+        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == NAME else BOLD)
         for column in self._columns:
-            line.fill(self._gap + column.width - len(column.title))
-            line.add(column.title, SORTED if column.key == self._sort else BOLD)
+            is_sorted = column.key == self._sort
+            line.fill(self._gap + column.width - len(column.title) - 1).add(self._sorted if is_sorted else " ", BOLD)
+            line.add(column.title, SORTED if is_sorted else BOLD)
         for sparks in self._sparks:
             title = cut(axis_title(sparks.figure, sparks.axis), sparks.width, self._glyphs.ellipsis)
             line.fill(self._gap).add(title.ljust(sparks.width), BOLD)

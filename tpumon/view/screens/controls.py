@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpumon.text import one_line
-from tpumon.view.parts.order import Order, matches
+from tpumon.view.parts.order import Order, is_of, kinds, matches
 from tpumon.view.parts.scene import Row, Scene
 
 _LONGEST_FILTER = 100
@@ -22,7 +22,7 @@ class Controls:
         frozen: whether the picture is frozen. Sampling goes on.
         order: how rows are sorted.
         filter: only workers whose name, address or slice contains this.
-        only_not_ok: only workers that are not ok.
+        kind: only workers of this kind, as `tpumon.view.parts.order.kinds` names them; empty: of every kind.
         typing: whether a filter is being typed.
         screens: names of the screens that are open, the one on top last; empty: the home screen is shown.
         selected: name of the worker at the cursor.
@@ -39,7 +39,7 @@ class Controls:
         self.frozen = False
         self.order = order
         self.filter = text
-        self.only_not_ok = False
+        self.kind = ""
         self.typing = False
         self.screens: list[str] = []
         self.selected: str | None = None
@@ -81,8 +81,8 @@ class Controls:
         if self.screens:
             self.screens.pop()
             self.scroll = 0
-        elif self.filter or self.only_not_ok:
-            self.filter, self.only_not_ok = "", False
+        elif self.filter or self.kind:
+            self.filter = self.kind = ""
             self._arrange()
         else:
             self.selected = None
@@ -92,6 +92,13 @@ class Controls:
         if self.rows:
             self.opened = self.rows[self._place() or 0].name
             self.open("worker")
+
+    def open_neighbour(self, by: int) -> None:
+        """Opens the page of the worker so many rows below the open one, at the same place of the page."""
+        place = next((place for place, row in enumerate(self.rows) if row.name == self.opened), None)
+        if self.rows:
+            target = 0 if place is None else max(min(place + by, len(self.rows) - 1), 0)
+            self.opened = self.selected = self.rows[target].name
 
     # ---- moving
 
@@ -128,9 +135,15 @@ class Controls:
             self.order.cycle()
         self._arrange(at_once=True)
 
-    def toggle_not_ok(self) -> None:
-        """Shows only workers that are not ok, or all."""
-        self.only_not_ok = not self.only_not_ok
+    def next_kind(self) -> str:
+        """The kind of workers that `show_next_kind` shows."""
+        offered = ["", *kinds(self.scene)]
+        place = offered.index(self.kind) if self.kind in offered else 0
+        return offered[(place + 1) % len(offered)]
+
+    def show_next_kind(self) -> None:
+        """Shows only workers that are not ok, then those of each kind of trouble that there is, then all."""
+        self.kind = self.next_kind()
         self._arrange()
 
     def start_typing(self) -> None:
@@ -165,8 +178,8 @@ class Controls:
     def _arrange(self, *, at_once: bool = False) -> None:
         """Sorts and filters the rows of the scene that is shown."""
         rows = self.order.arrange(self.scene.rows, self.scene.time_unix_s, at_once=at_once)
-        if self.only_not_ok:
-            rows = [row for row in rows if row.verdict.severity != "ok"]
+        if self.kind:
+            rows = list(filter(is_of(self.kind), rows))
         if self.filter:
             wanted = matches(self.filter)
             rows = [row for row in rows if wanted(row)]

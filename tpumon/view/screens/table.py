@@ -21,7 +21,7 @@ SCREENS: tuple[Screen, ...] = (Worker(), Help())
 
 
 def _back(controls: Controls) -> str:
-    return "back" if controls.screens else "show all" if controls.filter or controls.only_not_ok else ""
+    return "back" if controls.screens else "show all" if controls.filter or controls.kind else ""
 
 
 KEYS: tuple[Key, ...] = (

@@ -6,7 +6,7 @@ from rich.segment import Segment
 
 from tpumon.figures import MXU
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame
-from tpumon.view.drawing.style import BOLD, DIM
+from tpumon.view.drawing.style import BOLD, DIM, LOOKS
 from tpumon.view.parts import summary
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.page import Page
@@ -50,9 +50,9 @@ class Workers(Screen):
         ),
         Key(
             names=("f",),
-            hint="not ok",
-            words="show only workers that are not ok, or all",
-            press=lambda controls, _: controls.toggle_not_ok(),
+            hint=lambda controls: kind_words(controls.next_kind()) or "all",
+            words="show only workers that are not ok, then those of each kind of trouble, then all",
+            press=lambda controls, _: controls.show_next_kind(),
         ),
         Key(
             names=("up", "down", "k", "j"),
@@ -100,11 +100,16 @@ class Workers(Screen):
 def filter_notes(frame: Frame) -> list[str]:
     """Which workers are hidden, for the footer."""
     notes = [f"/{tame(frame.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.filter else []
-    return [*notes, "not ok"] if frame.only_not_ok else notes
+    return [*notes, kind_words(frame.kind)] if frame.kind else notes
+
+
+def kind_words(kind: str) -> str:
+    """What the footer calls a kind of workers."""
+    return next((look.word for name, look in LOOKS.items() if name == kind), kind)
 
 
 def _no_match(frame: Frame) -> list[Segment]:
-    kinds = " that is not ok" if frame.only_not_ok else ""
+    kinds = f" that is {kind_words(frame.kind)}" if frame.kind else ""
     named = f" matches /{tame(frame.filter, ascii_only=frame.glyphs.ascii)}" if frame.filter else ""
     line = f" no worker{kinds}{named}; Esc shows all"
     return plain(cut(line, frame.width, frame.glyphs.ellipsis), frame.width)
