@@ -15,16 +15,16 @@ from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
-from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
-from tpumon.view.loop.keys import PASTED
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN, kind_of
+from tpumon.view.loop.keys import CLICKED, PASTED
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.header import Heading, Piece, footer, header, hints
+from tpumon.view.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.order import Order
-from tpumon.view.parts.scene import Row, Watch
+from tpumon.view.parts.scene import Row, Scene, Watch
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
-from tpumon.view.screens.screen import Drawn, Key, Reply, Screen
+from tpumon.view.screens.screen import Drawn, Hit, Key, Reply, Screen
 
 if TYPE_CHECKING:
     from tpumon.model import Sample, Workers
@@ -34,6 +34,9 @@ T = TypeVar("T")
 _NOTICES = 10_000
 _SOON_S = 0.01
 _LONGEST_NOTICE = 500
+_WHEEL = {"wheelup": "up", "wheeldown": "down"}
+_LINES_PER_TURN = 3
+_ALARMING = frozenset({"critical", "down"})
 _LEAST_WITH_FOOTER = 6
 _LEAST_WITH_MESSAGE_LINE = 12
 
@@ -82,6 +85,19 @@ class Display:
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
+        self._hits: Sequence[Hit] = ()
+        self._in_trouble: dict[str, str] | None = None
+        self._alarm = False
+
+    @property
+    def wants_mouse(self) -> bool:
+        """Whether the terminal should tell of its mouse."""
+        return self._controls.mouse
+
+    def take_alarm(self) -> bool:
+        """Whether the bell is to ring: it is on, and a worker has become critical or went down since the last call."""
+        alarm, self._alarm = self._alarm and self._controls.bell, False
+        return alarm
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -104,9 +120,30 @@ class Display:
         self._failed = None
         try:
             self._take_notices(now_unix_s)
-            self._controls.update(self._watch.scene(now_unix_s))
+            scene = self._watch.scene(now_unix_s)
+            self._note_trouble(scene)
+            self._controls.update(scene)
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot judge the workers: {_where(error)}"  # what is known is old: it is not shown
+
+    def _note_trouble(self, scene: Scene) -> None:
+        """A message about each worker that has become critical; the alarm, for those that went down, too."""
+        if not scene.rows:
+            return
+        before = self._in_trouble
+        now: dict[str, str] = {}
+        for row in scene.rows:
+            kind = kind_of(row.verdict)
+            if kind not in _ALARMING:
+                continue
+            now[row.name] = kind
+            if before is None or before.get(row.name) == kind:
+                continue
+            self._alarm = True
+            if kind == "critical":
+                why = row.verdict.causes[0].words if row.verdict.causes else ""
+                self._messages.add(self._now_unix_s, one_line(f"{row.name}: critical: {why}", limit=_LONGEST_NOTICE))
+        self._in_trouble = now
 
     def changes_at(self, now_unix_s: float) -> float | None:
         """Wall-clock time at which the picture changes by itself; None: not before something comes in."""
@@ -128,8 +165,12 @@ class Display:
 
     def press(self, name: str) -> Reply:
         """Takes a key: a printable character, or one of the names in `tpumon.view.loop.keys`."""
+        if name in _WHEEL:
+            return [self.press(_WHEEL[name]) for _ in range(_LINES_PER_TURN)][-1]
         if self._controls.typing:
             return self._type(name)
+        if name.startswith(CLICKED):
+            return self._click(name)
         screen = self._screen(self._frame())
         key = next((key for key in table.keys_on(screen) if name in key.names), None)
         if key is None:
@@ -139,6 +180,17 @@ class Display:
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             self.notice(f"{key.written} failed on {screen.title}: {_where(error)}")
             return Reply.REDRAW
+
+    def _click(self, name: str) -> Reply:
+        """Takes a click at a place of the last picture."""
+        column, line = map(int, name.removeprefix(CLICKED).split(":"))
+        hit = next((hit for hit in self._hits if hit.line == line and hit.begin <= column < hit.end), None)
+        if hit is None:
+            return Reply.NOTHING
+        if isinstance(hit.press, str):
+            return self.press(hit.press)
+        hit.press(self._controls)
+        return Reply.REDRAW
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
         """The picture: at most `height` lines of at most `width` cells. Never raises."""
@@ -175,6 +227,9 @@ class Display:
             lines = header(frame, self._heading(screen, frame, Piece(position, HEADER)))
             room = min(room, max(height - len(lines), 0))
             drawn, position = self._draw(screen, replace(frame, height=room))
+        first = 0 if drawn.position is not None else self._controls.scroll
+        hits = [replace(hit, line=hit.line - first + len(lines)) for hit in drawn.hits]
+        self._hits = [hit for hit in hits if len(lines) <= hit.line < height - below]
         lines = [*lines, *drawn.lines]
         if has_footer:
             blank: Lines = [[]] * (height - below - len(lines))
@@ -268,11 +323,20 @@ class Display:
         if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
-        for note in reversed(notes):
+        switched = [
+            word for word, is_so in (("bell", self._controls.bell), ("no mouse", not self._controls.mouse)) if is_so
+        ]
+        for note in reversed([*switched, *notes]):
             if cell_len(right) + cell_len(note) + 8 <= width:
                 right = f"{note}  {right}" if right else note
-        shown = [self._hint(key) for key in table.keys_on(screen)]
-        return footer(hints(list(filter(None, shown)), width - cell_len(right) - 4), right, width, self._glyphs)
+        shown = [(hint, key.names[0]) for key in table.keys_on(screen) if (hint := self._hint(key))]
+        text = hints([hint for hint, _ in shown], width - cell_len(right) - 4)
+        at = 1
+        for hint, name in shown:
+            if at + cell_len(hint) <= 1 + cell_len(text):
+                self._hits = [*self._hits, Hit(self._size[1] - 1, at, at + cell_len(hint), name)]
+            at += cell_len(hint) + HINT_GAP
+        return footer(text, right, width, self._glyphs)
 
     def _hint(self, key: Key) -> str:
         return _or_if_it_fails(lambda: key.footer(self._controls, self._glyphs.arrows), "")

@@ -35,6 +35,9 @@ _PROBLEMS: tuple[Severity | State, ...] = (
 _FIND_AGAIN_S = 10.0  # while there is no worker: the sampler's and the remote exporter's pace
 _ASK_AGAIN_S = 1.0
 _GAP = "  "
+HINT_GAP = len(_GAP)
+"""Cells between two hints of the footer."""
+
 _METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
 _USUAL = frozenset({"server", "counter", "steps"})
 

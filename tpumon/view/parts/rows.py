@@ -165,6 +165,8 @@ class Rows:
                 room = left
         self._sparks = self._spark_columns(room - self._gap, level)
         self._tail = room
+        self.title_places: list[tuple[str, int, int]] = []
+        """Of the titles that `titles` has drawn: sort key, first cell, and the cell behind the last."""
 
     def _spark_columns(self, room: int, level: int) -> list[Sparks]:
         """Rows share a figure's axis, so that a worker that differs stands out."""
@@ -181,7 +183,11 @@ class Rows:
         line.add(self._sorted if self._sort == WORST else " ", BOLD)
         line.add(self._sorted if self._sort == NAME else " ", BOLD)
         line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == NAME else BOLD)
+        at = self._before + self._name_width
+        self.title_places = [(WORST, 0, self._before - 1), (NAME, self._before - 1, at)]
         for column in self._columns:
+            self.title_places += [(column.key, at, at + self._gap + column.width)] if column.key else []
+            at += self._gap + column.width
             is_sorted = column.key == self._sort
             line.fill(self._gap + column.width - len(column.title) - 1).add(self._sorted if is_sorted else " ", BOLD)
             line.add(column.title, SORTED if is_sorted else BOLD)

@@ -23,6 +23,8 @@ class Controls:
         order: how rows are sorted.
         filter: only workers whose name, address or slice contains this.
         kind: only workers of this kind, as `tpumon.view.parts.order.kinds` names them; empty: of every kind.
+        mouse: whether the mouse chooses workers; otherwise the terminal selects text with it.
+        bell: whether the terminal's bell rings when a worker becomes critical or goes down.
         typing: whether a filter is being typed.
         screens: names of the screens that are open, the one on top last; empty: the home screen is shown.
         selected: name of the worker at the cursor.
@@ -40,6 +42,8 @@ class Controls:
         self.order = order
         self.filter = text
         self.kind = ""
+        self.mouse = True
+        self.bell = False
         self.typing = False
         self.screens: list[str] = []
         self.selected: str | None = None
@@ -61,6 +65,14 @@ class Controls:
         self.frozen = not self.frozen
         self.scene = self.scene.snapshot() if self.frozen else self.latest
         self._arrange()
+
+    def toggle_mouse(self) -> None:
+        """Uses the mouse, or leaves it to the terminal."""
+        self.mouse = not self.mouse
+
+    def toggle_bell(self) -> None:
+        """Switches the bell on or off."""
+        self.bell = not self.bell
 
     # ---- which screen
 
@@ -122,6 +134,12 @@ class Controls:
         """Chooses the last row, or none, which keeps the first row in sight whoever it is."""
         self.selected = None if first or not self.rows else self.rows[-1].name
 
+    def click(self, name: str) -> None:
+        """Chooses a worker; if it is chosen already, opens its page."""
+        if self.selected == name:
+            self.open_worker()
+        self.selected = name
+
     def _place(self) -> int | None:
         return next((place for place, row in enumerate(self.rows) if row.name == self.selected), None)
 
@@ -133,6 +151,12 @@ class Controls:
             self.order.reverse = not self.order.reverse
         else:
             self.order.cycle()
+        self._arrange(at_once=True)
+
+    def sort_by(self, key: str) -> None:
+        """Sorts by this key; if that is the order already, reverses it."""
+        reverse = self.order.by == key and not self.order.reverse
+        self.order.by, self.order.reverse = key, reverse
         self._arrange(at_once=True)
 
     def next_kind(self) -> str:

@@ -41,6 +41,16 @@ KEYS: tuple[Key, ...] = (
     ),
     opening("help", "h", "?", hint="help", words="open this help, or close it"),
     Key(
+        names=("m",),
+        words="leave the mouse to the terminal, to select text, or use it again; a click chooses, opens or sorts",
+        press=lambda controls, _: controls.toggle_mouse(),
+    ),
+    Key(
+        names=("b",),
+        words="ring the bell when a worker becomes critical or goes down, or stop that",
+        press=lambda controls, _: controls.toggle_bell(),
+    ),
+    Key(
         names=("r", "ctrl-l"),
         words="redraw the screen; this takes no extra samples",
         press=lambda *_: Reply.REPAINT,

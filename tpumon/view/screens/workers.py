@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rich.segment import Segment
 
 from tpumon.figures import MXU
@@ -11,7 +13,8 @@ from tpumon.view.parts import summary
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.rows import Rows, axis_of, axis_title
-from tpumon.view.screens.screen import Drawn, Key, Screen
+from tpumon.view.screens.controls import Controls
+from tpumon.view.screens.screen import Drawn, Hit, Key, Screen
 
 _FEW = 16
 """So many workers need no summary."""
@@ -87,6 +90,9 @@ class Workers(Screen):
         top = _top(frame, max(page, 1))
         visible = frame.rows[top : top + page]
         rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.selected) for row in visible]
+        first = len(above)
+        hits = [Hit(first + i, 0, frame.width, partial(_click, row.name)) for i, row in enumerate(visible)]
+        hits += [Hit(first - 1, begin, end, partial(_sort, key)) for key, begin, end in table.title_places]
         among = f"{len(frame.rows)} of {total}" if len(frame.rows) < total else f"{total}"
         return Drawn(
             lines=[*above, *rows, *below][: frame.height],
@@ -94,7 +100,16 @@ class Workers(Screen):
             page=max(page, 1),
             top=top,
             notes=notes,
+            hits=hits,
         )
+
+
+def _click(name: str, controls: Controls) -> None:
+    controls.click(name)
+
+
+def _sort(key: str, controls: Controls) -> None:
+    controls.sort_by(key)
 
 
 def filter_notes(frame: Frame) -> list[str]:
