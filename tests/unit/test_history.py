@@ -45,7 +45,7 @@ def exposed(name, history, now=NOW):
         ([failed("not-a-profiler")], "down", False),
         ([answered(), failed("busy")], "busy", True),
         ([answered(), failed("paused")], "paused", None),
-        ([failed("empty-trace")], "down", True),
+        ([failed("empty-trace")], "no-activity", True),
         ([failed("unavailable", source="runtime")], "live", True),
         ([failed("busy", source="runtime")], "busy", True),
         ([failed("unavailable"), answered()], "live", True),

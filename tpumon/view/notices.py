@@ -20,9 +20,6 @@ _MOST_WARNINGS = 20  # of one sample
 _LINES_AT_ONCE = 10.0
 _LINES_PER_S = 1 / 60
 
-EXPORTER = "exporter"
-"""The source of failures of the exporter behind --from, which concern all workers."""
-
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -112,7 +109,7 @@ class Notices:
             return self._about_workers(event)
         self.any_answered = self.any_answered or event.answered
         failure = event.failure
-        if failure is not None and failure.source == EXPORTER:
+        if failure is not None and event.of_exporter:
             return self._about_exporter(failure)
         about_exporter = [] if self._exporter_trouble is None else ["the exporter answers again"]
         self._exporter_trouble = None

@@ -49,6 +49,7 @@ LOOKS: Mapping[Severity | State, Look] = {
     "critical": Look(mark="X", word="critical", style=CRITICAL),
     "warn": Look(mark="!", word="warn", style=WARN),
     "down": Look(mark="D", word="down", style=CRITICAL),
+    "no-activity": Look(mark="N", word="no activity", style=WARN),
     "stale": Look(mark="S", word="stale", style=UNKNOWN),
     "unknown": Look(mark="?", word="unknown", style=UNKNOWN),
     "waiting": Look(mark="W", word="waiting", style=UNKNOWN),

@@ -10,10 +10,9 @@ from typing import NamedTuple
 from tpumon.figures import MXU, STEP
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
 from tpumon.history import State, WorkerHistory
-from tpumon.model import Sample, Workers
+from tpumon.model import Handover, Sample, Workers
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
-from tpumon.view.notices import EXPORTER
 from tpumon.view.parts.trends import Trends
 
 _SOON_S = 30.0
@@ -42,8 +41,7 @@ class Row(NamedTuple):
     @property
     def exporter_failed(self) -> bool:
         """Whether the exporter behind --from does not answer, so that nothing is known about the worker itself."""
-        failure = None if self.history.last is None else self.history.last.failure
-        return failure is not None and failure.source == EXPORTER
+        return self.history.last is not None and self.history.last.of_exporter
 
     def causes(self, figure: str) -> bool:
         """Whether the figure with this key stands out."""
@@ -122,7 +120,7 @@ class Watch:
     """Takes workers and samples, and makes scenes of them."""
 
     def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
-        self._fleet = Fleet(thresholds)
+        self._fleet = Fleet(thresholds, remember=True)
         self._trends = Trends()
         self._failed: dict[str, Sample] = {}
         self._glyphs = glyphs
@@ -143,6 +141,10 @@ class Watch:
         self._trends.add(sample)
         if sample.failure is not None:
             self._failed[sample.worker] = sample
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes what a running exporter knows."""
+        self._fleet.take_over(handover)
 
     def scene(self, now_unix_s: float) -> Scene:
         """Judges the fleet and returns it as it is now."""
