@@ -104,13 +104,19 @@ _RANKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Across:
-    """One figure over all workers that have it now; `count` is their number."""
+    """One figure over all workers that have it now; `count` is their number.
+
+    Attributes:
+        min_worker, max_worker: name of the first worker with the min, and of the first with the max.
+    """
 
     count: int
     min: float
     avg: float
     max: float
     median: float
+    min_worker: str
+    max_worker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +197,7 @@ class Fleet:
         looks = [self._look(history, now_unix_s) for history in self.histories.all()]
         by_slice: dict[str | None, list[_Look]] = {}
         for look in looks:
-            by_slice.setdefault(_group(look.history.target), []).append(look)
+            by_slice.setdefault(group_of(look.history.target), []).append(look)
         medians = {
             name: _Medians(_median(group, STEP.key), _median(group, IDLE.key)) for name, group in by_slice.items()
         }
@@ -199,7 +205,7 @@ class Fleet:
         counts: Counter[Mark] = Counter()
         for look in looks:
             target = look.history.target
-            self._judge(look, medians[_group(target)], now_unix_s)
+            self._judge(look, medians[group_of(target)], now_unix_s)
             verdicts[target.worker] = verdict = self._verdict(look, now_unix_s)
             counts[verdict.mark] += 1
         figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
@@ -468,7 +474,7 @@ class _Look:
     figures: Mapping[str, float | None]
 
 
-def _group(target: Target) -> str | None:
+def group_of(target: Target) -> str | None:
     """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
     return f"\0{target.worker}" if target.independent else target.slice
 
@@ -487,4 +493,13 @@ def _across(looks: list[_Look], name: str) -> Across | None:
     if not values:
         return None
     avg = fsum(value / len(values) for value in values)  # of the sum, the largest floats would overflow
-    return Across(count=len(values), min=values[0], avg=avg, max=values[-1], median=median(values))
+    low, high = (next(look for look in looks if look.figures[name] == end) for end in (values[0], values[-1]))
+    return Across(
+        count=len(values),
+        min=values[0],
+        avg=avg,
+        max=values[-1],
+        median=median(values),
+        min_worker=low.history.target.worker,
+        max_worker=high.history.target.worker,
+    )

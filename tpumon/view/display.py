@@ -271,6 +271,8 @@ class Display:
             selected=controls.selected,
             opened=controls.opened,
             top=controls.top,
+            span_s=controls.span_s,
+            end_unix_s=controls.end_unix_s,
         )
 
     def _screen(self, frame: Frame) -> Screen:

@@ -72,6 +72,7 @@ class Glyphs:
         ascii: whether all of them are ASCII.
         levels: a column's fill from empty to full; the first means no figure, the second also means zero.
         parts: a bar's last cell, from empty to full.
+        to_median, to_greatest: a column's cells between the least value and the median, and above the median.
         track: the rest of a bar.
         sorted: before the title of the sorted column: in its usual order, and reversed.
     """
@@ -79,6 +80,8 @@ class Glyphs:
     ascii: bool
     levels: str
     parts: str
+    to_median: str
+    to_greatest: str
     track: str
     cursor: str
     ellipsis: str
@@ -95,6 +98,8 @@ UNICODE = Glyphs(
     ascii=False,
     levels=" ▁▂▃▄▅▆▇█",
     parts=" ╸━",
+    to_median="▓",
+    to_greatest="░",
     track="─",
     cursor="▸",
     ellipsis="…",
@@ -110,6 +115,8 @@ ASCII = Glyphs(
     ascii=True,
     levels=" .:-=+*#",
     parts=" #",
+    to_median="%",
+    to_greatest="'",
     track=".",
     cursor=">",
     ellipsis="~",

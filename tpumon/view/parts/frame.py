@@ -54,6 +54,8 @@ class Frame:
         selected: name of the worker at the cursor.
         opened: name of the worker whose page is open.
         top: place of the first row in the last picture.
+        span_s: how much time graphs show; None: as much as is known, up to an hour.
+        end_unix_s: when graphs end; None: now.
     """
 
     scene: Scene
@@ -74,6 +76,8 @@ class Frame:
     selected: str | None = None
     opened: str | None = None
     top: int = 0
+    span_s: float | None = None
+    end_unix_s: float | None = None
 
     @property
     def seen(self) -> frozenset[str]:

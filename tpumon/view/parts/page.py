@@ -17,11 +17,13 @@ from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, clock, gib, perce
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
-from tpumon.view.parts.figures import LEAST_CHART, chart_figures, charts, figure_lines, short_lines, side_by_side
+from tpumon.view.parts.charts import LEAST_CHART, Graphed, chart_figures, charts, side_by_side, span_words
+from tpumon.view.parts.figures import figure_lines, short_lines
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.peers import peers_of
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
+from tpumon.view.parts.spans import span_of
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
@@ -70,6 +72,7 @@ class Page:
     """
 
     def __init__(self, frame: Frame, row: Row, notices: Sequence[tuple[float, str]] = ()) -> None:
+        self._frame = frame
         self._scene = frame.scene
         self._row = row
         self._width = frame.width
@@ -144,11 +147,16 @@ class Page:
         return side_by_side([left, right], half, self._width)
 
     def _charts(self, height: int) -> Lines:
-        trend = self._scene.trends.of(self._row.name)
-        figures = chart_figures(self._seen, self._level)
+        history, frame = self._row.history, self._frame
+        tiers, moved = history.tiers, frame.end_unix_s is not None
+        span = None if tiers is None else span_of(tiers, frame.span_s, frame.end_unix_s, frame.now_unix_s)
+        if tiers is None or span is None:
+            return []
+        fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
         live = self._row.verdict.state == "live"
-        until = None if live else clock(trend.end_unix_s, self._now_unix_s)
-        return charts(trend, figures, self._width, height, self._glyphs, until=until)
+        words = span_words(span, frame.now_unix_s, ends_now=live, moved=moved)
+        graphed = Graphed(tiers=tiers, span=span, spans=frame.scene.spans, fresh_for_s=fresh_for_s, words=words)
+        return charts(graphed, chart_figures(self._seen, self._level), self._width, height, self._glyphs)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []

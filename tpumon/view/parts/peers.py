@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tpumon.figures import values
+from tpumon.fleet import group_of
 from tpumon.view.parts.scene import Row, Scene
 
 
@@ -33,14 +34,9 @@ ALONE = Peers()
 def peers_of(scene: Scene, row: Row) -> Peers:
     """The medians of the worker's slice; of all workers where no slice is known; `ALONE` without others."""
     target = row.history.target
-    if target.independent:
-        return ALONE
+    group = group_of(target)
     samples = [
-        other.sample
-        for other in scene.rows
-        if other.sample is not None
-        and other.history.target.slice == target.slice
-        and not other.history.target.independent
+        other.sample for other in scene.rows if other.sample is not None and group_of(other.history.target) == group
     ]
     if len(samples) < 2:
         return ALONE

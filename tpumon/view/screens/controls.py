@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tpumon.text import one_line
 from tpumon.view.parts.order import Order, is_of, kinds, matches
 from tpumon.view.parts.scene import Row, Scene
+from tpumon.view.parts.spans import SPANS_S, Span, span_of
 
 _LONGEST_FILTER = 100
 _END = 1 << 30
@@ -33,6 +34,8 @@ class Controls:
         top: place of the first visible row.
         scroll: how many lines are above the visible ones.
         scrolls: whether some lines of the screen are hidden.
+        span_s: how much time graphs show; None: as much as is known, up to an hour.
+        end_unix_s: when graphs end; None: now.
     """
 
     def __init__(self, scene: Scene, order: Order, text: str) -> None:
@@ -52,6 +55,8 @@ class Controls:
         self.top = 0
         self.scroll = 0
         self.scrolls = False
+        self.span_s: float | None = None
+        self.end_unix_s: float | None = None
 
     def update(self, scene: Scene) -> None:
         """Takes the fleet as it is now; shows it unless the picture is frozen."""
@@ -105,12 +110,50 @@ class Controls:
             self.opened = self.rows[self._place() or 0].name
             self.open("worker")
 
+    def open_page(self, name: str) -> None:
+        """Opens the page of a worker, in place of what was open."""
+        self.screens.clear()
+        self.opened = self.selected = name
+        self.open("worker")
+
     def open_neighbour(self, by: int) -> None:
         """Opens the page of the worker so many rows below the open one, at the same place of the page."""
         place = next((place for place, row in enumerate(self.rows) if row.name == self.opened), None)
         if self.rows:
             target = 0 if place is None else max(min(place + by, len(self.rows) - 1), 0)
             self.opened = self.selected = self.rows[target].name
+
+    # ---- the time that graphs show
+
+    def _span(self) -> Span | None:
+        """The span that is shown; None: there is no graph."""
+        name = self.opened if "worker" in self.screens else self.selected
+        row = self.scene.row(name) or next(iter(self.rows), None)
+        tiers = None if row is None else row.history.tiers
+        return None if tiers is None else span_of(tiers, self.span_s, self.end_unix_s, self.scene.time_unix_s)
+
+    def change_span(self, *, longer: bool) -> None:
+        """Shows the next longer or shorter span, with the same end."""
+        span = self._span()
+        if span is not None:
+            length_s = span.end_unix_s - span.begin_unix_s
+            place = min(range(len(SPANS_S)), key=lambda place: abs(SPANS_S[place] - length_s))
+            self.span_s = SPANS_S[max(min(place + (1 if longer else -1), len(SPANS_S) - 1), 0)]
+
+    def move_span(self, *, later: bool) -> None:
+        """Shows an earlier or later time, by half a span; as late as now, it goes on with it."""
+        span = self._span()
+        if span is None:
+            return
+        length_s = span.end_unix_s - span.begin_unix_s
+        self.span_s = length_s
+        end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
+        earliest_unix_s = self.scene.time_unix_s - SPANS_S[-1]
+        self.end_unix_s = max(end_unix_s, earliest_unix_s) if end_unix_s < self.scene.time_unix_s else None
+
+    def show_now(self) -> None:
+        """Shows graphs until now again."""
+        self.end_unix_s = None
 
     # ---- moving
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tpumon.view.parts.frame import KeySection, KeyWords
 from tpumon.view.screens.alone import Alone
 from tpumon.view.screens.controls import Controls
+from tpumon.view.screens.events import Events
 from tpumon.view.screens.help import Help
 from tpumon.view.screens.screen import Key, Reply, Screen, opening
 from tpumon.view.screens.waiting import Waiting
@@ -16,7 +17,7 @@ from tpumon.view.screens.workers import Workers
 HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
 """What is shown when nothing is open: the first that fits."""
 
-SCREENS: tuple[Screen, ...] = (Worker(), Help())
+SCREENS: tuple[Screen, ...] = (Worker(), Events(), Help())
 """Screens that are opened on top of the home screen."""
 
 

@@ -7,6 +7,7 @@ from tpumon.view.parts.messages import about
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.scene import Row
 from tpumon.view.screens.screen import Drawn, Key, Screen
+from tpumon.view.screens.spans import SPAN_KEYS
 
 _LEAST_CHART_HEIGHT = 5
 
@@ -23,6 +24,7 @@ class Worker(Screen):
             words="go to the next worker (n, ]) or the previous one (N, [), in the list's order",
             press=lambda controls, key: controls.open_neighbour(1 if key in {"n", "]"} else -1),
         ),
+        *SPAN_KEYS,
     )
 
     def fits(self, frame: Frame) -> bool:

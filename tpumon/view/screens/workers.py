@@ -15,6 +15,7 @@ from tpumon.view.parts.page import Page
 from tpumon.view.parts.rows import Rows, axis_of, axis_title
 from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Hit, Key, Screen
+from tpumon.view.screens.spans import SPAN_KEYS
 
 _FEW = 16
 """So many workers need no summary."""
@@ -73,6 +74,7 @@ class Workers(Screen):
             words="show the first rows (g, Home), or choose the last worker (G, End)",
             press=lambda controls, key: controls.choose_end(first=key in {"g", "home"}),
         ),
+        *SPAN_KEYS,
     )
 
     def draw(self, frame: Frame) -> Drawn:
