@@ -15,13 +15,13 @@ from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
-from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN, kind_of
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.view.loop.keys import CLICKED, PASTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.order import Order
-from tpumon.view.parts.scene import Row, Scene, Watch
+from tpumon.view.parts.scene import Row, Watch
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Hit, Key, Reply, Screen
@@ -86,7 +86,7 @@ class Display:
         self._messages = Messages()
         self._failed: str | None = None
         self._hits: Sequence[Hit] = ()
-        self._in_trouble: dict[str, str] | None = None
+        self._last_change = 0
         self._alarm = False
 
     @property
@@ -111,6 +111,8 @@ class Display:
     def take_over(self, handover: Handover) -> None:
         """Takes what a running exporter knows: since when, changes, history."""
         self._watch.take_over(handover)
+        if handover.complete:
+            self._last_change = self._watch.last_change  # what happened before is no news
 
     def close(self) -> None:
         """Nothing to do."""
@@ -124,30 +126,22 @@ class Display:
         self._failed = None
         try:
             self._take_notices(now_unix_s)
-            scene = self._watch.scene(now_unix_s)
-            self._note_trouble(scene)
-            self._controls.update(scene)
+            self._controls.update(self._watch.scene(now_unix_s))
+            self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot judge the workers: {_where(error)}"  # what is known is old: it is not shown
 
-    def _note_trouble(self, scene: Scene) -> None:
-        """A message about each worker that has become critical; the alarm, for those that went down, too."""
-        if not scene.rows:
-            return
-        before = self._in_trouble
-        now: dict[str, str] = {}
-        for row in scene.rows:
-            kind = kind_of(row.verdict)
-            if kind not in _ALARMING:
-                continue
-            now[row.name] = kind
-            if before is None or before.get(row.name) == kind:
-                continue
-            self._alarm = True
-            if kind == "critical":
-                why = row.verdict.causes[0].words if row.verdict.causes else ""
-                self._messages.add(self._now_unix_s, one_line(f"{row.name}: critical: {why}", limit=_LONGEST_NOTICE))
-        self._in_trouble = now
+    def _note_changes(self) -> None:
+        """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
+        first = self._last_change == 0
+        for change in self._watch.changes_after(self._last_change):
+            self._last_change = change.number
+            if first and change.before in {None, "waiting"}:
+                continue  # it was so from the first
+            self._alarm = self._alarm or change.mark in _ALARMING
+            if change.what == "restart" or change.mark == "critical":
+                what = change.words if change.what == "restart" else f"critical: {change.words}"
+                self._messages.add(self._now_unix_s, one_line(f"{change.worker}: {what}", limit=_LONGEST_NOTICE))
 
     def changes_at(self, now_unix_s: float) -> float | None:
         """Wall-clock time at which the picture changes by itself; None: not before something comes in."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
-from tpumon.fleet import Severity, Verdict
-from tpumon.history import State
+from tpumon.model import Mark
 
 BOLD = Style(bold=True)
 DIM = Style(dim=True)
@@ -43,7 +42,7 @@ class Look:
 
 
 # Signs are severities of workers that are live; letters are states of those that are not.
-LOOKS: Mapping[Severity | State, Look] = {
+LOOKS: Mapping[Mark, Look] = {
     "ok": Look(mark=" ", word="ok"),
     "live": Look(mark=" ", word="live"),
     "critical": Look(mark="X", word="critical", style=CRITICAL),
@@ -57,11 +56,6 @@ LOOKS: Mapping[Severity | State, Look] = {
     "continuous": Look(mark="C", word="continuous", style=WARN),
     "paused": Look(mark="P", word="sampling paused", style=WARN),
 }
-
-
-def kind_of(verdict: Verdict) -> Severity | State:
-    """What a worker counts as: its severity while it is live, otherwise its state."""
-    return verdict.severity if verdict.state == "live" else verdict.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from tpumon.model import Figures
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, gib
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, tame
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.view.parts.peers import ALONE, Peers
 from tpumon.view.parts.scene import Row
 
@@ -77,7 +77,7 @@ def short_lines(row: Row, width: int, level: int) -> Lines:
     """The most important figures in one line, or more on a narrow screen: `MXU 40.0%  idle 10.0%  step 62.7ms`."""
     if row.sample is None:
         return []
-    style = LOOKS[kind_of(row.verdict)].style
+    style = LOOKS[row.verdict.mark].style
     lines = [Line(width)]
     for figure in COMPARED.values():
         if figure.level > level or not figure.always_shown:
@@ -107,7 +107,7 @@ def figure_lines(row: Row, width: int, level: int, glyphs: Glyphs, peers: Peers 
     """A line per figure: name, value, bar and details; if it is absent, the reason."""
     if row.sample is None:
         return []
-    look = LOOKS[kind_of(row.verdict)]
+    look = LOOKS[row.verdict.mark]
     lines = []
     figures = shown_figures(row.sample.figures, level, glyphs, peers)
     details = max((len(shown.more) for shown in figures if shown.ratio is not None), default=0)

@@ -20,10 +20,11 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 from tpumon.view.parts.scene import methods as methods_of
 
-_STATES: tuple[State, ...] = ("down", "stale", "busy", "continuous", "paused", "waiting")
+_STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = (
     "down",
     "critical",
+    "no-activity",
     "stale",
     "warn",
     "busy",
@@ -205,17 +206,24 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
     share = "" if len(rows) == 1 else f" {live}/{len(rows)}"
     if live:
         return Piece(f"LIVE{share if live < len(rows) else ''}", HEADER_WORD)
+    if all(one.exporter_failed for one in rows):
+        lost_unix_s = min(_lost_unix_s(one, now_unix_s) for one in rows)
+        return Piece(f"EXPORTER DOWN {age(now_unix_s - lost_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(one.verdict.state == state for one in rows))
     like = [one for one in rows if one.verdict.state == worst]
     word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
-    if all(one.exporter_failed for one in rows):
-        word = f"EXPORTER {word}"
     if worst == "stale" and row is None:
         since_unix_s = scene.last_unix_s
     else:
         since_unix_s = min((one.since_unix_s for one in like if one.since_unix_s is not None), default=None)
     aged = f" {age(now_unix_s - since_unix_s)}" if since_unix_s is not None and worst != "waiting" else ""
     return Piece(word + aged, LOOKS[worst].header)
+
+
+def _lost_unix_s(row: Row, now_unix_s: float) -> float:
+    """When the exporter stopped to answer."""
+    first = row.history.changed or row.history.last
+    return now_unix_s if first is None else row.history.began_unix_s(first, now_unix_s)
 
 
 def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | None = None) -> list[Segment]:

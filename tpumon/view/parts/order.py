@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.view.drawing.names import natural
-from tpumon.view.drawing.style import kind_of
 from tpumon.view.parts.scene import Row, Scene
 
 _HOLD_S = 5.0
@@ -92,7 +91,7 @@ class Order:
 
 def kinds(scene: Scene) -> list[str]:
     """What workers can be filtered by: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
-    found = sorted({(row.verdict.rank, kind_of(row.verdict)) for row in scene.rows})
+    found = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
     troubles = [kind for _, kind in found if kind != "ok"]
     return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
 
@@ -101,7 +100,7 @@ def is_of(kind: str) -> Callable[[Row], bool]:
     """Whether a worker is of a kind that `kinds` names."""
     if kind == NOT_OK:
         return lambda row: row.verdict.severity != "ok"
-    return lambda row: kind_of(row.verdict) == kind
+    return lambda row: row.verdict.mark == kind
 
 
 def matches(text: str) -> Callable[[Row], bool]:

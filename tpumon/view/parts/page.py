@@ -16,7 +16,8 @@ from tpumon.model.chips import spoken_name
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look
+from tpumon.view.parts.changes import change_lines
 from tpumon.view.parts.charts import LEAST_CHART, Graphed, chart_figures, charts, side_by_side, span_words
 from tpumon.view.parts.figures import figure_lines, short_lines
 from tpumon.view.parts.frame import Frame
@@ -28,6 +29,8 @@ from tpumon.view.parts.spans import span_of
 _PART_NAME = 20
 _TWO_BESIDE = 100
 _MOST_FUNCTIONS = 8
+_MOST_CHANGES = 5
+_ROOM_FOR_PARTS = 36
 
 
 class _Column(NamedTuple):
@@ -88,6 +91,10 @@ class Page:
         """Its identity, verdict and figures."""
         return self._who() + self._verdict() + self._figures()
 
+    def _fitting_parts(self) -> Lines:
+        """The parts of a step in one line, where their table is likely to be out of sight."""
+        return self._parts_line() if self._frame.height < _ROOM_FOR_PARTS else []
+
     def screen(self, height: int) -> Lines:
         """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
         lines = self.top()
@@ -120,7 +127,7 @@ class Page:
         lines = self.top()
         sample = self._row.sample
         if sample is not None and self._level > 1:
-            lines += self._more(sample)
+            lines += self._fitting_parts() + self._more(sample)
         lines += self._blank(self._charts(chart_height))
         if sample is not None and self._level > 1:
             two = self._width >= _TWO_BESIDE
@@ -134,7 +141,7 @@ class Page:
             lines += self._runtime(sample)
         if sample is not None:
             lines += self._blank(self._absent(sample)) + self._blank(self._warnings(sample))
-        return lines + self._blank(self._queries()) + self._blank(self._said())
+        return lines + self._blank(self._changes()) + self._blank(self._queries()) + self._blank(self._said())
 
     def _columns(self, blocks: list[Lines], half: int) -> Lines:
         """Blocks below each other; if there is room, in two columns of about the same height."""
@@ -199,7 +206,7 @@ class Page:
 
     @property
     def _look(self) -> Look:
-        return LOOKS[kind_of(self._row.verdict)]
+        return LOOKS[self._row.verdict.mark]
 
     def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""
@@ -209,9 +216,17 @@ class Page:
             since = f"{since}, no figures now" if self._row.history.answer is not None else f"{since}, no figures yet"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
-            text = f"{self._look.word}{since}"
+            text = f"{self._look.word}{self._since_critical() or since}"
         causes = ", ".join(cause.words for cause in verdict.causes)
         return self._look.mark, f"{text}: {causes}" if causes else text
+
+    def _since_critical(self) -> str:
+        """Since when it is critical, if it was in trouble before."""
+        verdict, now_unix_s = self._row.verdict, self._now_unix_s
+        critical, trouble = verdict.critical_since_unix_s, verdict.since_unix_s
+        if critical is None or trouble is None or critical - trouble < 1:
+            return ""
+        return f" since {clock(critical, now_unix_s)}, in trouble since {clock(trouble, now_unix_s)}"
 
     def _more(self, sample: Sample) -> Lines:
         """Figures that are not compared."""
@@ -337,6 +352,13 @@ class Page:
         for warning in sample.warnings:
             lines += self._text(warning.message)
         return lines
+
+    def _changes(self) -> Lines:
+        """The last changes."""
+        changes = self._scene.changes_of(self._row.name)[: -_MOST_CHANGES - 1 : -1]
+        if not changes:
+            return []
+        return self._title("Changes, newest first (e: all)") + change_lines(self._frame, changes, 0)
 
     def _queries(self) -> Lines:
         history = self._row.history

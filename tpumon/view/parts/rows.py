@@ -14,7 +14,7 @@ from tpumon.model import Sample
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.lines import Line, cut, tame
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED, kind_of
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 
@@ -198,7 +198,7 @@ class Rows:
 
     def row(self, row: Row, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
-        look = LOOKS[kind_of(row.verdict)]
+        look = LOOKS[row.verdict.mark]
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
@@ -216,7 +216,7 @@ class Rows:
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.causes(column.key)
-        style = DIM if text == NOT_KNOWN else LOOKS[kind_of(row.verdict)].style if stands_out else None
+        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.mark].style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
@@ -236,12 +236,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[kind_of(row.verdict)].style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.mark].style)
         return line.segments()
 
     def _absent(self, line: Line, row: Row, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
-        look = LOOKS[kind_of(row.verdict)]
+        look = LOOKS[row.verdict.mark]
         words = absent_words(row, now_unix_s)
         message = _message(row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]

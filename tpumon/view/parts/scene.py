@@ -29,7 +29,7 @@ class Row(NamedTuple):
         sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
             have one all the same, of runtime metrics.
         last_unix_s: start of its last sample with figures, by the wall clock as it is set now.
-        since_unix_s: when its age starts: at its last figures while it is stale, otherwise when its state changed.
+        since_unix_s: when its age starts: at its last figures while it is stale, otherwise since when it is as it is.
     """
 
     name: str
@@ -156,6 +156,17 @@ class Watch:
     def take_over(self, handover: Handover) -> None:
         """Takes what a running exporter knows."""
         self._fleet.take_over(handover)
+        if handover.complete:
+            self._trends.restore(self._fleet)
+
+    def changes_after(self, number: int) -> Sequence[Change]:
+        """What changed since the change with this number."""
+        return () if self._fleet.changes.last <= number else self._fleet.changes.all(after=number)
+
+    @property
+    def last_change(self) -> int:
+        """Number of the last change."""
+        return self._fleet.changes.last
 
     def scene(self, now_unix_s: float) -> Scene:
         """Judges the fleet and returns it as it is now."""
@@ -166,11 +177,9 @@ class Watch:
         for history in self._fleet.histories.all():
             verdict = assessment.verdicts[history.target.worker]
             sample = history.current(now_unix_s)
-            last, changed = _with_figures(history), history.changed
+            last = _with_figures(history)
             last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
-            since_unix_s = None if changed is None else history.began_unix_s(changed, now_unix_s)
-            if verdict.state == "stale":
-                since_unix_s = last_unix_s
+            since_unix_s = last_unix_s if verdict.state == "stale" else verdict.since_unix_s
             rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s, since_unix_s))
             tally.add(history, sample, last_unix_s, now_unix_s)
         averages = {name: across.avg for name, across in assessment.figures.items()}

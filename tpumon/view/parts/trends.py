@@ -1,4 +1,4 @@
-"""Recent figures of workers, as rings of floats. NaN is a query without the figure and shows as a gap."""
+"""Recent figures of workers for sparklines, as rings of floats. NaN is a query without the figure: a gap."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from copy import deepcopy
 from itertools import pairwise
 
 from tpumon.figures import COMPARED
+from tpumon.fleet import Fleet
+from tpumon.history import Tiers
 from tpumon.model import Sample, Workers
 
-POINTS = 600
-"""How many queries are remembered per worker."""
+POINTS = 200
+"""How many queries are remembered per worker: as many as fit into a sparkline."""
+
+
+_USUAL_INTERVAL_S = 10.0
 
 
 class Trend:
@@ -63,6 +68,7 @@ class Trends:
 
     def __init__(self) -> None:
         self._workers: dict[str, Trend] = {}
+        self._restorable: dict[str, tuple[Tiers, float]] = {}
         self.fleet = Trend()
         self._fleet_time_unix_s = 0.0
         self._fleet_known = False
@@ -74,7 +80,7 @@ class Trends:
     def add(self, sample: Sample) -> None:
         """Adds a sample; drops it if its worker is not followed."""
         trend = self._workers.get(sample.worker)
-        if trend is not None:
+        if trend is not None and sample.worker not in self._restorable:
             trend.add(sample.time_unix_s, [figure.value(sample.figures) for figure in COMPARED.values()])
 
     def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
@@ -84,13 +90,45 @@ class Trends:
             self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
             self.fleet.add(now_unix_s, map(averages.get, COMPARED))
 
+    def restore(self, fleet: Fleet) -> None:
+        """Begins again with what the fleet remembers; of a worker, once it is drawn: its samples go there, too."""
+        self._restorable = {
+            history.target.worker: (history.tiers, _interval_s(history.last))
+            for history in fleet.histories.all()
+            if history.tiers is not None
+        }
+        if fleet.average is not None:
+            self.fleet = _restored(fleet.average, min((each for _, each in self._restorable.values()), default=1.0))
+
     def of(self, worker: str) -> Trend:
         """The worker's trend; an empty one if it has none."""
+        restorable = self._restorable.pop(worker, None)
+        if restorable is not None and worker in self._workers:
+            self._workers[worker] = _restored(*restorable)
         return self._workers.get(worker) or Trend()
 
     def snapshot(self) -> Trends:
         """A copy that later samples do not change."""
-        return deepcopy(self)
+        copy = Trends()
+        copy._workers, copy.fleet = deepcopy(self._workers), deepcopy(self.fleet)
+        copy._restorable = dict(self._restorable)
+        return copy
+
+
+def _interval_s(sample: Sample | None) -> float:
+    return _USUAL_INTERVAL_S if sample is None or sample.interval_s is None else sample.interval_s
+
+
+def _restored(tiers: Tiers, interval_s: float) -> Trend:
+    """A trend of the last queries that are remembered."""
+    trend, end_unix_s = Trend(), tiers.newest_unix_s
+    if end_unix_s is None:
+        return trend
+    begin_unix_s = end_unix_s - POINTS * interval_s
+    series = [tiers.series(key, begin_unix_s, end_unix_s, most_points=2 * POINTS) for key in COMPARED]
+    for points in zip(*series, strict=True):
+        trend.add(points[0].start_unix_s, [point.median for point in points])
+    return trend
 
 
 def _last(ring: array[float], count: int, most: int) -> list[float]:

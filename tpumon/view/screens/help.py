@@ -17,6 +17,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("warn", "a figure is above its first threshold"),
     ("critical", "a figure is above its second threshold"),
     ("down", "the last query failed"),
+    ("no-activity", "it answers, but nothing runs: no op on its device, no step in its host trace"),
     ("unknown", "only runtime metrics answer: too little to judge how training goes"),
     ("stale", "no answer for 2.5 intervals; old figures are not shown"),
     ("busy", "someone else is profiling the worker; tpumon waits, longer each time"),
