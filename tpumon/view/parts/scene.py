@@ -113,7 +113,7 @@ class Scene:
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
         ]
-        return replace(self, rows=rows, trends=self.trends.snapshot(), failed=dict(self.failed))
+        return replace(self, rows=rows, trends=self.trends.snapshot(self.time_unix_s), failed=dict(self.failed))
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
@@ -131,7 +131,7 @@ class Watch:
 
     def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
         self._fleet = Fleet(thresholds, remember=True)
-        self._trends = Trends()
+        self._trends = Trends(self._fleet)
         self._failed: dict[str, Sample] = {}
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
@@ -157,7 +157,7 @@ class Watch:
         """Takes what a running exporter knows."""
         self._fleet.take_over(handover)
         if handover.complete:
-            self._trends.restore(self._fleet)
+            self._trends.restore()
 
     def changes_after(self, number: int) -> Sequence[Change]:
         """What changed since the change with this number."""

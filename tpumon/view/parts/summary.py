@@ -34,7 +34,7 @@ _COUNTED: tuple[Severity | State, ...] = (
 _LEAST_SPARK = 8
 _CELL = 8
 _COUNT = 11
-_MOST_WHO = 10
+_MOST_WHO = 8
 
 
 def figures(seen: frozenset[str], level: int) -> list[Figure]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from itertools import pairwise
 
-from tpumon.figures import COMPARED
+from tpumon.figures import COMPARED, values
 from tpumon.fleet import Fleet
 from tpumon.history import Tiers
 from tpumon.model import Sample, Workers
@@ -17,7 +17,9 @@ POINTS = 200
 """How many queries are remembered per worker: as many as fit into a sparkline."""
 
 
+_AT_FIRST = 64  # queries that a trend begins with: as many as a row shows
 _USUAL_INTERVAL_S = 10.0
+_ALL = 1 << 30
 
 
 class Trend:
@@ -64,24 +66,30 @@ class Trend:
 
 
 class Trends:
-    """A trend per worker, and one of the averages over all workers."""
+    """A trend per worker whose sparkline was drawn, and one of the averages over all workers.
 
-    def __init__(self) -> None:
+    Args:
+        fleet: remembers all figures; trends begin with them.
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
         self._workers: dict[str, Trend] = {}
-        self._restorable: dict[str, tuple[Tiers, float]] = {}
+        self._end_unix_s: float | None = None
         self.fleet = Trend()
         self._fleet_time_unix_s = 0.0
         self._fleet_known = False
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now; those that stay keep their trends."""
-        self._workers = {target.worker: self._workers.get(target.worker) or Trend() for target in workers.targets}
+        kept = ((target.worker, self._workers.get(target.worker)) for target in workers.targets)
+        self._workers = {worker: trend for worker, trend in kept if trend is not None}
 
     def add(self, sample: Sample) -> None:
-        """Adds a sample; drops it if its worker is not followed."""
+        """Adds a sample of a worker, if it was drawn before; others are remembered by the fleet alone."""
         trend = self._workers.get(sample.worker)
-        if trend is not None and sample.worker not in self._restorable:
-            trend.add(sample.time_unix_s, [figure.value(sample.figures) for figure in COMPARED.values()])
+        if trend is not None:
+            trend.add(sample.time_unix_s, values(sample.figures).values())
 
     def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
         """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
@@ -90,42 +98,39 @@ class Trends:
             self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
             self.fleet.add(now_unix_s, map(averages.get, COMPARED))
 
-    def restore(self, fleet: Fleet) -> None:
-        """Begins again with what the fleet remembers; of a worker, once it is drawn: its samples go there, too."""
-        self._restorable = {
-            history.target.worker: (history.tiers, _interval_s(history.last))
-            for history in fleet.histories.all()
-            if history.tiers is not None
-        }
-        if fleet.average is not None:
-            self.fleet = _restored(fleet.average, min((each for _, each in self._restorable.values()), default=1.0))
+    def restore(self) -> None:
+        """Begins again with what the fleet remembers."""
+        self._workers = {}
+        if self._fleet.average is not None:
+            lasts = (history.last for history in self._fleet.histories.all())
+            intervals_s = (last.interval_s for last in lasts if last is not None and last.interval_s is not None)
+            self.fleet = _restored(self._fleet.average, POINTS * min(intervals_s, default=_USUAL_INTERVAL_S), None)
 
     def of(self, worker: str) -> Trend:
-        """The worker's trend; an empty one if it has none."""
-        restorable = self._restorable.pop(worker, None)
-        if restorable is not None and worker in self._workers:
-            self._workers[worker] = _restored(*restorable)
-        return self._workers.get(worker) or Trend()
+        """The worker's trend; an empty one if nothing is known of it."""
+        trend = self._workers.get(worker)
+        if trend is None:
+            history = self._fleet.histories.get(worker)
+            if history is None or history.tiers is None or history.last is None:
+                return Trend()
+            interval_s = _USUAL_INTERVAL_S if history.last.interval_s is None else history.last.interval_s
+            trend = self._workers[worker] = _restored(history.tiers, _AT_FIRST * interval_s, self._end_unix_s)
+        return trend
 
-    def snapshot(self) -> Trends:
+    def snapshot(self, now_unix_s: float) -> Trends:
         """A copy that later samples do not change."""
-        copy = Trends()
-        copy._workers, copy.fleet = deepcopy(self._workers), deepcopy(self.fleet)
-        copy._restorable = dict(self._restorable)
+        copy = Trends(self._fleet)
+        copy._workers, copy.fleet, copy._end_unix_s = deepcopy(self._workers), deepcopy(self.fleet), now_unix_s
         return copy
 
 
-def _interval_s(sample: Sample | None) -> float:
-    return _USUAL_INTERVAL_S if sample is None or sample.interval_s is None else sample.interval_s
-
-
-def _restored(tiers: Tiers, interval_s: float) -> Trend:
-    """A trend of the last queries that are remembered."""
-    trend, end_unix_s = Trend(), tiers.newest_unix_s
-    if end_unix_s is None:
+def _restored(tiers: Tiers, span_s: float, end_unix_s: float | None) -> Trend:
+    """A trend of the last queries that are remembered, until a time."""
+    trend, newest_unix_s = Trend(), tiers.newest_unix_s
+    if newest_unix_s is None:
         return trend
-    begin_unix_s = end_unix_s - POINTS * interval_s
-    series = [tiers.series(key, begin_unix_s, end_unix_s, most_points=2 * POINTS) for key in COMPARED]
+    end_unix_s = newest_unix_s if end_unix_s is None else min(newest_unix_s, end_unix_s)
+    series = [tiers.series(key, end_unix_s - span_s, end_unix_s, most_points=_ALL) for key in COMPARED]
     for points in zip(*series, strict=True):
         trend.add(points[0].start_unix_s, [point.median for point in points])
     return trend
