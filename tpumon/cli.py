@@ -273,6 +273,50 @@ def doctor_command(
     return partial(doctor.run, settings)
 
 
+@app.command("events", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def events_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: Annotated[
+        str, option("--output", panel=OUTPUT, metavar="text|jsonl", help="What to write to stdout.")
+    ] = "text",
+    follow: Annotated[
+        bool, option("--follow", panel=OUTPUT, help="With --from: go on with new changes until stopped.")
+    ] = False,
+) -> Command:
+    """Print what changed, and when.
+
+    Workers that become slow, stop, run again, are profiled by others, or whose job restarts. With --from: what a
+    running exporter remembers.
+
+    Examples:
+      tpumon events --from http://10.0.0.2:10466
+      tpumon events --from http://10.0.0.2:10466 --output jsonl
+      tpumon events                        watch the jobs on this host for changes
+    """
+    from tpumon.commands import events
+
+    if origin.from_ is not None:
+        _check_from(context, targets, measure)
+    level = _level(measure)
+    if level == 0:
+        raise UsageError("events requires --level 1 or 2")
+    source = _sampling(context, targets, measure) if origin.from_ is None else origin.from_
+    if output not in {"text", "jsonl"} and not _is_typed(context, "output"):
+        output = "text"  # TPUMON_OUTPUT is meant for another command
+    judged_by = _thresholds(context, thresholds)
+    settings = events.EventsSettings(
+        feed=_feed(source, ExportOptions(), level, judged_by, listen=None),
+        output="jsonl" if check_choice(context, "--output", output, ("text", "jsonl")) == "jsonl" else "text",
+        follow=follow,
+    )
+    return partial(events.run, settings)
+
+
 @app.command("pause", cls=CommandPage)
 def pause_command(
     duration: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; 0 ends your pause.")],

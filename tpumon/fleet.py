@@ -12,6 +12,7 @@ from typing import NamedTuple
 from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP, Figure, values
 from tpumon.history import Changes, Course, Histories, Moment, Tiers, WorkerHistory, state_of
 from tpumon.model import Change, Handover, Mark, Sample, Severity, Standing, State, Target, What, Workers
+from tpumon.text import one_line
 
 __all__ = ["MOST_HISTORY_BYTES", "Across", "Assessment", "Cause", "Fleet", "Severity", "Thresholds", "Verdict"]
 
@@ -20,6 +21,7 @@ MOST_HISTORY_BYTES = 12_000_000
 
 _MOST_NEW = 100  # samples of a worker that wait to be judged
 _SAME_TIME_S = 0.001
+_OVERLAP_S = 60.0  # the longest that a query may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,7 @@ class _Memory:
     """Start of the last sample that the exporter had judged when this took over from it."""
     causes: tuple[Cause, ...] = ()
     course: Course = field(default_factory=Course)
+    changed_unix_s: float = -inf
     number: int = 0
     """That of the last change of its course."""
 
@@ -308,8 +311,6 @@ class Fleet:
         history, memory = look.history, self._memories[look.history.target.worker]
         while memory.new:
             sample, restarted = memory.new.popleft()
-            if sample.of_exporter:
-                continue
             figures = memory.figures if sample is memory.read else values(sample.figures)
             state, failure = state_of(sample), sample.failure
             severity: Severity = "unknown"
@@ -319,7 +320,8 @@ class Fleet:
                     self._count(memory, figures, medians)
                 memory.causes = tuple(self._causes(memory, figures, medians))
                 severity = "ok" if not memory.causes else "critical" if memory.causes[0].critical else "warn"
-            memory.judged_unix_s = max(memory.judged_unix_s, sample.time_unix_s)
+            if not sample.of_exporter:
+                memory.judged_unix_s = max(memory.judged_unix_s, sample.time_unix_s)
             if failure is not None:
                 memory.causes = (*memory.causes, Cause(failure.message))
                 severity = "unknown" if severity == "ok" else severity
@@ -328,6 +330,7 @@ class Fleet:
         if look.state == "stale" and memory.course.state != "stale" and history.last is not None:
             last = history.answer or history.last
             at = Moment(last.time_unix_s, last.taken_monotonic_s)
+            memory.causes = (Cause("no figures in time"),)
             self._note(history, memory, at, now_unix_s, "stale", "unknown")
 
     def _note(
@@ -345,29 +348,30 @@ class Fleet:
         course = memory.course
         before, since = course.mark, course.mark_since
         what = course.note(at, state, severity, restarted=restarted)
-        words = "; ".join(cause.words for cause in memory.causes) if state != "stale" else "no answer since"
+        words = "; ".join(cause.words for cause in memory.causes)
         if what == "capture-ended" and since is not None:
             words = f"after {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
         changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
         changes += [] if what is None else [(what, words)]
-        if course.mark != before or changes:
-            self._number += not self._told
-            memory.number = self._number
-        for kind, why in changes if not self._told else ():
+        if self._told or not (changes or course.mark != before):
+            return
+        # A query that began before the last change may end after it.
+        memory.changed_unix_s = max(time_unix_s, min(memory.changed_unix_s, time_unix_s + _OVERLAP_S))
+        for kind, why in changes:
             self._number += 1
-            memory.number = self._number
-            self.changes.add(
-                Change(
-                    number=self._number,
-                    time_unix_s=time_unix_s,
-                    worker=history.target.worker,
-                    what=kind,
-                    state=state,
-                    severity=severity,
-                    before=before,
-                    words=why,
-                )
+            change = Change(
+                number=self._number,
+                time_unix_s=memory.changed_unix_s,
+                worker=history.target.worker,
+                what=kind,
+                state=state,
+                severity=severity,
+                before=before,
+                words=one_line(why),
             )
+            self.changes.add(change)
+        self._number += not changes
+        memory.number = self._number
 
     def _verdict(self, look: _Look, now_unix_s: float) -> Verdict:
         history, memory = look.history, self._memories[look.history.target.worker]

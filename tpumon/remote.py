@@ -109,7 +109,8 @@ class RemoteExporter:
         handover = read_handover(page, shift_s)
         if handover is not None:
             self._changed = handover.number
-            send(handover)
+            if handover.complete or handover.standings or handover.changes:
+                send(handover)
         for raw in _list(page.get("samples"), 100_000):
             sample = _sample(raw)
             if sample is not None and sample.worker in followed:

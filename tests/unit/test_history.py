@@ -92,14 +92,6 @@ def test_truncated_samples_are_counted():
     assert exposed("tpumon_samples_total", history) == {(): 3.0}
 
 
-def test_the_same_state_began_with_the_first_sample_of_it():
-    """`changed` stays while the state does."""
-    history = history_of(
-        answered(), failed("unavailable", time_unix_s=NOW + 5), failed("deadline", time_unix_s=NOW + 9)
-    )
-    assert history.changed.time_unix_s == NOW + 5
-
-
 def test_steps_of_traces_are_counted_in_buckets():
     """A step on a bound is in that bucket, as `le` says; one beyond the last is only in +Inf."""
     history = history_of(answered(step_durations_s=(0.001, 0.0011, 200.0)), answered(step_durations_s=(0.05,)))

@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "xspace": {"errors", "model", "system", "text", "wire", "google.protobuf", "numpy"},
     "sources": {"errors", "model", "figures", "system", "text", "logdir", "wire", "xspace", *GRPC},
     "history": {"errors", "model", "figures"},
-    "fleet": {"history", "model", "figures"},
+    "fleet": {"history", "model", "figures", "text"},
     "handing_on": {"model"},
     "metrics": {"history", "model", "figures"},
     "targets": {"errors", "model", "text", "system", "sources", "simulator", "requests", "google.auth", "yaml"},
@@ -54,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "feed", "remote", "text", "view", "xspace"),
+        *("doctor", "feed", "fleet", "remote", "text", "view", "xspace"),
     },
     "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
     "remote": {"errors", "handing_on", "model", "text", "system"},

@@ -74,6 +74,13 @@ class Rows:
             return self._blocks[0].first
         return self._places[0] if self._places else None
 
+    @property
+    def last(self) -> int | None:
+        """Place of the newest row; None: there is none."""
+        if self._places:
+            return self._places[-1]
+        return self._blocks[-1].last if self._blocks else None
+
     def append(self, place: int, row: Sequence[int]) -> None:
         """Adds a row."""
         self._places.append(place)

@@ -313,10 +313,14 @@ class _Tier:
 
     def whole_from_s(self, next_unit_s: float) -> float:
         """From when on this tier has all that it should have, where a row of the next tier begins."""
-        first = self._rows.first
-        if not self.trimmed or first is None or not next_unit_s:
+        first, last = self._rows.first, self._rows.last
+        if first is None or last is None or not next_unit_s:
             return -math.inf
-        return math.ceil(first * self._spec.unit_s / next_unit_s) * next_unit_s
+        # Rows are forgotten by the block; where the tier ends does not depend on where blocks do.
+        oldest = max(first, last - round(self._spec.span_s / self._spec.unit_s))
+        if oldest == first and not self.trimmed:
+            return -math.inf
+        return math.ceil(oldest * self._spec.unit_s / next_unit_s) * next_unit_s
 
     def rows(self, place: int, begin_s: float, until_s: float) -> Iterator[_Row]:
         """The rows that begin in this time, oldest first."""

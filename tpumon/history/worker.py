@@ -41,6 +41,14 @@ class StepHistogram:
             self.sum_s += duration_s
 
 
+def _is_of(restart: Sample | None, sample: Sample) -> bool:
+    """Whether a sample that shows a restart shows one that is known already: its runtime started no later."""
+    uptime_s = sample.figures.runtime.uptime_s
+    if restart is None or uptime_s is None:
+        return False
+    return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
+
+
 @dataclass(slots=True)
 class WorkerHistory:
     """One worker's last samples, and totals over all of them.
@@ -49,7 +57,6 @@ class WorkerHistory:
         target: the worker.
         last: the sample of its last query, answered or not.
         answer: the last sample that its profiler answered.
-        changed: the sample that changed its state last: the first one with the present state.
         samples: number of queries that its profiler answered.
         truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
@@ -64,7 +71,6 @@ class WorkerHistory:
     target: Target
     last: Sample | None = None
     answer: Sample | None = None
-    changed: Sample | None = None
     samples: int = 0
     truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
@@ -78,13 +84,14 @@ class WorkerHistory:
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
-        before = state_of(self.last)
-        if restarted(self.last, self.answer, self._uptime_s, sample):
+        if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
             self.restarted = sample
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         self.last = sample
-        if sample.failure is None:
+        if sample.of_exporter:
+            pass  # not a query of this worker
+        elif sample.failure is None:
             self.answer = sample
             self.samples += 1
             self.truncated += sample.truncated is not None
@@ -93,12 +100,9 @@ class WorkerHistory:
         if sample.figures.step_durations_s:
             self.steps = self.steps or StepHistogram()
             self.steps.add(sample.figures.step_durations_s)
-        state = state_of(sample)
-        if state != before:
-            self.changed = sample
         if self.tiers is not None and not sample.of_exporter:
             figures = values(sample.figures).values()
-            self.tiers.add(sample.time_unix_s, state, figures, taken_monotonic_s=sample.taken_monotonic_s)
+            self.tiers.add(sample.time_unix_s, state_of(sample), figures, taken_monotonic_s=sample.taken_monotonic_s)
         self.traced_s += sample.traced_s
         if self.first is None:
             self.first = sample

@@ -15,7 +15,7 @@ for another reason."""
 Severity = Literal["ok", "warn", "critical", "unknown"]
 """unknown: there is no current sample to judge, or only one without figures of the worker's profiler."""
 
-Mark = Severity | State
+Mark = Literal[Severity, State]
 """What a worker counts as: its severity while it is live, otherwise its state."""
 
 What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
@@ -50,6 +50,18 @@ class Change:
     def mark(self) -> Mark:
         """What the worker counts as after the change."""
         return self.severity if self.state == "live" else self.state
+
+    @property
+    def title(self) -> str:
+        """What happened, in a few words."""
+        match self.what:
+            case "restart":
+                return "job restarted"
+            case "capture-began":
+                return "capture began"
+            case "capture-ended":
+                return f"capture ended, {self.mark}"
+        return self.mark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from tpumon.system.pausing import Pause
 from tpumon.text import one_line
 
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
+_FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
 
 
@@ -83,6 +84,13 @@ class Worker:
             return None
         interval_s = max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
+
+    @property
+    def planned_interval_s(self) -> float:
+        """From one query to the next if nothing is late: what is wanted, or what the job's share of tracing allows."""
+        if self._pace.max_duty_ratio > _FREE_DUTY_RATIO:
+            return self._wanted_interval_s
+        return max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
 
     def due_s(self, start_s: float) -> float:
         """When to ask next, by the loop's clock, having asked at `start_s`."""

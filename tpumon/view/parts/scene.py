@@ -29,7 +29,6 @@ class Row(NamedTuple):
         sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
             have one all the same, of runtime metrics.
         last_unix_s: start of its last sample with figures, by the wall clock as it is set now.
-        since_unix_s: when its age starts: at its last figures while it is stale, otherwise since when it is as it is.
     """
 
     name: str
@@ -37,7 +36,11 @@ class Row(NamedTuple):
     verdict: Verdict
     sample: Sample | None
     last_unix_s: float | None
-    since_unix_s: float | None
+
+    @property
+    def since_unix_s(self) -> float | None:
+        """Since when it is as it is; None: it was not queried yet."""
+        return self.verdict.since_unix_s
 
     @property
     def exporter_failed(self) -> bool:
@@ -179,8 +182,7 @@ class Watch:
             sample = history.current(now_unix_s)
             last = _with_figures(history)
             last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
-            since_unix_s = last_unix_s if verdict.state == "stale" else verdict.since_unix_s
-            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s, since_unix_s))
+            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s))
             tally.add(history, sample, last_unix_s, now_unix_s)
         averages = {name: across.avg for name, across in assessment.figures.items()}
         self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))
