@@ -207,7 +207,7 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
     if live:
         return Piece(f"LIVE{share if live < len(rows) else ''}", HEADER_WORD)
     if all(one.exporter_failed for one in rows):
-        lost_unix_s = min(_lost_unix_s(one, now_unix_s) for one in rows)
+        lost_unix_s = min((one.since_unix_s for one in rows if one.since_unix_s is not None), default=now_unix_s)
         return Piece(f"EXPORTER DOWN {age(now_unix_s - lost_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(one.verdict.state == state for one in rows))
     like = [one for one in rows if one.verdict.state == worst]
@@ -218,12 +218,6 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
         since_unix_s = min((one.since_unix_s for one in like if one.since_unix_s is not None), default=None)
     aged = f" {age(now_unix_s - since_unix_s)}" if since_unix_s is not None and worst != "waiting" else ""
     return Piece(word + aged, LOOKS[worst].header)
-
-
-def _lost_unix_s(row: Row, now_unix_s: float) -> float:
-    """When the exporter stopped to answer."""
-    first = row.history.changed or row.history.last
-    return now_unix_s if first is None else row.history.began_unix_s(first, now_unix_s)
 
 
 def footer(left: str, right: str, width: int, glyphs: Glyphs, style: Style | None = None) -> list[Segment]:

@@ -7,7 +7,7 @@ from tpumon.view.screens.screen import Key
 SPAN_KEYS: tuple[Key, ...] = (
     Key(
         names=("+", "=", "-"),
-        hint="longer",
+        hint=lambda controls: "longer" if controls.screens or len(controls.rows) == 1 else "",
         words="show a longer time in graphs (+), or a shorter one (-): a minute to a week",
         press=lambda controls, key: controls.change_span(longer=key != "-"),
     ),

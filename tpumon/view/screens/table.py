@@ -85,8 +85,8 @@ def keys_on(screen: Screen) -> Iterator[Key]:
     taken = {name for key in screen.keys for name in key.names}
     openers = [other.opened_by for other in SCREENS if other.opened_by is not None]
     yield from KEYS
-    yield from screen.keys
     yield from openers
+    yield from screen.keys
     yield from (key for key in SCROLLING if not taken.intersection(key.names))
 
 

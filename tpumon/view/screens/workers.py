@@ -39,18 +39,18 @@ class Workers(Screen):
     name = "workers"
     title = "the list of workers"
     keys = (
-        Key(
-            names=("s", "S"),
-            hint="sort",
-            words="sort by the next figure (s), or reverse the order (S)",
-            press=lambda controls, key: controls.sort(reverse=key == "S"),
-        ),
         OPEN_WORKER,
         Key(
             names=("/",),
             hint="filter",
             words="show only workers whose name, address or slice contains what you type; Esc shows all",
             press=lambda controls, _: controls.start_typing(),
+        ),
+        Key(
+            names=("s", "S"),
+            hint="sort",
+            words="sort by the next figure (s), or reverse the order (S)",
+            press=lambda controls, key: controls.sort(reverse=key == "S"),
         ),
         Key(
             names=("f",),
