@@ -212,7 +212,7 @@ def test_a_chart_with_nothing_in_it_has_no_axis():
     display = display_of(answered("a"), failed("w"))
     press(display, "enter")
     shown = screen(display, 80, 30)
-    assert "Step time  none, 60s until" in shown
+    assert "Step time  none, 1m until" in shown
     assert "1000┤" not in shown
 
 

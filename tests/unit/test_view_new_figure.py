@@ -50,7 +50,7 @@ def test_a_new_figure_is_on_the_worker_page_with_a_chart():
         assert "Step spread" in shown
         assert "1.40ms" in shown
         assert "1.00 – 2.00ms, by hand" in shown
-        assert "Step spread  1.40 – 1.40 ms, last 60s" in shown
+        assert "Step spread  1.40 – 1.40 ms, last 1m" in shown
 
 
 def test_every_compared_figure_can_be_sorted_by():

@@ -20,6 +20,7 @@ from tpumon.view.parts.spans import Drawn, Span, Spans
 _AXIS = 8
 _TWO_BESIDE = 76
 _MOST_CHART = 14
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 LEAST_CHART = 4
 """Lines of the smallest chart, including its title."""
 
@@ -52,7 +53,9 @@ def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) ->
         ends_now: whether it ends with fresh figures.
         moved: whether the user has moved it.
     """
-    length = short_time(span.end_unix_s - span.begin_unix_s)
+    length_s = round(span.end_unix_s - span.begin_unix_s)
+    units = ((each_s, unit) for each_s, unit in _UNITS if length_s % each_s == 0)
+    length = next((f"{length_s // each_s}{unit}" for each_s, unit in units), short_time(length_s))
     if moved:
         return f"{clock(span.begin_unix_s, now_unix_s)} to {clock(span.end_unix_s, now_unix_s)}"
     return f"last {length}" if ends_now else f"{length} until {clock(span.end_unix_s, now_unix_s)}"
