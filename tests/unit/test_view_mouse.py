@@ -169,3 +169,24 @@ def test_a_worker_that_becomes_critical_is_a_message():
     press(display, "h")
     now = NOW + 60
     assert screen(display, 120, 120, now=now).count("critical: step") == 1
+
+
+def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
+    """Neither a message nor the bell; one that becomes critical is."""
+    display = display_of(*fleet(8), thresholds=AT_ONCE)
+    press(display, "b")
+    rung = []
+    for second, sample in enumerate(
+        [
+            slow(name_of(1), NOW + 1),
+            failed(name_of(1), "busy", "in use", time_unix_s=NOW + 2),
+            slow(name_of(1), NOW + 3),
+        ],
+        start=1,
+    ):
+        display.write(sample)
+        display.refresh(NOW + second)
+        rung.append(display.take_alarm())
+    assert rung == [True, False, False]
+    press(display, "h")
+    assert screen(display, 120, 120, now=NOW + 60).count("critical: step") == 1
