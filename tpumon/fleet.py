@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf
 from statistics import median
@@ -163,6 +164,7 @@ class Fleet:
     Args:
         thresholds: limits beyond which a worker is marked.
         remember: whether to keep the figures of a week.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
 
     Attributes:
         histories: the history of each worker.
@@ -170,9 +172,15 @@ class Fleet:
         average: the average of each figure over all workers, over time; None if it is not remembered.
     """
 
-    def __init__(self, thresholds: Thresholds | None = None, *, remember: bool = False) -> None:
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        *,
+        remember: bool = False,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.thresholds = thresholds or Thresholds()
-        self.histories = Histories(remember=remember)
+        self.histories = Histories(remember=remember, monotonic_s=monotonic_s)
         self.changes = Changes()
         self.average = Tiers(tuple(COMPARED)) if remember else None
         self._average_unix_s = -inf

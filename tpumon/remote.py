@@ -52,14 +52,23 @@ class RemoteExporter:
         url: `http://HOST:PORT` or `https://...`; `user:password@` before the host is used and never shown.
         poll_s: interval between polls.
         clock: returns the seconds since the epoch.
+        monotonic_s: reads a monotonic clock.
 
     Raises:
         UsageError: the URL is not of this form.
     """
 
-    def __init__(self, url: str, *, poll_s: float = _POLL_S, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        poll_s: float = _POLL_S,
+        clock: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._poll_s = poll_s
         self._clock = clock
+        self._monotonic_s = monotonic_s
         self._where = _Where(url)
         self._run: object = None
         self._after: int | None = None
@@ -118,7 +127,7 @@ class RemoteExporter:
                     sample = replace(sample, traced_s=0.0)  # sent before the outage: do not count its cost twice
                 self._sent[sample.worker] = sample.time_unix_s
                 shifted = sample.time_unix_s + shift_s
-                now_unix_s, now_s = self._clock(), time.monotonic()
+                now_unix_s, now_s = self._clock(), self._monotonic_s()
                 shifted = min(shifted, now_unix_s)  # a sample from the future would never become stale
                 send(replace(sample, time_unix_s=shifted, taken_monotonic_s=now_s - (now_unix_s - shifted)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -61,7 +62,7 @@ def test_a_week_is_kept_ever_more_coarsely_without_gap_or_overlap():
     tiers = filled(int(8 * DAY_S / 60), 60.0)
     points = tiers.series("mxu", NOW - 9 * DAY_S, NOW, 10_000)
     assert sum(point.count for point in points) == pytest.approx(7 * DAY_S / 60, rel=0.06)
-    for earlier, later in zip(points, points[1:], strict=False):
+    for earlier, later in pairwise(points):
         assert earlier.end_unix_s <= later.start_unix_s + 0.02
         assert later.start_unix_s - earlier.start_unix_s <= 600 + 1e-6
     lengths = [point.end_unix_s - point.start_unix_s for point in points]

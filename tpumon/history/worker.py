@@ -147,10 +147,12 @@ class Histories:
 
     Args:
         remember: whether to keep the figures of a week; otherwise only the last samples and totals.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
-    def __init__(self, *, remember: bool = False) -> None:
+    def __init__(self, *, remember: bool = False, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._remember = remember
+        self._monotonic_s = monotonic_s
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
         """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
@@ -160,12 +162,14 @@ class Histories:
         known = self._workers
         self._workers = {}
         for target in workers.targets:
-            history = known.get(target.worker) or WorkerHistory(
-                target, tiers=Tiers(tuple(COMPARED)) if self._remember else None
-            )
+            history = known.get(target.worker) or self._new(target)
             history.target = target
             self._workers[target.worker] = history
         self.waiting = workers.waiting
+
+    def _new(self, target: Target) -> WorkerHistory:
+        tiers = Tiers(tuple(COMPARED)) if self._remember else None
+        return WorkerHistory(target, tiers=tiers, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
