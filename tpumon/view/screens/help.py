@@ -46,10 +46,16 @@ _METHODS = (
     ("steps:steps", "the profiler's step markers; not shown"),
     ("steps:modules", "from one start of the main program to the next"),
     ("steps:host", "from one step event on the host to the next"),
-    ("last 25m, worst of 3", "time span of a graph, and how many samples share a column if they are too many"),
-    ("until 10:25:07", "when a graph ends that has no fresh figures"),
-    ("MXU 20-45%", "range of the sparklines below, the same for all workers"),
     ("n/a", "unavailable; the worker's page shows the reason"),
+)
+
+_GRAPHS = (
+    ("33.0% - 35.8%", "the least and the greatest value in the time that a graph shows"),
+    ("last 15m", "that time; `15m until 10:25:07`: the worker has no fresh figures since then"),
+    ("columns", "filled up to the median; two more shades begin at the least value and above the median"),
+    ("before 15 min ago", "a column's median is the median of shorter medians"),
+    ("MXU 20-45%", "range of the sparklines below, the same for all workers"),
+    ("slice 37.0", "median of the worker's slice; `fleet` where no slice is known"),
 )
 
 
@@ -76,6 +82,7 @@ class Help(Screen):
             page.pair(f"{look.mark}  {look.word}", text)
         for title, pairs in (
             ("In the header", _HEADER),
+            ("Graphs and comparisons", _GRAPHS),
             ("Thresholds", _thresholds(frame.thresholds)),
             ("Where figures come from", (*frame.sources.items(), *_METHODS)),
         ):
