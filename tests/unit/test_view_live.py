@@ -146,6 +146,7 @@ def test_a_terminal_that_takes_everything_again_shows_the_present(live):
     drawn = stalled(terminal)
     terminal.resume().wait_for(lambda: terminal.drawn > drawn + 1)
     terminal.wait_for(lambda: any(number > drawn for number in numbers_of_pictures(terminal)))
+    assert terminal.send("q").end() == 0
 
 
 def numbers_of_pictures(terminal):
@@ -156,7 +157,6 @@ def numbers_of_pictures(terminal):
     found = [min(each) for each in numbers]
     assert found == sorted(found)
     return found
-    assert terminal.send("q").end() == 0
     assert terminal.as_found
 
 
