@@ -11,11 +11,9 @@ from google.protobuf.message import DecodeError
 from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.figures import figures
 from tpumon.simulator.rpc import Abort, Code, Method
-from tpumon.simulator.scenario import SECOND, Job, to_ns
+from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, Job, to_ns
 from tpumon.wire import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
 
-# libtpu reports 31.25 of the 32 GiB of a v6e as the total; the same ratio is assumed for the other generations.
-USABLE_HBM_RATIO = 31.25 / 32
 _PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
 
@@ -137,9 +135,7 @@ class RuntimeMetrics:
             yield _Value(device, 100 * ratio)
 
     def _idle_duration(self, now_ns: int) -> Iterator[_Value]:
-        began_ns = self._job.up_since_ns(self._worker, now_ns) or 0
-        ends_ns = [step.start_ns + step.period_ns for step in self._job.steps(now_ns - 10 * SECOND, now_ns)]
-        idle_ns = max(0, now_ns - max(ends_ns, default=began_ns))
+        idle_ns = now_ns - self._job.last_busy_ns(self._worker, now_ns)
         for _, device in self._devices():
             yield _Value(device, idle_ns / 1e9)
 
