@@ -104,11 +104,14 @@ def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
     busy_shares: list[float] = []
     peak = job.topology.device_peak_flops
     bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
+    program: Program | None = None
     for core, span_ns in zip(events, spans_ns, strict=True):
         core_busy_ns = 0
         for step, parts, partial in core:
+            if step.work.program is not program:
+                program = step.work.program
+                amounts = _amounts(program, peak, bandwidth)
             core_busy_ns += parts.busy if partial is None else sum(slot.duration_ns for slot in partial)
-            amounts = _amounts(step.work.program, peak, bandwidth)
             for op in (_ALL_OPS,) if partial is None else (slot.op for slot in partial):
                 flops += amounts[op][0]
                 moved += amounts[op][1]

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import accumulate, cycle, groupby, islice, pairwise
 from typing import NamedTuple
 
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
@@ -25,7 +25,7 @@ from tpumon.simulator.scenario.work import Draft, Stop, Work
 CHAPTER_NS = 8 * SECOND
 
 _DRIFT = 0.03  # of the step time, up and down
-_DRIFT_CHAPTERS = 23.0  # about three minutes
+_DRIFT_CHAPTERS = 23  # about three minutes
 _JITTER = 0.015
 _WORST_STOP_LAST: tuple[Stop | None, ...] = (None, "checkpoint", "compile", "hang", "away", "idle")
 
@@ -75,6 +75,7 @@ class Clock:
     faults: tuple[Fault, ...]
     seed: int
     _steps_before: list[int] = field(default_factory=lambda: [0])  # by chapter; grows
+    _counts: dict[Work, list[int]] = field(default_factory=dict)  # of chapters in which nothing changes, by drift
 
     def steps(self, start_ns: int, stop_ns: int) -> Iterator[Step]:
         """Yields every step that overlaps [start_ns, stop_ns)."""
@@ -117,7 +118,7 @@ class Clock:
 
     def _nominal_ns(self, work: Work, chapter: int) -> float:
         """Length of a step without jitter."""
-        drift = 1 + _DRIFT * math.sin(2 * math.pi * chapter / _DRIFT_CHAPTERS + phase(self.seed))
+        drift = 1 + _DRIFT * math.sin(2 * math.pi * (chapter % _DRIFT_CHAPTERS) / _DRIFT_CHAPTERS + phase(self.seed))
         return work.period_ns * drift
 
     def _runs(self, chapter: int) -> Iterator[_Run | Piece]:
@@ -131,7 +132,7 @@ class Clock:
             exact = [(p.end_ns - p.begin_ns) / self._nominal_ns(p.work, chapter) for p in pieces]
             counts = [round(count) if whole else int(count / (1 + _JITTER)) for count in exact]
             if len(counts) == 1 and whole:
-                counts[0] = max(1, counts[0])
+                counts = [self._count_alike(pieces[0].work, chapter)]
             yield _Run(pieces, counts)
 
     def _unfinished(self, piece: Piece) -> bool:
@@ -141,14 +142,35 @@ class Clock:
             for fault in self.faults
         )
 
+    def _count(self, chapter: int) -> int:
+        """Number of steps of a chapter."""
+        return sum(sum(run.counts) if isinstance(run, _Run) else self._unfinished(run) for run in self._runs(chapter))
+
     def _first_number(self, chapter: int) -> int:
         sums = self._steps_before
         while len(sums) <= chapter:
-            count = 0
-            for run in self._runs(len(sums) - 1):
-                count += sum(run.counts) if isinstance(run, _Run) else self._unfinished(run)
-            sums.append(sums[-1] + count)
+            sums.append(sums[-1] + self._count(len(sums) - 1))
+            first = len(sums) - 1
+            if alike := self._chapters_alike(first, chapter):
+                work = self.work(first * CHAPTER_NS)
+                if work not in self._counts:
+                    self._counts[work] = [self._count_alike(work, i) for i in range(_DRIFT_CHAPTERS)]
+                counts = islice(cycle(self._counts[work]), first % _DRIFT_CHAPTERS, None)
+                sums.extend(islice(accumulate(counts, initial=sums[-1]), 1, alike + 1))
         return sums[chapter]
+
+    def _count_alike(self, work: Work, chapter: int) -> int:
+        """Number of steps of a chapter in which the same work is done all the time."""
+        if work.stop is not None:
+            return 0
+        return max(1, round(CHAPTER_NS / self._nominal_ns(work, chapter)))
+
+    def _chapters_alike(self, first: int, last: int) -> int:
+        """For how many chapters from `first` on, up to `last`, nothing begins, ends or grows."""
+        begin_ns, end_ns = first * CHAPTER_NS, last * CHAPTER_NS
+        for fault in self.faults:
+            end_ns = min(end_ns, fault.same_until_ns(begin_ns))
+        return (end_ns - begin_ns) // CHAPTER_NS
 
     def chapter(self, chapter: int) -> tuple[Step, ...]:
         """The steps of a chapter."""

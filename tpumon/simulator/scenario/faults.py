@@ -22,6 +22,7 @@ SCENARIOS: tuple[str, ...] = ("steady", *KINDS, *(name for name in PRESETS if na
 
 _LATEST_S = 1e7  # of start and length: four months
 _SHORTEST_S = 1.0
+_FOREVER_NS = 1 << 62
 _MOST_FAULTS = 12
 _MOST_TEXT = 500
 _MOST_SHARES = 0.8
@@ -177,6 +178,24 @@ class Fault:
         if occurrence == 0:
             return None
         return time_ns - within_ns - int(self.value("every") * SECOND) + lasts_ns
+
+    def same_until_ns(self, time_ns: int) -> int:
+        """A moment until which the fault stays as it is; at least `time_ns`."""
+        begin_ns, end_ns = int(self._start_s * SECOND), _FOREVER_NS
+        if time_ns < begin_ns:
+            return begin_ns
+        occurrence, within_ns = self._place(time_ns)
+        if occurrence < 0:
+            return _FOREVER_NS
+        if self.length_s is not None:
+            end_ns = begin_ns + int(self.length_s * SECOND)
+        if within_ns < int(self.value("over") * SECOND):
+            return time_ns
+        begin_ns = time_ns - within_ns
+        lasts_ns, every_ns = int(self.value("lasts") * SECOND), int(self.value("every") * SECOND)
+        over_ns = lasts_ns + int(self.row.compiles_s * SECOND)
+        changes_ns = [edge for edge in (lasts_ns, over_ns, every_ns) if edge > within_ns]
+        return min([end_ns, *(begin_ns + edge for edge in changes_ns)])
 
     def _place(self, time_ns: int) -> tuple[int, int]:
         """Number of the occurrence at a moment, and the time since its begin; -1 before the start and after the end."""

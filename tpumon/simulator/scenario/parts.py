@@ -74,30 +74,36 @@ def split(work: Work, period_ns: int, factor: float, bits: int) -> Parts:
     """
     # An op varies by only 0.3 % in length. Whatever else makes a step longer is waiting, for input or otherwise.
     ms, elastic = work.ms, work.elastic
-    took = [0] * len(Part)
-    took[Part.CONVOLUTION] = int(ms[Part.CONVOLUTION] * (MS * factor) * (0.997 + (bits & 0xFFFF) * _STRETCH))
-    took[Part.LOOP] = int(ms[Part.LOOP] * (MS * factor) * (0.997 + (bits >> 16 & 0xFFFF) * _STRETCH))
+    compute = (
+        int(ms[Part.CONVOLUTION] * (MS * factor) * (0.997 + (bits & 0xFFFF) * _STRETCH)),
+        int(ms[Part.LOOP] * (MS * factor) * (0.997 + (bits >> 16 & 0xFFFF) * _STRETCH)),
+    )
+    all_reduce = outfeed = lag_ns = 0
     if Part.ALL_REDUCE not in elastic:
-        took[Part.ALL_REDUCE] = int(ms[Part.ALL_REDUCE] * MS * (0.997 + (bits >> 32 & 0xFFFF) * _STRETCH))
+        all_reduce = int(ms[Part.ALL_REDUCE] * MS * (0.997 + (bits >> 32 & 0xFFFF) * _STRETCH))
     if Part.OUTFEED not in elastic:
-        took[Part.OUTFEED] = int(ms[Part.OUTFEED] * MS)
-    lag_ns = int((work.slowest - factor) * work.compute_ms * MS)
+        outfeed = int(ms[Part.OUTFEED] * MS)
+    if work.slowest != factor:
+        lag_ns = int((work.slowest - factor) * work.compute_ms * MS)
     available_ns = int(period_ns * (1 - (bits >> 48) * _EARLY)) - STEP_GAP_NS
     nominal = 0.0
     for part in elastic:
         nominal += ms[part]
+    fixed = (*compute, all_reduce, outfeed, lag_ns)
     least_ns = int(_LEAST_SLACK * nominal * MS)
-    slack_ns = available_ns - sum(took) - lag_ns
-    if slack_ns < least_ns:
-        squeeze = max(0, available_ns - least_ns) / (available_ns - slack_ns)
-        took = [int(part_ns * squeeze) for part_ns in took]
-        lag_ns = int(lag_ns * squeeze)
-        slack_ns = available_ns - sum(took) - lag_ns
+    if sum(fixed) > available_ns - least_ns:
+        squeeze = max(0, available_ns - least_ns) / sum(fixed)
+        fixed = tuple(int(part_ns * squeeze) for part_ns in fixed)
+    slack_ns = available_ns - sum(fixed)
+    took = [0, fixed[0], fixed[1], fixed[2], fixed[3], *_NO_FURTHER_PARTS]
     for part in elastic:
         took[part] = int(slack_ns * ms[part] / nominal)
-    took[Part.ALL_REDUCE] += int(_IN_COLLECTIVE * lag_ns)
+    took[Part.ALL_REDUCE] += int(_IN_COLLECTIVE * fixed[4])
     gap_ns = took[Part.INPUT_GAP] + took[Part.HOST_GAP]
     return Parts._make([*took[: Part.IDLE], gap_ns, available_ns - gap_ns])
+
+
+_NO_FURTHER_PARTS = (0,) * (len(Part) - Part.HOST_TRANSFER)
 
 
 def layout(parts: Parts) -> tuple[Slot, ...]:
