@@ -294,4 +294,8 @@ def _number(text: str, what: str) -> float:
 
 
 def _unknown(name: str) -> UsageError:
-    return UsageError(f"unknown scenario {name[:50]!r}; choose one of {', '.join(SCENARIOS)}")
+    import difflib  # here: few names are wrong
+
+    close = difflib.get_close_matches(name, SCENARIOS, n=2)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"choose one of {', '.join(SCENARIOS)}"
+    return UsageError(f"unknown scenario {name[:50]!r}; {hint}")

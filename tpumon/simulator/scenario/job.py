@@ -10,7 +10,7 @@ from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.clock import Clock, Piece, Step, clock_of, phase
 from tpumon.simulator.scenario.faults import Fault, check_together, parse_faults
 from tpumon.simulator.scenario.parts import Parts, Slot, before_collective, layout, split
-from tpumon.simulator.scenario.work import Work
+from tpumon.simulator.scenario.work import Part, Work
 from tpumon.simulator.topology import Topology
 
 USABLE_HBM_RATIO = 31.25 / 32
@@ -103,6 +103,14 @@ class Job:
             last = self.slots(step, worker, self.parts(step, worker, 0))[-1]
             end_ns = step.start_ns + last.offset_ns + last.duration_ns
         return max(began_ns, min(end_ns, time_ns))
+
+    def queue_size(self, worker: int, time_ns: int) -> int:
+        """Number of programs that wait or run on each device: the host runs ahead by one, if it can."""
+        work = self.work(time_ns)
+        if work.stop is not None:
+            return int(work.missing not in {None, worker})
+        waits_for_host = work.ms[Part.HOST_GAP] or (work.program.jax and work.waits_for_input)
+        return 1 if waits_for_host else 2
 
     @property
     def goes_down(self) -> bool:

@@ -89,7 +89,7 @@ def split(work: Work, period_ns: int, factor: float, bits: int) -> Parts:
     nominal = 0.0
     for part in elastic:
         nominal += ms[part]
-    fixed = (*compute, all_reduce, outfeed, lag_ns)
+    fixed: tuple[int, ...] = (*compute, all_reduce, outfeed, lag_ns)
     least_ns = int(_LEAST_SLACK * nominal * MS)
     if sum(fixed) > available_ns - least_ns:
         squeeze = max(0, available_ns - least_ns) / sum(fixed)
