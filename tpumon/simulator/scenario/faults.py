@@ -77,11 +77,12 @@ class Fault:
         if self.kind not in KINDS:
             raise _unknown(self.kind)
         if self.start_s is not None and not 0 <= self.start_s <= _LATEST_S:
-            raise UsageError(f"scenario {self.kind}: start {self.start_s:g} is not within 0 to {_LATEST_S:g} seconds")
-        if self.length_s is not None and not _SHORTEST_S <= self.length_s <= _LATEST_S:
             raise UsageError(
-                f"scenario {self.kind}: length {self.length_s:g} is not within {_SHORTEST_S:g} to {_LATEST_S:g} seconds"
+                f"scenario {self.kind}: start {_plain(self.start_s)} is not within 0 to {_plain(_LATEST_S)} seconds"
             )
+        if self.length_s is not None and not _SHORTEST_S <= self.length_s <= _LATEST_S:
+            bounds = f"{_plain(_SHORTEST_S)} to {_plain(_LATEST_S)} seconds"
+            raise UsageError(f"scenario {self.kind}: length {_plain(self.length_s)} is not within {bounds}")
         for name, parameter in PARAMETERS.items():
             value = getattr(self, name)
             if value is None:
@@ -90,21 +91,25 @@ class Fault:
                 takes = f"it takes {', '.join(self.row.takes)}" if self.row.takes else "it takes none"
                 raise UsageError(f"scenario {self.kind} has no parameter {name!r}; {takes}")
             if not parameter.least <= value <= parameter.most:
-                bounds = f"{parameter.least:g} to {parameter.most:g}"
-                raise UsageError(f"scenario {self.kind}: {name}={value:g} is not within {bounds} ({parameter.about})")
+                bounds = f"{_plain(parameter.least)} to {_plain(parameter.most)}"
+                raise UsageError(
+                    f"scenario {self.kind}: {name}={_plain(value)} is not within {bounds} ({parameter.about})"
+                )
         every = self.value("every")
         if every and every < self.value("lasts") + self.row.compiles_s + _SHORTEST_S:
             least = self.value("lasts") + self.row.compiles_s + _SHORTEST_S
-            raise UsageError(f"scenario {self.kind}: every={every:g} must be at least {least:g}, longer than it lasts")
+            raise UsageError(
+                f"scenario {self.kind}: every={_plain(every)} must be at least {_plain(least)}, longer than it lasts"
+            )
 
     def __str__(self) -> str:
         """The term that stands for it."""
         text = self.kind
         if self.start_s is not None or self.length_s is not None:
-            text += f"@{self._start_s:g}"
+            text += f"@{_plain(self._start_s)}"
         if self.length_s is not None:
-            text += f"+{self.length_s:g}"
-        given = [f"{name}={getattr(self, name):g}" for name in PARAMETERS if getattr(self, name) is not None]
+            text += f"+{_plain(self.length_s)}"
+        given = [f"{name}={_plain(getattr(self, name))}" for name in PARAMETERS if getattr(self, name) is not None]
         return f"{text}:{','.join(given)}" if given else text
 
     @property
@@ -189,8 +194,8 @@ class Fault:
             return _FOREVER_NS
         if self.length_s is not None:
             end_ns = begin_ns + int(self.length_s * SECOND)
-        if within_ns < int(self.value("over") * SECOND):
-            return time_ns
+        if not within_ns or within_ns < int(self.value("over") * SECOND):
+            return time_ns  # what begins here may leave a step unfinished
         begin_ns = time_ns - within_ns
         lasts_ns, every_ns = int(self.value("lasts") * SECOND), int(self.value("every") * SECOND)
         over_ns = lasts_ns + int(self.row.compiles_s * SECOND)
@@ -250,7 +255,9 @@ def check_together(faults: tuple[Fault, ...]) -> None:
         raise UsageError(f"a scenario has at most {_MOST_FAULTS} faults, this one has {len(faults)}")
     shares = sum(fault.value("share") for fault in faults)
     if shares > _MOST_SHARES + 1e-9:
-        raise UsageError(f"the shares of a scenario's faults add up to {_MOST_SHARES:g} at most, these to {shares:.3g}")
+        raise UsageError(
+            f"the shares of a scenario's faults add up to {_plain(_MOST_SHARES)} at most, these to {shares:.3g}"
+        )
 
 
 def _parse_term(term: str) -> Fault:
@@ -291,6 +298,11 @@ def _number(text: str, what: str) -> float:
     if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9}", text):
         raise UsageError(f"{what} is not a number")
     return float(text)
+
+
+def _plain(number: float) -> str:
+    """A number without exponent or trailing zeros, as `_number` reads it."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 def _unknown(name: str) -> UsageError:
