@@ -63,8 +63,9 @@ A fault can begin and end at a moment, and has parameters:
 _END = """
 In Python: `Job(topology=..., faults=(Fault(kind="slow-down", start_s=300, length_s=600, by=0.1),))`.
 
-All workers start a step together and wait for each other at its end. The collective of a worker that is done early
-begins earlier and ends at the same moment as that of the slowest one.
+All workers start a step together and wait for each other at its end. A worker that is done early is idle for half of
+the time until the slowest one is done, and in the collective for the other half. The collective ends at the same moment
+on all workers. So the slowest one has the shortest collective and the least idle time, and all steps are equally long.
 
 Differences from a real TPU: there are no HLO protos and no asynchronous ops; SparseCores have a plane only where the
 job waits for them; the workers' clocks agree; while workers wait for one that hangs, their runtime reports no duty; and

@@ -1,7 +1,7 @@
 """How one core spends one step, in nanoseconds.
 
 All cores start a step together and end it together: a core that has done its own work waits for the slowest one of the
-job, for the greater part within the collective, for the rest before it.
+job, half of the time within the collective, half before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OP_PARTS = Part.SPARSE_WAIT + 1
 
 _STRETCH = 0.006 / 0x10000  # of an op's length, per unit of a 16-bit random number
 _EARLY = 0.002 / 0x10000  # how much earlier than others a core may be done, per unit of a 16-bit random number
-_IN_COLLECTIVE = 0.75  # of the time that a core waits for the slowest one
+_IN_COLLECTIVE = 0.5  # of the time that a core waits for the slowest one
 _LEAST_SLACK = 0.25  # of the nominal length of the elastic parts
 
 
