@@ -45,7 +45,7 @@ def exposed(name, history, now=NOW):
         ([failed("not-a-profiler")], "down", False),
         ([answered(), failed("busy")], "busy", True),
         ([answered(), failed("paused")], "paused", None),
-        ([failed("empty-trace")], "down", True),
+        ([failed("empty-trace")], "no-activity", True),
         ([failed("unavailable", source="runtime")], "live", True),
         ([failed("busy", source="runtime")], "busy", True),
         ([failed("unavailable"), answered()], "live", True),
@@ -90,14 +90,6 @@ def test_truncated_samples_are_counted():
     history = history_of(answered(), answered(truncated="TPU:0 has 3 runs without any op"), answered())
     assert exposed("tpumon_truncated_samples_total", history) == {(): 1.0}
     assert exposed("tpumon_samples_total", history) == {(): 3.0}
-
-
-def test_the_same_state_began_with_the_first_sample_of_it():
-    """`changed` stays while the state does."""
-    history = history_of(
-        answered(), failed("unavailable", time_unix_s=NOW + 5), failed("deadline", time_unix_s=NOW + 9)
-    )
-    assert history.changed.time_unix_s == NOW + 5
 
 
 def test_steps_of_traces_are_counted_in_buckets():

@@ -27,7 +27,7 @@ from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Key, Reply, Screen
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Workers
+    from tpumon.model import Handover, Sample, Workers
 
 T = TypeVar("T")
 
@@ -90,6 +90,10 @@ class Display:
     def write(self, sample: Sample) -> None:
         """Takes one query's sample."""
         self._watch.add(sample)
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes what a running exporter knows: since when, changes, history."""
+        self._watch.take_over(handover)
 
     def close(self) -> None:
         """Nothing to do."""

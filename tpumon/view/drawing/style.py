@@ -48,6 +48,7 @@ LOOKS: Mapping[Severity | State, Look] = {
     "critical": Look(mark="X", word="critical", style=CRITICAL),
     "warn": Look(mark="!", word="warn", style=WARN),
     "down": Look(mark="X", word="down", style=CRITICAL),
+    "no-activity": Look(mark="0", word="no activity", style=WARN),
     "stale": Look(mark="?", word="stale", style=UNKNOWN),
     "unknown": Look(mark="?", word="unknown", style=UNKNOWN),
     "waiting": Look(mark="W", word="waiting", style=UNKNOWN),

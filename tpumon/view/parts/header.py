@@ -20,10 +20,11 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 from tpumon.view.parts.scene import methods as methods_of
 
-_STATES: tuple[State, ...] = ("down", "stale", "busy", "continuous", "paused", "waiting")
+_STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = (
     "down",
     "critical",
+    "no-activity",
     "stale",
     "warn",
     "busy",
@@ -206,8 +207,8 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
     like = [one for one in rows if one.verdict.state == worst]
     word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
     if all(one.exporter_failed for one in rows):
-        word = f"EXPORTER {word}"
-    if worst == "stale" and row is None:
+        word = "EXPORTER DOWN"
+    if worst == "stale" and row is None and not all(one.exporter_failed for one in rows):
         since_unix_s = scene.last_unix_s
     else:
         since_unix_s = min((one.since_unix_s for one in like if one.since_unix_s is not None), default=None)

@@ -22,6 +22,7 @@ _COUNTED: tuple[Severity | State, ...] = (
     "critical",
     "warn",
     "down",
+    "no-activity",
     "stale",
     "unknown",
     "busy",

@@ -18,6 +18,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("critical", "a figure is above its second threshold"),
     ("down", "the last query failed"),
     ("unknown", "only runtime metrics answer: too little to judge how training goes"),
+    ("no-activity", "it answers, but nothing runs"),
     ("stale", "no answer for 2.5 intervals; old figures are not shown"),
     ("busy", "someone else is profiling the worker; tpumon waits, longer each time"),
     ("continuous", "a continuous profiling session of the owner runs; tpumon stands back"),
