@@ -324,7 +324,7 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
     ),
     TargetMetric(
         name="tpumon_target_independent",
-        help="1 if the worker is not known to work together with others, so that none is compared with it; otherwise 0.",
+        help="1 if the worker is not known to work together with others; it is then compared with none. Otherwise 0.",
         values=lambda history, _now_unix_s: (((), float(history.target.independent)),),
     ),
     TargetMetric(

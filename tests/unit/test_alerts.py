@@ -113,7 +113,7 @@ def test_workers_that_do_not_work_together_are_not_compared(tmp_path):
 
 
 def test_a_straggler_is_found_through_gaps(tmp_path):
-    """Each ninth query failed: with a `for` of ten minutes it was never found. It leaves when it is as fast as others."""
+    """Each ninth query failed: with a `for` of ten minutes it was never found. It leaves when it is fast again."""
     series = worker("a") | worker("b") | worker("c")
     gap = "0.3 0.3 0.3 0.3 0.3 0.3 0.3 0.3 stale " * 8
     series |= figures("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": f"{gap} 0.1x60"})
@@ -253,9 +253,7 @@ def test_truncated_traces_and_old_textfiles_are_said(tmp_path):
     series |= figures("tpumon_samples_total", {"w": "0+6x120", "x": "0+6x120"})
     series['node_textfile_mtime_seconds{job="node", instance="n", file="/x/tpumon.prom"}'] = "60x120"
     series['node_textfile_mtime_seconds{job="node", instance="n", file="/x/other.prom"}'] = "60x120"
-    check_alerts(
-        tmp_path, series, {100: ["TpuTruncated worker=w severity=warning", "TpumonTextfileStale instance=n"]}
-    )
+    check_alerts(tmp_path, series, {100: ["TpuTruncated worker=w severity=warning", "TpumonTextfileStale instance=n"]})
 
 
 def test_errors_of_the_runtime_page(tmp_path):

@@ -244,7 +244,9 @@ def test_lines_are_few_however_many_workers_there_are(target):
     """What draws a line or bar a series is aggregated or bounded by topk or bottomk; only heatmaps take all."""
     if target.panel["type"] in {"heatmap", "table"}:
         return
-    aggregated = re.search(r"\b(sum|avg|min|max|quantile|histogram_quantile|count_values)\b(?! by \(cluster)", target.expr)
+    aggregated = re.search(
+        r"\b(sum|avg|min|max|quantile|histogram_quantile|count_values)\b(?! by \(cluster)", target.expr
+    )
 
     bounded = re.search(r"\b(topk|bottomk)\((10|25|32|5),", target.expr)
     # Over a range, topk alone chooses anew at each moment; what is drawn then is everybody who ever was among them.
