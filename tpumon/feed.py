@@ -237,5 +237,5 @@ def _open(export: Export, options: OutputOptions, heartbeat: Heartbeat) -> Queue
 
 
 def _is_kept(event: Told) -> bool:
-    """Whether the event must not be lost: it says who the workers are, or what was before."""
-    return not isinstance(event, Sample)
+    """Whether the event must not be lost: it says who the workers are, or all that was before."""
+    return isinstance(event, Workers) or (isinstance(event, Handover) and event.complete)

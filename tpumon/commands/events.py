@@ -60,19 +60,17 @@ def run(settings: EventsSettings) -> int:
         for event in feed.events(timeout_s=_TICK_S):
             if isinstance(event, Notice) and not ends:
                 say(event.text)
+            if isinstance(event, Sample) and ends:
+                raise UsageError("this exporter remembers no changes; update it, or add --follow to watch for new ones")
             if isinstance(event, Workers):
                 waiting = event.waiting
             _take(fleet, event)
             if event is None or isinstance(event, Sample | Handover):
                 fleet.assess(time.time())
             printed = _print_new(fleet, settings.output, printed)
-            if ends and isinstance(event, Handover):
+            if isinstance(event, Handover) and ends:
                 break
-            if ends and isinstance(event, Sample):
-                raise UsageError(
-                    "this exporter does not remember changes; update it, or add --follow to watch for new ones"
-                )
-            if ends and event is None and time.monotonic() - began_s > _PATIENCE_S and waiting is not None:
+            if event is None and ends and waiting is not None and time.monotonic() - began_s > _PATIENCE_S:
                 raise NoTargetError(waiting)
     return 0
 
