@@ -16,7 +16,6 @@ import typer
 from tpumon import __version__
 from tpumon.command_line.help_pages import OUTPUT, CommandPage, GroupPage
 from tpumon.command_line.options import (
-    SCENARIO_HELP,
     AppearanceOptions,
     ExportOptions,
     FromOptions,
@@ -29,6 +28,7 @@ from tpumon.command_line.options import (
     option,
     takes,
 )
+from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
 from tpumon.command_line.settings import (
     ReportFormat,
     check_from,
@@ -182,12 +182,12 @@ def serve_command(
     )
 
 
-@app.command("simulate", cls=CommandPage)
+@app.command("simulate", cls=SimulatePage)
 def simulate_command(
     topology: Annotated[
         str, typer.Argument(metavar="TOPOLOGY", help="Such as v2-8, v3-32, v4-16, v5e-8, v5p-128 or v6e-256.")
     ],
-    scenario: Annotated[str, option("--scenario", metavar="NAME", help=SCENARIO_HELP)] = "steady",
+    scenario: Annotated[str, option("--scenario", metavar="TERM+TERM", help=TERM_HELP)] = "steady",
     monitor: Annotated[
         bool | None,
         option("--monitor/--no-monitor", help="Whether the Monitor RPC answers. Default: only on v2 and v3."),
@@ -208,6 +208,7 @@ def simulate_command(
     Examples:
       tpumon simulate v5e-8
       tpumon simulate v3-32 --scenario straggler --port 9000
+      tpumon simulate v5e-16 --scenario slow-down@300+600:by=0.1+jitter
     """
     from tpumon.commands import simulate
 

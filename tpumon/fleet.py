@@ -107,13 +107,19 @@ _RANKS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Across:
-    """One figure over all workers that have it now; `count` is their number."""
+    """One figure over all workers that have it now; `count` is their number.
+
+    Attributes:
+        min_worker, max_worker: name of the first worker with the min, and of the first with the max.
+    """
 
     count: int
     min: float
     avg: float
     max: float
     median: float
+    min_worker: str
+    max_worker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,4 +502,13 @@ def _across(looks: list[_Look], name: str) -> Across | None:
     if not values:
         return None
     avg = fsum(value / len(values) for value in values)  # of the sum, the largest floats would overflow
-    return Across(count=len(values), min=values[0], avg=avg, max=values[-1], median=median(values))
+    low, high = (next(look for look in looks if look.figures[name] == end) for end in (values[0], values[-1]))
+    return Across(
+        count=len(values),
+        min=values[0],
+        avg=avg,
+        max=values[-1],
+        median=median(values),
+        min_worker=low.history.target.worker,
+        max_worker=high.history.target.worker,
+    )

@@ -323,6 +323,11 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         values=_in_state("paused"),
     ),
     TargetMetric(
+        name="tpumon_target_independent",
+        help="1 if the worker is not known to work together with others; it is then compared with none. Otherwise 0.",
+        values=lambda history, _now_unix_s: (((), float(history.target.independent)),),
+    ),
+    TargetMetric(
         name="tpumon_target_last_success_timestamp_seconds",
         help="Time of the worker's last answer with figures, in seconds since the epoch.",
         values=_last_success,

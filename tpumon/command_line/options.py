@@ -13,9 +13,9 @@ import typer
 
 from tpumon.command_line.config_file import given_in_file
 from tpumon.command_line.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS, THRESHOLDS
+from tpumon.command_line.scenarios import SCENARIO_HELP
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
-from tpumon.simulator.scenario import SCENARIOS
 from tpumon.targets.addresses import PROFILER_PORT
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
@@ -91,9 +91,6 @@ class Color(StrEnum):
     auto = "auto"
     always = "always"
     never = "never"
-
-
-SCENARIO_HELP = f"What the simulated job does: {', '.join(SCENARIOS)}."
 
 
 @dataclass(frozen=True, kw_only=True)

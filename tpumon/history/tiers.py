@@ -131,8 +131,10 @@ class Tiers:
     @property
     def oldest_unix_s(self) -> float | None:
         """The earliest time of which anything is known; None: nothing is."""
-        oldest = [start_s for tier in self._tiers if (start_s := tier.oldest_s) is not None]
-        return min(oldest) + self._shift_s if oldest else None
+        known = [tier for tier in self._tiers if tier.oldest_s is not None]
+        whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
+        oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
+        return None if oldest_s is None else oldest_s + self._shift_s
 
     @property
     def newest_unix_s(self) -> float | None:

@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 from tpumon.figures import MXU, STEP
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
-from tpumon.history import State, WorkerHistory
-from tpumon.model import Handover, Sample, Workers
+from tpumon.history import Changes, State, WorkerHistory
+from tpumon.model import Change, Handover, Sample, Workers
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
+from tpumon.view.parts.spans import Spans
 from tpumon.view.parts.trends import Trends
 
 _SOON_S = 30.0
@@ -72,6 +73,8 @@ class Scene:
         trends: recent figures.
         failed: the last failed query of each worker that had one.
         seen: keys of the figures that any worker has had.
+        spans: makes columns of graphs.
+        changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
     time_unix_s: float
@@ -90,11 +93,18 @@ class Scene:
     trends: Trends
     failed: Mapping[str, Sample]
     seen: frozenset[str]
+    spans: Spans
+    changes: Changes
+    last_change: int
 
     @property
     def counts(self) -> Mapping[Severity | State, int]:
         """Number of workers by severity while they are live, otherwise by state."""
         return self.assessment.counts
+
+    def changes_of(self, worker: str | None) -> list[Change]:
+        """The changes of a worker, or of all, until this moment; oldest first."""
+        return [change for change in self.changes.all(worker) if change.number <= self.last_change]
 
     def row(self, name: str | None) -> Row | None:
         """The worker with this name."""
@@ -106,7 +116,7 @@ class Scene:
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
         ]
-        return replace(self, rows=rows, trends=self.trends.snapshot(), failed=dict(self.failed))
+        return replace(self, rows=rows, trends=self.trends.snapshot(self.time_unix_s), failed=dict(self.failed))
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
@@ -124,11 +134,12 @@ class Watch:
 
     def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
         self._fleet = Fleet(thresholds, remember=True)
-        self._trends = Trends()
+        self._trends = Trends(self._fleet)
         self._failed: dict[str, Sample] = {}
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
+        self._spans = Spans()
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -148,6 +159,17 @@ class Watch:
     def take_over(self, handover: Handover) -> None:
         """Takes what a running exporter knows."""
         self._fleet.take_over(handover)
+        if handover.complete:
+            self._trends.restore()
+
+    def changes_after(self, number: int) -> Sequence[Change]:
+        """What changed since the change with this number."""
+        return () if self._fleet.changes.last <= number else self._fleet.changes.all(after=number)
+
+    @property
+    def last_change(self) -> int:
+        """Number of the last change."""
+        return self._fleet.changes.last
 
     def scene(self, now_unix_s: float) -> Scene:
         """Judges the fleet and returns it as it is now."""
@@ -181,6 +203,9 @@ class Watch:
             trends=self._trends,
             failed=self._failed,
             seen=self._seen,
+            spans=self._spans,
+            changes=self._fleet.changes,
+            last_change=self._fleet.changes.last,
         )
 
 
