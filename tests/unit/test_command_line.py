@@ -270,6 +270,8 @@ def test_from_takes_no_samples_itself():
         (["--color", "green"], "--color 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
         (["--export"], "--export requires a value: NAME=WHERE (see tpumon --help)"),
         (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
+        (["--max-duty", "nan"], "--max-duty nan: give a number"),
+        (["serve", "--interval", "nan"], "--interval nan: give a number"),
         (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
         (["--level", "0"], "--level 0 requires --logdir"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),
