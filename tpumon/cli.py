@@ -244,12 +244,14 @@ def once_command(
     from tpumon.commands import once
 
     judged_by = thresholds_of(context, thresholds)
-    samples = measure.num_queries or judged_by.sustained
+    # What a service's environment or a file says of these is meant for a monitor.
+    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
+    interval_s = measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S
     at_once = replace(
         measure,
         level=2,
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
-        interval=_ONCE_INTERVAL_S if measure.interval is None else measure.interval,
+        interval=interval_s,
     )
     if origin.from_ is None:
         feed = feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None)

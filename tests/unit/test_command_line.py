@@ -227,6 +227,19 @@ def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():
     assert (new.output, new.number_samples, new.feed.origin.pace.num_queries) == ("auto", False, 0)
 
 
+def test_once_samples_at_its_own_pace(monkeypatch):
+    """Not at a monitor's: only what is typed counts, and --max-duty."""
+    monkeypatch.setenv("TPUMON_INTERVAL", "60")
+    monkeypatch.setenv("TPUMON_NUM_QUERIES", "100")
+    here = ("once", "--service-addr", "h:1")
+    chosen = settings(*here)
+    assert (chosen.samples, chosen.feed.origin.pace.interval_s) == (3, 1.0)
+    assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
+    typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
+    assert (typed.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
+    assert settings("once", "--from", "h:1").feed.origin == "http://h:1"
+
+
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
     assert settings("--from", "http://h:1").feed.origin == "http://h:1"
@@ -257,6 +270,8 @@ def test_from_takes_no_samples_itself():
         (["--color", "green"], "--color 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
         (["--export"], "--export requires a value: NAME=WHERE (see tpumon --help)"),
         (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
+        (["--max-duty", "nan"], "--max-duty nan: give a number"),
+        (["serve", "--interval", "nan"], "--interval nan: give a number"),
         (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
         (["--level", "0"], "--level 0 requires --logdir"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),

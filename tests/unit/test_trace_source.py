@@ -329,3 +329,16 @@ def test_steps_longer_than_a_window_that_was_given_are_said():
     for _ in range(9):
         window.grow(LONGEST_WINDOW_S)
     assert window.caution(Query(level=2), busy).code == "long-steps"
+
+
+def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_caution():
+    """A simulated step takes 62 ms."""
+
+    async def main():
+        async with fleet_of() as fleet, Client(fleet.targets[0].address) as client:
+            source = TraceSource(client, fleet.targets[0], SourceOptions())
+            for window_s, codes in ((0.02, ["long-steps"]), (0.2, [])):
+                sample = await source.fetch(Query(level=2, window_s=window_s))
+                assert [one.code for one in sample.warnings if one.code == "long-steps"] == codes
+
+    asyncio.run(main())

@@ -438,6 +438,7 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., An
 
         def command(**given: Any) -> Any:
             context = given.pop("context")
+            _check_numbers(context, given)
             values = [group(**{item.name: given.pop(item.name) for item in fields(group)}) for group in groups]
             return function(context, *values, **given)
 
@@ -447,6 +448,14 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., An
         return command
 
     return decorate
+
+
+def _check_numbers(context: typer.Context, given: dict[str, Any]) -> None:
+    """Refuses `nan`, which no limit of the parser does."""
+    for option in context.command.params:
+        value = given.get(option.name or "")
+        if isinstance(value, float) and value != value:  # noqa: PLR0124 - only NaN differs from itself
+            raise UsageError(f"{as_given(context, option.opts[0], 'nan')}: give a number")
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
