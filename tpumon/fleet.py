@@ -241,11 +241,9 @@ class Fleet:
             for history in self.histories.all()
             if after is None or self._memories[history.target.worker].number > known
         )
-        tiers = {history.target.worker: history.tiers for history in self.histories.all()}
-        if after is not None:
-            tiers = {}
-        elif self.average is not None:
-            tiers[""] = self.average
+        tiers: dict[str, Tiers | None] = {}
+        if after is None:
+            tiers = {"": self.average, **{history.target.worker: history.tiers for history in self.histories.all()}}
         most_each = most_bytes // max(len(tiers), 1)
         return Handover(
             complete=after is None,
@@ -336,8 +334,7 @@ class Fleet:
             at = Moment(sample.time_unix_s, sample.taken_monotonic_s)
             self._note(history, memory, at, sample.time_unix_s, state, severity, restarted=restarted)
         if look.state == "stale" and memory.course.state != "stale" and history.last is not None:
-            last = history.answer or history.last
-            at = Moment(last.time_unix_s, last.taken_monotonic_s)
+            at = Moment(history.last.time_unix_s, history.last.taken_monotonic_s)
             memory.causes = (Cause("no figures in time"),)
             self._note(history, memory, at, now_unix_s, "stale", "unknown")
 

@@ -98,7 +98,7 @@ class Pages:
             # Only what the JSON contains is worth the memory.
             kept = replace(sample, figures=replace(sample.figures, step_durations_s=()), server_text=None)
             self._recent.append((self._sequence, now_unix_s, kept))
-            if not 0 <= now_unix_s - self._assessed_unix_s < _ASSESS_S:
+            if not self._assessed_lately(now_unix_s):
                 self._assess(now_unix_s)
 
     def take_over(self, handover: Handover) -> None:
@@ -110,6 +110,9 @@ class Pages:
         """Notes what changed in the meantime, also if no sample came."""
         with self._lock:
             self._assess(now_unix_s)
+
+    def _assessed_lately(self, now_unix_s: float) -> bool:
+        return 0 <= now_unix_s - self._assessed_unix_s < _ASSESS_S
 
     def _assess(self, now_unix_s: float) -> None:
         self._assessed_unix_s = now_unix_s
@@ -176,9 +179,11 @@ class Pages:
             waiting = self._histories.waiting
             handover = None
             if given["history"] or given["changed"]:
-                self._assess(self._clock())
+                now_unix_s = self._clock()
                 missed = after is None or not self._has_all_after(after)
-                handover = self._fleet.handover(self._clock(), after=None if missed else int(given["changed"] or 0))
+                if missed or not self._assessed_lately(now_unix_s):
+                    self._assess(now_unix_s)
+                handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
                 after = None if missed else after
             if after is not None and after <= sequence:
                 samples = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]

@@ -58,6 +58,7 @@ SAMPLES = {
     "--sustained": ("4", 4),
     "--monitor": ("0", False),
     "--seed": ("9", 9),
+    "--follow": ("1", True),
     "--server": ("old", "old"),
 }
 

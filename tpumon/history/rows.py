@@ -10,7 +10,6 @@ from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 ABSENT = 0
 _ZERO = 1
@@ -18,9 +17,10 @@ _FIRST = 2
 _PER_OCTAVE = 1000
 _LOWEST, _HIGHEST = 1e-9, 1e6  # what `tpumon.model.bounds` lets through of seconds and ratios
 _LOG_LOWEST = math.log2(_LOWEST)
-_LARGEST = 0xFFFF
+LARGEST = 0xFFFF
+"""The largest number that a row can hold."""
 
-_BLOCK_ROWS = 48
+_BLOCK_ROWS = 64
 _HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
 _LATEST = 1 << 50
 _LEVEL = 6
@@ -42,13 +42,22 @@ def value_of(code: int) -> float | None:
     return float(2.0 ** ((code - _FIRST) / _PER_OCTAVE + _LOG_LOWEST))
 
 
-class _Block(NamedTuple):
-    """Compressed rows: by column, of each the lower bytes first."""
+class _Block(bytes):
+    """Compressed rows behind a head, as one object: a worker has many. By column, of each the lower bytes first."""
 
-    first: int
-    last: int
-    rows: int
-    data: bytes
+    __slots__ = ()
+
+    @property
+    def first(self) -> int:
+        return int(_HEAD.unpack_from(self)[0])
+
+    @property
+    def last(self) -> int:
+        return int(_HEAD.unpack_from(self)[1])
+
+    @property
+    def rows(self) -> int:
+        return int(_HEAD.unpack_from(self)[2])
 
 
 class Rows:
@@ -117,11 +126,10 @@ class Rows:
         blocks = [*self._blocks, *([self._sealed()] if self._places else [])]
         parts: list[bytes] = []
         for block in reversed(blocks):
-            part = _HEAD.pack(block.first, block.last, block.rows, len(block.data)) + block.data
-            most_bytes -= len(part)
+            most_bytes -= len(block)
             if most_bytes < 0:
                 return b"".join(reversed(parts)), False
-            parts.append(part)
+            parts.append(block)
         return b"".join(reversed(parts)), True
 
     @classmethod
@@ -137,13 +145,12 @@ class Rows:
                 first, last, count, size = _HEAD.unpack_from(plain, at)
             except struct.error:
                 raise ValueError("history ends early") from None
-            at += _HEAD.size
-            data = plain[at : at + size]
-            at += size
+            block = _Block(plain[at : at + _HEAD.size + size])
+            at += _HEAD.size + size
             before = rows._blocks[-1].last if rows._blocks else -1
-            if not (before < first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(data) == size):
+            if not (before < first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(block) == _HEAD.size + size):
                 raise ValueError("history is damaged")
-            rows._blocks.append(_Block(first, last, count, data))
+            rows._blocks.append(block)
             rows._count += count
         rows.trim(-1, most_rows)
         return rows
@@ -164,31 +171,33 @@ class Rows:
         for column in range(self._width):
             plain = little(self._numbers[column :: self._width])
             parts += (plain[::2], plain[1::2])
-        return _Block(places[0], places[-1], len(places), zlib.compress(b"".join(parts), _LEVEL))
+        data = zlib.compress(b"".join(parts), _LEVEL)
+        return _Block(_HEAD.pack(places[0], places[-1], len(places), len(data)) + data)
 
     def _opened(self, block: _Block, columns: Sequence[int]) -> tuple[list[int], list[array[int]]]:
-        size = 4 * (block.rows - 1) + 2 * block.rows * self._width
+        first, _, rows, _ = _HEAD.unpack_from(block)
+        start = 4 * (rows - 1)
+        size = start + 2 * rows * self._width
         try:
-            plain = zlib.decompressobj().decompress(block.data, size + 1)
+            plain = zlib.decompressobj().decompress(memoryview(block)[_HEAD.size :], size + 1)
         except zlib.error:
             plain = b""
         if len(plain) != size:  # it came from elsewhere, and is damaged
             return [], [array("H") for _ in columns]
-        gaps = from_little("I", plain[: 4 * (block.rows - 1)])
-        places = [block.first]
-        for gap in gaps:
+        places = [first]
+        for gap in from_little("I", plain[:start]):
             places.append(places[-1] + gap)
-        start = 4 * (block.rows - 1)
         read = []
         for column in columns:
-            at = start + 2 * block.rows * column
-            both = bytearray(2 * block.rows)
-            both[::2], both[1::2] = plain[at : at + block.rows], plain[at + block.rows : at + 2 * block.rows]
+            at = start + 2 * rows * column
+            both = bytearray(2 * rows)
+            both[::2], both[1::2] = plain[at : at + rows], plain[at + rows : at + 2 * rows]
             read.append(from_little("H", bytes(both)))
         return places, read
 
 
 def little(numbers: array[int]) -> bytes:
+    """The numbers as bytes, the same on every machine."""
     if sys.byteorder == "big":
         numbers = array(numbers.typecode, numbers)
         numbers.byteswap()
@@ -196,6 +205,11 @@ def little(numbers: array[int]) -> bytes:
 
 
 def from_little(code: str, plain: bytes) -> array[int]:
+    """Reverses `little`; `code` is the type of the array.
+
+    Raises:
+        ValueError: there are not as many bytes as whole numbers take.
+    """
     numbers = array(code)
     numbers.frombytes(plain)
     if sys.byteorder == "big":

@@ -12,14 +12,16 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from statistics import median
 from typing import NamedTuple, get_args
 
-from tpumon.history.rows import ABSENT, Rows, coded, from_little, little, value_of
+from tpumon.history.rows import ABSENT, LARGEST, Rows, coded, from_little, little, value_of
 from tpumon.model import State
 
 STATES: tuple[State, ...] = get_args(State)
+"""The bits of a row's states, in this order: packed history holds them, so a new state goes to the end."""
 
 
 class _Spec(NamedTuple):
@@ -117,14 +119,14 @@ class Tiers:
                 return
             self._tiers = [_Tier(spec, len(self._keys)) for spec in _TIERS]
         self._last_s = at_s
-        rows = [[1, 1 << STATES.index(state)]]
+        row = array("H", (1, 1 << STATES.index(state)))
         for figure in figures:
-            rows[0] += (coded(figure), 0, 0)
+            row.extend((coded(figure), 0, 0))
         for tier in self._tiers:
-            closed = tier.add(at_s, rows)
+            closed = tier.add(at_s, row)
             if closed is None:
                 break
-            at_s, rows = closed
+            at_s, row = closed
 
     @property
     def oldest_unix_s(self) -> float | None:
@@ -212,18 +214,24 @@ class Tiers:
         return [row for piece in reversed(pieces) for row in piece]
 
     def _point(self, row: _Row) -> Point:
-        mid, below, above = row.codes
+        middle, below, above = row.codes
+        value = value_of(middle)
         start_unix_s = row.start_s + self._shift_s
         return Point(
             start_unix_s=start_unix_s,
             end_unix_s=start_unix_s + row.length_s,
-            min=value_of(mid - below),
-            median=value_of(mid),
-            max=value_of(mid + above),
+            min=value_of(middle - below) if below else value,
+            median=value,
+            max=value_of(middle + above) if above else value,
             count=row.queries,
-            states=frozenset(state for bit, state in enumerate(STATES) if row.states >> bit & 1),
+            states=_states_of(row.states),
             of_medians=row.length_s > _TIERS[1].unit_s,
         )
+
+
+@cache
+def _states_of(bits: int) -> frozenset[State]:
+    return frozenset(state for bit, state in enumerate(STATES) if bits >> bit & 1)
 
 
 class _Row(NamedTuple):
@@ -246,24 +254,24 @@ class _Tier:
         self._figures = figures
         self._rows = Rows(2 + 3 * figures)
         self._at: int | None = None
-        self._waiting: list[list[int]] = []
+        self._waiting: list[array[int]] = []
         self.trimmed = False
         """Whether older rows are gone."""
 
-    def add(self, at_s: float, rows: list[list[int]]) -> tuple[float, list[list[int]]] | None:
-        """Adds what the finer tier closed; returns the row that is closed by that, with its start, for the next."""
+    def add(self, at_s: float, row: array[int]) -> tuple[float, array[int]] | None:
+        """Adds a row that the finer tier closed; returns the one that this closes here, with its start."""
         at = math.floor(at_s / self._spec.unit_s + 1e-6)
         if self._spec.unit_s == _SAMPLES_UNIT_S:
-            self._append(at, rows[0])
-            return at_s, rows
+            self._append(at, row)
+            return at_s, row
         closed = None
         if self._at is not None and at != self._at:
-            row = merged_rows(self._waiting, self._figures)
-            self._append(self._at, row)
-            closed = self._at * self._spec.unit_s, [row]
+            whole = merged_rows(self._waiting, self._figures)
+            self._append(self._at, whole)
+            closed = self._at * self._spec.unit_s, whole
             self._waiting = []
         self._at = at
-        self._waiting += rows
+        self._waiting.append(row)
         if len(self._waiting) > _MOST_WAITING:
             self._waiting = [merged_rows(self._waiting, self._figures)]
         return closed
@@ -337,29 +345,29 @@ class _Tier:
             yield _Row(self._at * unit_s, length_s, row[0], row[1], (middle, below, above))
 
 
-def merged_rows(rows: Sequence[Sequence[int]], figures: int) -> list[int]:
+def merged_rows(rows: Sequence[array[int]], figures: int) -> array[int]:
     """One row for several: counts add up, states unite, and of each figure min, median of the medians and max."""
     if len(rows) == 1:
-        return list(rows[0])
-    merged = [min(sum(row[0] for row in rows), 0xFFFF), 0]
+        return rows[0]
+    merged = array("H", (min(sum(row[0] for row in rows), LARGEST), 0))
     for row in rows:
         merged[1] |= row[1]
     for place in range(2, 2 + 3 * figures, 3):
         known = [row for row in rows if row[place] != ABSENT]
         if not known:
-            merged += (ABSENT, 0, 0)
+            merged.extend((ABSENT, 0, 0))
             continue
         low, high = min(row[place] - row[place + 1] for row in known), max(row[place] + row[place + 2] for row in known)
         middle = coded(median([value_of(row[place]) or 0.0 for row in known]))
-        merged += (middle, max(middle - low, 0), max(high - middle, 0))
+        merged.extend((middle, min(max(middle - low, 0), LARGEST), min(max(high - middle, 0), LARGEST)))
     return merged
 
 
-def _in_order(row: Sequence[int], places: Sequence[int | None]) -> list[int]:
+def _in_order(row: Sequence[int], places: Sequence[int | None]) -> array[int]:
     """A row with its figures from these places; None: a figure that it lacks."""
-    ordered = list(row[:2])
+    ordered = array("H", row[:2])
     for place in places:
-        ordered += (ABSENT, 0, 0) if place is None else row[2 + 3 * place : 5 + 3 * place]
+        ordered.extend((ABSENT, 0, 0) if place is None else row[2 + 3 * place : 5 + 3 * place])
     return ordered
 
 
