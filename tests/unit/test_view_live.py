@@ -147,6 +147,7 @@ def test_a_terminal_that_takes_everything_again_shows_the_present(live):
     terminal.resume().wait_for(lambda: terminal.drawn > drawn + 1)
     terminal.wait_for(lambda: any(number > drawn for number in numbers_of_pictures(terminal)))
     assert terminal.send("q").end() == 0
+    assert terminal.as_found
 
 
 def numbers_of_pictures(terminal):
@@ -157,7 +158,6 @@ def numbers_of_pictures(terminal):
     found = [min(each) for each in numbers]
     assert found == sorted(found)
     return found
-    assert terminal.as_found
 
 
 def test_a_terminal_that_goes_away_is_a_quiet_end(live):

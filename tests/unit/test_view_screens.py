@@ -34,7 +34,7 @@ KEYS = (
     "pasted:\x1b[2Jn\u0301測\rq",
 )
 STATES = ("live", "stale", "down", "busy", "paused", "waiting", "runtime")
-WORDS = ("LIVE", "STALE", "DOWN", "BUSY", "SAMPLING PAUSED", "WAITING")
+WORDS = ("LIVE", "NO ACTIVITY", "STALE", "DOWN", "BUSY", "SAMPLING PAUSED", "WAITING")
 
 RATIOS = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 0.0001, 0.5, 0.97, 12.5]))
 
