@@ -447,14 +447,14 @@ def test_help_lists_keys_marks_and_thresholds():
     display = display_of(*fleet(2), thresholds=Thresholds(step_warn_ratio=1.07, infeed_critical_ratio=0.33))
     press(display, "?")
     pages = []
-    for _ in range(12):
+    for _ in range(16):
         pages.append(screen(display, 90, 16))
         press(display, "pagedown")
     shown = "\n".join(pages)
 
     for words in (
         "quit",
-        "last 25m, worst of 3  time span of a graph",
+        "last 15m              that time",
         "1.07x the slice's median",
         "33%",
         "critical",

@@ -8,7 +8,7 @@ import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.figures import COMPARED
-from tpumon.fleet import Thresholds
+from tpumon.fleet import Fleet, Thresholds
 from tpumon.history import Tiers
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
@@ -259,3 +259,50 @@ def test_the_summary_says_who_has_the_least_and_the_greatest_figure():
     assert mxu.split()[2:6] == ["30.0%", "…0", "49.0%", "…19"]
     idle = next(line for line in lines(display_of(*workers), 100, 40) if line.startswith(" IDLE"))
     assert idle.split()[2:5] == ["12.5%", "12.5%", "20/20"]
+
+
+# ---- what the one who samples knows
+
+
+@pytest.mark.parametrize("keys", [(), ("enter",), ("enter", "+"), ("e",)], ids=" ".join)
+def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows(keys):
+    """Marks, since when, graphs and changes are those of the exporter, in the first picture, and again after a gap."""
+    fleet_ = Fleet(AT_ONCE, remember=True)
+    always, attached = (Display(DisplaySettings(thresholds=AT_ONCE)) for _ in range(2))
+    targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:8466") for i in range(8)))
+    for each in (fleet_, always, attached):
+        each.follow(targets)
+    for at in range(200, -1, -1):
+        now = NOW - 10.0 * at
+        slow = StepTimes(avg=0.1, min=0.1, max=0.1) if at < 100 else StepTimes(avg=0.06, min=0.06, max=0.06)
+        samples = [answered(name_of(i), now, mxu_utilization_ratio=0.4 + (at * (i + 3)) % 17 / 100) for i in range(8)]
+        samples[3] = answered(name_of(3), now, step_time_s=slow)
+        if 150 < at < 160:
+            samples[5] = failed(name_of(5), time_unix_s=now)
+        for sample in samples:
+            fleet_.add(sample)
+            always.write(sample)
+        fleet_.assess(now)
+        always.refresh(now)
+        if at in {50, 0}:  # attaches, and attaches again after a gap
+            attached.take_over(fleet_.handover(now))
+            for sample in samples:
+                attached.write(sample)
+            attached.refresh(now)
+            for display in (always, attached):
+                for key in keys:
+                    display.press(key)
+            assert lines(attached, 100, 40, now)[1:-2] == lines(always, 100, 40, now)[1:-2]
+            for display in (always, attached):
+                press(display, "esc")
+
+
+def test_a_worker_where_nothing_runs_looks_like_it():
+    """It is neither down nor live: a mark, a word and a time of its own."""
+    display = display_of(*fleet(5), failed(name_of(3), "empty-trace", "nothing ran", time_unix_s=NOW - 5), now=NOW)
+    row = next(line for line in lines(display) if f" {name_of(3)} " in line)
+    assert row.startswith(" N ")
+    assert "NO ACTIVITY" in row
+    assert "N 1 no activity" in lines(display, 120)[0]
+    press(display, "enter")
+    assert "NO ACTIVITY" in screen(display)

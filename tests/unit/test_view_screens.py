@@ -31,10 +31,11 @@ HOSTILE = (
 KEYS = (
     *("p", " ", "s", "S", "f", "h", "?", "/", "j", "k", "g", "G", "r", "x", "1"),
     *("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "esc", "backspace", "tab", "ctrl-l"),
+    *("e", "n", "N", "+", "-", "0", "m", "b", "wheelup", "wheeldown", "clicked:0:1", "clicked:12:4", "clicked:3:23"),
     "pasted:\x1b[2Jn\u0301測\rq",
 )
 STATES = ("live", "stale", "down", "busy", "paused", "waiting", "runtime")
-WORDS = ("LIVE", "STALE", "DOWN", "BUSY", "SAMPLING PAUSED", "WAITING")
+WORDS = ("LIVE", "NO ACTIVITY", "STALE", "DOWN", "BUSY", "SAMPLING PAUSED", "WAITING")
 
 RATIOS = st.one_of(st.none(), st.sampled_from([0.0, 1.0, 0.0001, 0.5, 0.97, 12.5]))
 

@@ -68,9 +68,20 @@ def chart(bands: Sequence[Band], axis: Axis, height: int, glyphs: Glyphs) -> lis
         share = (value - low) / (high - low) if high > low else 0.0
         return max(1, min(round(share * whole), whole))
 
-    fills = [tuple(map(fill, band)) if all(map(math.isfinite, band)) else None for band in bands]
+    # An infinite value or nan minus itself is not 0.
+    fills = [tuple(map(fill, band)) if band[0] - band[0] == band[2] - band[2] == 0 else None for band in bands]
+    levels = glyphs.levels
     return [
-        "".join(" " if each is None else _cell(each, below, steps, glyphs) for each in fills)
+        "".join(
+            [
+                " "
+                if each is None
+                else levels[min(max(each[1] - below, 0), steps)]
+                if each[0] == each[2]
+                else _cell(each, below, steps, glyphs)
+                for each in fills
+            ]
+        )
         for below in range((height - 1) * steps, -1, -steps)
     ]
 
