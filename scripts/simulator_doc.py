@@ -80,7 +80,7 @@ def page() -> str:
         for one in listed()
     )
     parameters = "".join(
-        f"| `{name}` | {parameter.about} | {parameter.least:g} | {parameter.most:g} |\n"
+        f"| `{name}` | {parameter.about} | {parameter.least:g} | {parameter.most:.9g} |\n"
         for name, parameter in PARAMETERS.items()
     )
     return f"{_BEGIN}{scenarios}{_FORM}{parameters}{_END}"

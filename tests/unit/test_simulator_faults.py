@@ -167,6 +167,10 @@ def test_a_restart_takes_all_processes_down_and_a_preemption_one():
         assert {piece.work.stop for piece in one.silences(71 * SECOND, 77 * SECOND)} == {"compile"}
         assert list(one.steps(79 * SECOND, 80 * SECOND))
     assert not job("hang").goes_down
+    # The window of a fault may end with it, or in the middle.
+    assert job("restart@50+100:lasts=20").up_since_ns(0, 900 * SECOND) == 70 * SECOND
+    assert job("restart@50+10:lasts=20").up_since_ns(0, 900 * SECOND) == 60 * SECOND
+    assert job("restart@50:lasts=20,every=100").up_since_ns(0, 240 * SECOND) == 170 * SECOND
 
 
 def test_hbm_leaks_until_it_is_full_or_the_process_ends():

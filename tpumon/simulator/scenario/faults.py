@@ -174,6 +174,8 @@ class Fault:
 
     def last_ended_ns(self, time_ns: int) -> int | None:
         """When the last occurrence before a moment was over, or None."""
+        if self.length_s is not None and time_ns >= (end_ns := int((self._start_s + self.length_s) * SECOND)):
+            return end_ns if self.at(end_ns - 1) is not None else self.last_ended_ns(end_ns - 1)
         occurrence, within_ns = self._place(time_ns)
         lasts_ns = int(self.value("lasts") * SECOND)
         if occurrence < 0:

@@ -208,7 +208,7 @@ class Draft:
     """Work that faults still change; attributes as in `Work`.
 
     Attributes:
-        stretch: multiple of the nominal compute time on all cores.
+        stretch: length of a step on all cores, as a multiple of the nominal one; what is more is compute time.
         shares: share of the time from step to step that a part takes.
     """
 
