@@ -200,6 +200,15 @@ class Fleet:
         if history is not None:
             self._memories[sample.worker].new.append((sample, history.restarted is sample))
 
+    def has_unjudged(self, worker: str) -> bool:
+        """Whether a sample of this worker is not judged yet. Samples are compared with the medians at `assess`.
+
+        Who reads old samples faster than they came calls `assess` before a worker's second one: otherwise the first
+        would be compared with medians of later samples.
+        """
+        memory = self._memories.get(worker)
+        return memory is not None and bool(memory.new)
+
     def assess(self, now_unix_s: float) -> Assessment:
         """Assesses every worker, and notes what changed.
 

@@ -41,6 +41,10 @@ def course_of(*marks):
         (["ok", "down", "down"], 10),
         (["ok", "unknown", "ok"], 0),
         (["ok", "unknown", "unknown"], 10),
+        (["ok", "no-activity", "stale", "busy", "no-activity"], 10),
+        (["ok", "down", "paused", "down"], 10),
+        (["down", "stale", "no-activity"], 20),
+        (["down", "stale", "down", "no-activity", "busy", "down"], 50),
     ],
 )
 def test_since_when(marks, since_s):

@@ -46,6 +46,15 @@ def test_what_an_exporter_remembers_is_printed(exporter, capsys):
     ]
 
 
+def test_that_nothing_changed_is_said(capsys):
+    """On stderr: a reader of stdout gets changes only."""
+    with serving("a") as output:
+        output.write(sample("a", time_unix_s=time.time() - 5))
+        assert events.run(of(output)) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter follows its workers\n")
+
+
 def test_as_json_every_field_has_a_name(exporter, capsys):
     assert events.run(of(exporter, output="jsonl")) == 0
     first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())

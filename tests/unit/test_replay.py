@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from support.samples import sample
 from tpumon.command_line.settings import feed_of
-from tpumon.commands import monitor, once
+from tpumon.commands import events, monitor, once
 from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings, Recorded
 from tpumon.fleet import Thresholds
@@ -34,6 +36,23 @@ def tape(tmp_path_factory):
             step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
             times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
             recorder.write(sample(name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
+@pytest.fixture(scope="module")
+def eventless(tmp_path_factory):
+    """Five minutes of three workers, a sample every 2 s; all of them are slower in the third minute."""
+    directory = tmp_path_factory.mktemp("eventless")
+    recorder = Recorder(str(directory), clock=lambda: START)
+    recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    for at in range(0, 300, 2):
+        for place, name in enumerate(NAMES):
+            step_s = 0.2 if 120 <= at < 180 else 0.1
+            times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
+            began_unix_s = START + at + place / 10
+            recorder.write(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, step_time_s=times))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -90,6 +109,30 @@ def test_keys_go_back_and_forward(watching):
     watching.press(*"<" * 18).after(0)
     watching.press(".", ".", ",").after(0)
     assert watching.player._time(watching.now) == START + 10
+
+
+def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
+    """A change of all workers together is no change of one, however fast the recording is read."""
+    assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
+    feed = FeedSettings(origin=Recorded(str(eventless)))
+    assert once.run(once.OnceSettings(feed=feed, samples=3)) == 0
+    since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
+    assert events.run(events.EventsSettings(feed=feed)) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "no change from 20" in printed.err
+
+
+def test_the_footer_and_the_help_name_the_keys_of_a_recording(watching):
+    """Each key once, and what moves the time before what freezes the picture; nothing there is LIVE."""
+    last = watching.picture.splitlines()[-1]
+    assert last.split("  ")[:5] == [" q quit", "Space play", ", . time", "! next change", "p freeze"]
+    assert "LIVE" not in watching.picture
+    watching.press("p").after(0)
+    assert "RECORDED stopped  FROZEN" in watching.picture
+    watching.press("p", "h").after(0)
+    assert watching.picture.count("Space ") == 2, "in the footer, and among the keys of a recording"
 
 
 def test_it_plays_faster_and_stops_at_the_end(watching):

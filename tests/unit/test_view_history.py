@@ -170,6 +170,8 @@ def test_on_a_workers_page_its_own_changes_are_listed():
     assert "critical, was warn" in page
     press(display, "n", "e")
     assert f"no change of {name_of(0)} since it is followed" in screen(display, now=NOW - 200)
+    press(display, "esc", "esc", "e")
+    assert "job restarted" in screen(display, now=NOW - 200), "back on the list, e lists the changes of all"
 
 
 def test_a_frozen_picture_has_no_later_changes():

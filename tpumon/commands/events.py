@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tpumon.model import Change
 
 _TICK_S = 1.0
+_JUDGE_S = 20.0  # of a recording, at most, between two assessments
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
@@ -69,6 +70,8 @@ def run(settings: EventsSettings) -> int:
                 fleet.assess(time.time())
             printed = _print_new(fleet, settings.output, printed)
             if isinstance(event, Handover) and ends:
+                if not printed:
+                    say("no change since the exporter follows its workers")
                 break
             if event is None and ends and waiting is not None and time.monotonic() - began_s > _PATIENCE_S:
                 raise NoTargetError(waiting)
@@ -77,13 +80,19 @@ def run(settings: EventsSettings) -> int:
 
 def _run_recorded(fleet: Fleet, where: str, output: str) -> int:
     """Prints the changes in a recording."""
+    recording = Recording(where, say)
+    begin_unix_s, end_unix_s = recording.span_unix_s()
     printed, judged_unix_s = 0, 0.0
-    for moment in Recording(where, say).moments():
-        _take(fleet, moment.event)
-        if moment.time_unix_s - judged_unix_s > _TICK_S:
+    for moment in recording.moments():
+        again = isinstance(moment.event, Sample) and fleet.has_unjudged(moment.event.worker)
+        if again or moment.time_unix_s - judged_unix_s > _JUDGE_S:
             judged_unix_s = moment.time_unix_s
             fleet.assess(judged_unix_s)
             printed = _print_new(fleet, output, printed)
+        _take(fleet, moment.event)
+    fleet.assess(end_unix_s)
+    if not _print_new(fleet, output, printed):
+        say(f"no change from {_date(begin_unix_s)} to {_date(end_unix_s)}")
     return 0
 
 
@@ -106,9 +115,12 @@ def _print_new(fleet: Fleet, output: str, printed: int) -> int:
 
 
 def _as_text(change: Change) -> str:
-    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.time_unix_s))
     words = "" if change.what == "restart" or not change.words else f": {change.words}"
-    return f"{at}  {change.worker}  {change.title}{words}"
+    return f"{_date(change.time_unix_s)}  {change.worker}  {change.title}{words}"
+
+
+def _date(time_unix_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))
 
 
 def _as_json(change: Change) -> str:

@@ -129,13 +129,15 @@ def _collect_recorded(settings: OnceSettings, origin: Recorded) -> tuple[Fleet, 
     fleet = Fleet(settings.feed.output_options.thresholds)
     judged_unix_s = 0.0
     for moment in recording.moments(end_unix_s - _RECENT_S):
-        if isinstance(moment.event, Workers):
-            fleet.follow(moment.event)
-        else:
-            fleet.add(moment.event)
-        if moment.time_unix_s - judged_unix_s > _JUDGE_S:
+        event = moment.event
+        again = isinstance(event, Sample) and fleet.has_unjudged(event.worker)
+        if again or moment.time_unix_s - judged_unix_s > _JUDGE_S:
             judged_unix_s = moment.time_unix_s
             fleet.assess(judged_unix_s)
+        if isinstance(event, Workers):
+            fleet.follow(event)
+        else:
+            fleet.add(event)
     return fleet, end_unix_s
 
 

@@ -9,6 +9,7 @@ from tpumon.model import Mark, Severity, State, What
 
 _CAPTURES = {"busy", "continuous"}
 _NOT_WELL = {"down", "no-activity"}
+_GAPS = {*_CAPTURES, "paused", "stale"}
 
 
 class Moment(NamedTuple):
@@ -32,6 +33,7 @@ class Course:
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since: since when it is well, or since when it is not.
         critical_since: since when it is critical; None: it is not.
+        before_gap: what it counted as before a gap that says nothing about it, and since when; None: there is no gap.
     """
 
     state: State | None = None
@@ -40,6 +42,7 @@ class Course:
     ok: bool | None = None
     ok_since: Moment | None = None
     critical_since: Moment | None = None
+    before_gap: tuple[Mark | None, Moment | None] | None = None
 
     @property
     def mark(self) -> Mark | None:
@@ -65,8 +68,15 @@ class Course:
         self.state, self.severity = state, severity
         if restarted:
             self.ok, self.critical_since = None, None
+            self.before_gap = None
         if self.mark != before:
-            self.mark_since = at
+            if state in _GAPS:
+                self.before_gap = self.before_gap or (before, self.mark_since)
+                self.mark_since = at
+            else:
+                known, since = self.before_gap or (None, None)
+                self.mark_since = since if since is not None and known == self.mark else at
+                self.before_gap = None
         if state == "live" and severity != "unknown":
             if self.ok is not (severity == "ok"):
                 self.ok, self.ok_since = severity == "ok", at

@@ -15,7 +15,7 @@ from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
-from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, HEADER_WORD, UNICODE, WARN
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
 from tpumon.view.loop.keys import CLICKED, PASTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
@@ -55,7 +55,7 @@ class DisplaySettings:
         thresholds: when a figure is marked.
         from_url: the exporter that samples come from; None: the workers themselves.
         sources: titles of the sources of figures, by name; others go by their name.
-        more_keys: keys that something else takes, for the help screen.
+        more_keys: keys that something else takes, for the help screen and the footer.
     """
 
     level: int = 2
@@ -82,13 +82,13 @@ class Display:
         order = Order(settings.sort, reverse=settings.reverse)
         self._controls = Controls(self._watch.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
-        self._key_sections = [*settings.more_keys, *table.key_sections()]
+        self._key_sections = table.key_sections(settings.more_keys)
         self._now_unix_s = 0.0
         self._size = (80, 24)
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
-        self._tag = ""
+        self._recorded = ""
         self._hits: Sequence[Hit] = ()
         self._last_change = 0
         self._alarm = False
@@ -126,9 +126,9 @@ class Display:
         """Whether keys are the text of a filter now."""
         return self._controls.typing
 
-    def tag(self, text: str) -> None:
-        """Shows this in the header from now on."""
-        self._tag = text
+    def tell_recorded(self, text: str) -> None:
+        """Says in the header that this is a recording, and how it is played."""
+        self._recorded = text
 
     def start_again(self) -> None:
         """Forgets all samples, but not what the user chose."""
@@ -329,7 +329,8 @@ class Display:
             frozen_unix_s=frame.scene.time_unix_s if self._controls.frozen else None,
             now=self._controls.latest,
             from_url=self._settings.from_url,
-            extra=(*([Piece(self._tag, HEADER_WORD)] if self._tag else ()), *extra),
+            recorded=self._recorded,
+            extra=extra,
         )
 
     def _message(self) -> str:
@@ -351,10 +352,12 @@ class Display:
             if cell_len(right) + cell_len(note) + 8 <= width:
                 right = f"{note}  {right}" if right else note
         shown = [(hint, key.names[0]) for key in table.keys_on(screen) if (hint := self._hint(key))]
+        # A click on these would press a key of the view.
+        shown[1:1] = [(key.hint, "") for section in self._settings.more_keys for key in section.keys if key.hint]
         text = hints([hint for hint, _ in shown], width - cell_len(right) - 4)
         at = 1
         for hint, name in shown:
-            if at + cell_len(hint) <= 1 + cell_len(text):
+            if name and at + cell_len(hint) <= 1 + cell_len(text):
                 self._hits = [*self._hits, Hit(self._size[1] - 1, at, at + cell_len(hint), name)]
             at += cell_len(hint) + HINT_GAP
         return footer(text, right, width, self._glyphs)

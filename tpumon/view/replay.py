@@ -22,10 +22,10 @@ LOOK_BACK_S = 3600.0
 KEYS = KeySection(
     "Keys of a recording",
     [
-        KeyWords("Space", "play, or stop"),
-        KeyWords(", .", "go back or forward by 10 seconds"),
+        KeyWords("Space", "play, or stop", "Space play"),
+        KeyWords(", .", "go back or forward by 10 seconds", ", . time"),
         KeyWords("< >", "go back or forward by 10 minutes"),
-        KeyWords("!", "go to the next change of a worker"),
+        KeyWords("!", "go to the next change of a worker", "! next change"),
         KeyWords("x", "play faster: 1, 10, 60 or 600 times"),
     ],
 )
@@ -97,7 +97,7 @@ class Player:
         if self._playing and at_unix_s >= self._last_unix_s:
             self._set(at_unix_s, playing=False)
             self._display.notice("the recording ends here")
-        self._display.tag(f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}")
+        self._display.tell_recorded(f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}")
         self._display.refresh(at_unix_s)
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
@@ -184,11 +184,12 @@ class Player:
         """Gives the display what was recorded up to a moment, and has it judged often enough to miss no change."""
         judged_unix_s = self._read_unix_s
         while self._next is not None and self._next.time_unix_s <= at_unix_s:
-            if self._next.time_unix_s - judged_unix_s > _JUDGE_S:
+            event = self._next.event
+            again = isinstance(event, Sample) and self._fleet.has_unjudged(event.worker)
+            if again or self._next.time_unix_s - judged_unix_s > _JUDGE_S:
                 judged_unix_s = self._next.time_unix_s
                 self._display.refresh(judged_unix_s)
                 self._fleet.assess(judged_unix_s)
-            event = self._next.event
             if isinstance(event, Workers):
                 self._display.follow(event)
                 self._fleet.follow(event)

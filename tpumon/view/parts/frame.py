@@ -18,10 +18,12 @@ class KeyWords(NamedTuple):
     Attributes:
         names: the keys, as they are written on a keyboard.
         words: what they do.
+        hint: what the footer says; empty: the key itself knows.
     """
 
     names: str
     words: str
+    hint: str = ""
 
 
 class KeySection(NamedTuple):

@@ -61,6 +61,7 @@ class Heading:
         frozen_unix_s: when the picture was frozen; None: it is not frozen.
         now: the present scene, while the picture is frozen.
         from_url: the exporter that samples come from; None: the workers themselves.
+        recorded: of a recording, how it is played; stands in place of LIVE.
         extra: further pieces that are never left out.
     """
 
@@ -69,6 +70,7 @@ class Heading:
     frozen_unix_s: float | None = None
     now: Scene | None = None
     from_url: str | None = None
+    recorded: str = ""
     extra: Sequence[Piece] = field(default=())
 
 
@@ -121,12 +123,19 @@ def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
         word = state_word(now, heading.now_unix_s, row)
         if not word.text.startswith("LIVE"):
             right.append(Piece(f"now {word.text}", word.style))
+        if heading.recorded:
+            right.append(Piece(heading.recorded, HEADER_WORD))
         right.append(Piece("FROZEN", HEADER_WORD))
         return left, [*right, Piece(clock(heading.frozen_unix_s, heading.now_unix_s), HEADER_WORD)]
     last_unix_s = scene.last_unix_s if heading.row is None else heading.row.last_unix_s
+    word = state_word(scene, heading.now_unix_s, heading.row)
+    if heading.recorded and word.text.startswith("LIVE"):
+        word = word._replace(text=heading.recorded + word.text.removeprefix("LIVE"))
+    elif heading.recorded:
+        right.append(Piece(heading.recorded, HEADER_WORD))
     return left, [
         *right,
-        state_word(scene, heading.now_unix_s, heading.row),
+        word,
         Piece(f"last {clock(last_unix_s, heading.now_unix_s)}", HEADER_WORD),
     ]
 

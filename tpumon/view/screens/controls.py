@@ -96,7 +96,8 @@ class Controls:
     def back(self) -> None:
         """Closes the top screen; on the home screen, shows all workers, then drops the cursor."""
         if self.screens:
-            self.screens.pop()
+            if self.screens.pop() == "worker":
+                self.opened = None
             self.scroll = 0
         elif self.filter or self.kind:
             self.filter = self.kind = ""

@@ -70,7 +70,7 @@ class Help(Screen):
         page = _Page(frame.width, frame.glyphs)
         for title, keys in frame.keys:
             page.title(title)
-            for names, words in keys:
+            for names, words, _ in keys:
                 page.pair(names, words)
         if frame.messages:
             page.title("Messages, newest first")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from tpumon.view.parts.frame import KeySection, KeyWords
 from tpumon.view.screens.alone import Alone
@@ -90,18 +90,20 @@ def keys_on(screen: Screen) -> Iterator[Key]:
     yield from (key for key in SCROLLING if not taken.intersection(key.names))
 
 
-def key_sections() -> list[KeySection]:
-    """Every key with what it does: those that work everywhere, then those of each screen."""
+def key_sections(more: Sequence[KeySection] = ()) -> list[KeySection]:
+    """Every key with what it does: those of `more`, which win, those that work everywhere, those of each screen."""
+    taken = {name for section in more for key in section.keys for name in key.names.split()}
     openers = [screen.opened_by for screen in SCREENS if screen.opened_by is not None]
-    sections = [KeySection("Keys", _words([*KEYS, *openers, *SCROLLING]))]
+    sections = [*more, KeySection("Keys", _words([*KEYS, *openers, *SCROLLING], taken))]
     listed: list[Key] = []
     for screen in (*reversed(HOMES), *SCREENS):
         own = [key for key in screen.keys if key not in listed]
         listed += own
         if own:
-            sections.append(KeySection(f"Keys on {screen.title}", _words(own)))
+            sections.append(KeySection(f"Keys on {screen.title}", _words(own, taken)))
     return sections
 
 
-def _words(keys: Sequence[Key]) -> list[KeyWords]:
-    return [KeyWords(key.written, key.words) for key in keys]
+def _words(keys: Sequence[Key], taken: Collection[str]) -> list[KeyWords]:
+    left = ((key, [name for name in key.written.split(", ") if name not in taken]) for key in keys)
+    return [KeyWords(", ".join(names), key.words) for key, names in left if names]

@@ -48,7 +48,6 @@ class Workers(Screen):
         ),
         Key(
             names=("s", "S"),
-            hint="sort",
             words="sort by the next figure (s), or reverse the order (S)",
             press=lambda controls, key: controls.sort(reverse=key == "S"),
         ),
@@ -84,7 +83,7 @@ class Workers(Screen):
         if not frame.rows:
             return Drawn(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
         if total > 1:
-            notes.append(f"sort:{frame.sort}{' reversed' if frame.reverse else ''}")
+            notes.append(f"s sort:{frame.sort}{' reversed' if frame.reverse else ''}")
         table = Rows(frame)
         above = _above(frame, table)
         page = min(max(frame.height - len(above), 0), len(frame.rows))
