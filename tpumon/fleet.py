@@ -364,7 +364,7 @@ class Fleet:
         what = course.note(at, state, severity, restarted=restarted)
         words = "; ".join(cause.words for cause in memory.causes)
         if what == "capture-ended" and since is not None:
-            words = f"after {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
+            words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
         changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
         changes += [] if what is None else [(what, words)]
         if self._told or not (changes or course.mark != before):

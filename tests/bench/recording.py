@@ -12,7 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from support.samples import sample  # noqa: E402
-from tpumon.fleet import Thresholds  # noqa: E402
 from tpumon.model import Spread, StepTimes, Target, Workers  # noqa: E402
 from tpumon.recording import Recording  # noqa: E402
 from tpumon.view.display import Display, DisplaySettings  # noqa: E402
@@ -61,7 +60,7 @@ def main() -> None:
         print(f"{'record':32} CPU {took_s / count * 1e3:.3f} ms per sample; {size / count:.0f} bytes per sample")
         display = Display(DisplaySettings())
         players: list[Player] = []
-        timed("first picture of the view", lambda: players.append(Player(display, Recording(directory), Thresholds())))
+        timed("first picture of the view", lambda: players.append(Player(display, Recording(directory))))
         timed("10 minutes back", lambda: players[0].press("<"))
         timed("search an hour for a change", lambda: players[0].press("!"))
         timed("read the whole day", lambda: sum(1 for _ in Recording(directory).moments()))

@@ -120,7 +120,7 @@ def test_samples_between_two_assessments_are_all_judged():
         fleet.add(step("d", NOW + 5 * i, 0.2))
     verdicts = fleet.assess(NOW + 21).verdicts
     assert [one.title for one in fleet.changes.all("a")] == ["capture began", "capture ended, ok"]
-    assert [one.words for one in fleet.changes.all("a")] == ["busy", "after 10 s"]
+    assert [one.words for one in fleet.changes.all("a")] == ["busy", "after about 10 s"]
     assert (verdicts["a"].since_unix_s, verdicts["d"].severity, verdicts["d"].since_unix_s) == (
         NOW,
         "critical",

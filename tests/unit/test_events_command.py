@@ -42,7 +42,7 @@ def test_what_an_exporter_remembers_is_printed(exporter, capsys):
     assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line) for line in lines] == [
         "a  down: unavailable",
         "b  capture began: busy",
-        "b  capture ended, ok: after 15 s",
+        "b  capture ended, ok: after about 15 s",
     ]
 
 

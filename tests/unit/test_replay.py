@@ -64,7 +64,7 @@ class Watching:
     def __init__(self, tape):
         self.now = 5000.0
         display = Display(DisplaySettings(ascii=True, more_keys=(KEYS,)))
-        self.player = Player(display, Recording(str(tape)), Thresholds(), lambda: self.now)
+        self.player = Player(display, Recording(str(tape)), lambda: self.now)
 
     def press(self, *keys):
         for key in keys:

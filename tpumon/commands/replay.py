@@ -36,7 +36,7 @@ def show(where: str, display: DisplaySettings, *, color: str, ascii_only: bool) 
     from tpumon.view.replay import Player
 
     shown = Display(display)
-    player = Player(shown, Recording(where, shown.notice), display.thresholds)
+    player = Player(shown, Recording(where, shown.notice))
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     try:

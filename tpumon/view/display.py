@@ -27,7 +27,7 @@ from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Hit, Key, Reply, Screen
 
 if TYPE_CHECKING:
-    from tpumon.model import Handover, Sample, Workers
+    from tpumon.model import Change, Handover, Sample, Workers
     from tpumon.view.parts.frame import KeySection
 
 T = TypeVar("T")
@@ -117,6 +117,19 @@ class Display:
         self._watch.take_over(handover)
         if handover.complete:
             self._last_change = self._watch.last_change  # what happened before is no news
+
+    def has_unjudged(self, worker: str) -> bool:
+        """Whether a sample of this worker came since the last `refresh`."""
+        return self._watch.has_unjudged(worker)
+
+    def changes_after(self, number: int) -> Sequence[Change]:
+        """What changed since the change with this number, as far as `refresh` was called."""
+        return self._watch.changes_after(number)
+
+    @property
+    def last_change(self) -> int:
+        """Number of the last change."""
+        return self._watch.last_change
 
     def close(self) -> None:
         """Nothing to do."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tpumon.fleet import Fleet, Thresholds
-from tpumon.model import Sample, Workers
+from tpumon.model import Change, Sample, Workers
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.frame import KeySection, KeyWords
 from tpumon.view.screens.screen import Reply
@@ -68,16 +67,12 @@ class Player:
     Args:
         display: what is shown.
         recording: what was recorded.
-        thresholds: limits beyond which a worker is marked, to find the next change.
         now_s: reads the wall clock.
     """
 
-    def __init__(
-        self, display: Display, recording: Recorded, thresholds: Thresholds, now_s: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, display: Display, recording: Recorded, now_s: Callable[[], float] = time.time) -> None:
         self._display = display
         self._recording = recording
-        self._thresholds = thresholds
         self._now_s = now_s
         self._first_unix_s, self._last_unix_s = recording.span_unix_s()
         self._playing = False
@@ -153,17 +148,18 @@ class Player:
 
     def _go_to_change(self) -> None:
         """Reads on until a worker's state or severity changes, for an hour of the recording at most."""
-        fleet, until_unix_s = self._fleet, self._read_unix_s + LOOK_BACK_S
-        fleet.assess(self._read_unix_s)
-        before = fleet.changes.last
-        while self._next is not None and self._next.time_unix_s <= until_unix_s:
-            self._read_to(self._next.time_unix_s + 1.0)
-            fleet.assess(self._read_unix_s)
-            if fleet.changes.last != before:
-                change = fleet.changes.all(after=before)[0]
-                words = f": {change.words}" if change.words else ""
-                self._display.notice(f"{change.worker}: {change.mark}{words}")
-                break
+        until_unix_s = self._read_unix_s + LOOK_BACK_S
+        self._display.refresh(self._read_unix_s)
+        before = self._display.last_change
+        changes: Sequence[Change] = ()
+        while not changes and self._next is not None and self._next.time_unix_s <= until_unix_s:
+            self._read_to(self._next.time_unix_s)
+            if self._next is None:
+                self._display.refresh(self._read_unix_s)
+            changes = self._display.changes_after(before)
+        if changes:
+            words = f": {changes[0].words}" if changes[0].words else ""
+            self._display.notice(f"{changes[0].worker}: {changes[0].mark}{words}")
         else:
             self._display.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
         self._set(min(self._read_unix_s, self._last_unix_s), playing=False)
@@ -175,7 +171,6 @@ class Player:
         begin_unix_s = max(at_unix_s - LOOK_BACK_S, self._first_unix_s)
         self._moments = iter(self._recording.moments(begin_unix_s))
         self._next = next(self._moments, None)
-        self._fleet = Fleet(self._thresholds)
         self._read_unix_s = begin_unix_s
         self._display.start_again()
         self._read_to(at_unix_s)
@@ -185,16 +180,13 @@ class Player:
         judged_unix_s = self._read_unix_s
         while self._next is not None and self._next.time_unix_s <= at_unix_s:
             event = self._next.event
-            again = isinstance(event, Sample) and self._fleet.has_unjudged(event.worker)
+            again = isinstance(event, Sample) and self._display.has_unjudged(event.worker)
             if again or self._next.time_unix_s - judged_unix_s > _JUDGE_S:
                 judged_unix_s = self._next.time_unix_s
                 self._display.refresh(judged_unix_s)
-                self._fleet.assess(judged_unix_s)
             if isinstance(event, Workers):
                 self._display.follow(event)
-                self._fleet.follow(event)
             else:
                 self._display.write(event)
-                self._fleet.add(event)
             self._next = next(self._moments, None)
         self._read_unix_s = max(self._read_unix_s, at_unix_s)

@@ -162,6 +162,10 @@ class Watch:
         if handover.complete:
             self._trends.restore()
 
+    def has_unjudged(self, worker: str) -> bool:
+        """Whether a sample of this worker came since the last `scene`."""
+        return self._fleet.has_unjudged(worker)
+
     def changes_after(self, number: int) -> Sequence[Change]:
         """What changed since the change with this number."""
         return () if self._fleet.changes.last <= number else self._fleet.changes.all(after=number)

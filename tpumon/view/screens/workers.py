@@ -27,7 +27,7 @@ _LEAST_SUMMARY = 9
 
 OPEN_WORKER = Key(
     names=("enter",),
-    hint="worker",
+    hint="open",
     words="open the worker's page, with all its figures; Esc goes back",
     press=lambda controls, _: controls.open_worker(),
 )
