@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import re
 import signal
-import time
 
 import pytest
 
@@ -389,14 +388,15 @@ def test_a_continuous_session_is_a_state_and_no_failure():
 @pytest.mark.parametrize("output", ["jsonl", "csv", "text"])
 @pytest.mark.parametrize("hangs", ["all", "Profile"])
 def test_a_server_that_never_answers_is_soon_named(output, hangs):
-    """Within 10 s and a little, in every output, and it is not asked again at once."""
+    """After 10 s at most, in every output, and it is not asked again at once."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(WrongServer("silent") if hangs == "all" else SilentProfile())
-        begin_s = time.monotonic()
         done = tpumon("--level", "2", "--num-queries", "1", "--output", output, "--service-addr", server.address)
-        took_s = time.monotonic() - begin_s
-    assert took_s < 20
-    assert re.search(r"no answer within \d+ s", done.said)
+    said_s = re.findall(r"no answer within (\d+) s", done.said)
+    assert said_s
+    assert all(int(each) <= 10 for each in said_s)
+    if hangs == "Profile":
+        assert len(server.of("Profile")) == 1
     assert server.address in done.said
     assert done.rc == 3
 
