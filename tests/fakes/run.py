@@ -107,7 +107,7 @@ class Tpumon:
         """Whether it has not ended yet."""
         return self._process.poll() is None
 
-    def wait_for(self, condition: Callable[[], object], timeout_s: float = 30) -> Self:
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 60) -> Self:
         """Returns once the condition holds; fails the test when the command ends before, or it takes too long."""
         deadline = time.monotonic() + timeout_s
         while not condition():

@@ -226,7 +226,7 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
 
     first = threading.Thread(target=check, args=("first", "a"))
     first.start()
-    assert checking.wait(20)
+    assert checking.wait(60)
     check("second", "a")  # returns while the first one is under way
     assert admitted == {"second": None}
     other = threading.Thread(target=check, args=("other", "b"))
@@ -268,11 +268,11 @@ def test_health_tells_whether_sampling_runs(monkeypatch):
         return ask(port, path="/-/healthy")
 
     with Feed(settings, consumer="the test", wake=wake) as feed:
-        wait_until(lambda: healthy() == 200, 20, "it is healthy")
+        wait_until(lambda: healthy() == 200, 60, "it is healthy")
         stuck.set()
         try:
             wait_until(lambda: healthy() == 503, 60, "its loop is stuck")
         finally:
             stuck.clear()
             go.set()
-        wait_until(lambda: healthy() == 200, 20, "it is healthy again")
+        wait_until(lambda: healthy() == 200, 60, "it is healthy again")

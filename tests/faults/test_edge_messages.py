@@ -92,7 +92,7 @@ def wait_for_samples(port, number):
         return samples and json.loads(samples)["sequence"]
 
     before = taken() or 0
-    wait_until(lambda: (taken() or 0) >= before + number, 30, "it goes on sampling")
+    wait_until(lambda: (taken() or 0) >= before + number, 60, "it goes on sampling")
 
 
 def test_sampling_starts_and_ends_though_stderr_is_full(serving, pipe):

@@ -81,7 +81,7 @@ def gives_up(url, then=lambda: None):
         asyncio.run(exporter._where.fetch(None))
     assert error.value.reason == "deadline"
     then()
-    wait_until(lambda: not asking(), 30, "no thread waits for it")
+    wait_until(lambda: not asking(), 60, "no thread waits for it")
 
 
 @pytest.fixture(autouse=True)

@@ -125,7 +125,7 @@ def stalled(terminal):
 
 
 def terminal_gets(terminal, delivered):
-    wait_until(lambda: terminal.count("delivered") > delivered, 30, "nothing is delivered")
+    wait_until(lambda: terminal.count("delivered") > delivered, 60, "nothing is delivered")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -145,7 +145,7 @@ def test_a_terminal_that_takes_everything_again_shows_the_present(live):
     drawn = stalled(terminal)
     terminal.resume().wait_for(lambda: terminal.drawn > drawn + 1)
     terminal.wait_for(lambda: int(terminal.lines[0].split()[0]) > drawn)
-    wait_until(lambda: len({line.split()[0] for line in terminal.lines}) == 1, 20, "two pictures at once")
+    wait_until(lambda: len({line.split()[0] for line in terminal.lines}) == 1, 60, "two pictures at once")
     assert terminal.send("q").end() == 0
     assert terminal.as_found
 
@@ -240,7 +240,7 @@ def test_without_a_keyboard_it_shows_and_does_not_spin(live):
     terminal.signal(signal.SIGWINCH).wait_for("drawn 2")
     terminal.signal(signal.SIGWINCH).wait_for("drawn 3")
     assert terminal.count("key") == 0
-    wait_until(lambda: sleeps(terminal.process.pid), 20, "it is busy")
+    wait_until(lambda: sleeps(terminal.process.pid), 60, "it is busy")
     assert terminal.send("\x03").end() == 130
     assert terminal.as_found
 
@@ -337,6 +337,6 @@ def test_a_loop_that_hangs_is_left_at_the_second_signal(live):
     """Ctrl-C twice ends it, and the terminal is given back, even where something that it called never returns."""
     terminal = live("impatient").running().send("x")
     terminal.wait_for(lambda: "key x" in terminal.log)
-    wait_until(lambda: terminal.signal(signal.SIGINT).process.poll() is not None, 20, "still hanging")
+    wait_until(lambda: terminal.signal(signal.SIGINT).process.poll() is not None, 60, "still hanging")
     assert terminal.end() == 130
     assert terminal.as_found

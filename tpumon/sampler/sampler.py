@@ -17,6 +17,7 @@ from tpumon.sampler.pace import Budget, Pace
 from tpumon.sampler.warnings import WarningLimit
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
+from tpumon.system.memory import return_large_blocks
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.targets.base import Discovery
 from tpumon.text import one_line
@@ -83,6 +84,7 @@ class Sampler:
             NoTargetError: there is no worker to follow, and `num_queries` says not to wait.
             TpumonError: discovery gives up.
         """
+        return_large_blocks()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._discover(group)

@@ -1,6 +1,6 @@
 """How workers share what there is: turns at being traced, memory, and processes that read traces.
 
-A worker that does not answer waits for others like it only.
+A worker that does not answer waits for others like it only, and so does one whose traces take long to read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,25 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tpumon.system.memory import memory_limit_bytes
+
+_QUICK_MB, _OTHER_MB = 768, 256  # at most, for answers: a host of a TPU has much memory, but not for us
+
+
+class Loan:
+    """Memory that was lent until it is given back.
+
+    Attributes:
+        amount: how much it is, in bytes.
+    """
+
+    def __init__(self, of: Bytes, amount: int) -> None:
+        self._of = of
+        self.amount = amount
+
+    def resize(self, amount: int) -> None:
+        """Notes how much it really is. If that is more than was lent, the next ones wait until it is there again."""
+        self._of.give_back(self.amount - amount)
+        self.amount = amount
 
 
 class Bytes:
@@ -26,18 +45,22 @@ class Bytes:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def hold(self, amount: int) -> AsyncIterator[int]:
-        """Waits for so many bytes; yields how many they are."""
-        lent = await self.take(amount)
+    async def hold(self, amount: int) -> AsyncIterator[Loan]:
+        """Waits for so many bytes."""
+        loan = Loan(self, await self.take(amount))
         try:
-            yield lent
+            yield loan
         finally:
-            self.give_back(lent)
+            loan.resize(0)
+
+    def has(self, amount: int) -> bool:
+        """Whether nobody would wait for so many bytes."""
+        return not self._waiting and min(amount, self.total) <= self._free
 
     async def take(self, amount: int) -> int:
         """Waits for so many bytes; returns how many they are, to be given back."""
         amount = min(amount, self.total)
-        if not self._waiting and amount <= self._free:
+        if self.has(amount):
             self._free -= amount
             return amount
         turn = asyncio.get_running_loop().create_future()
@@ -74,12 +97,16 @@ class Lane:
         turns: how many are probed or traced at a time.
         readers: how many traces are read at a time.
         memory: for answers that are being received or wait to be read, in bytes.
+        cpu_s: processor time for reading a trace, besides what grows with its size.
+        nice: how much the processes that read yield to all others.
     """
 
-    def __init__(self, *, turns: int, readers: int, memory: float) -> None:
+    def __init__(self, *, turns: int, readers: int, memory: float, cpu_s: float = 1.0, nice: int = 10) -> None:
         self.turns = asyncio.Semaphore(turns)
         self.readers = asyncio.Semaphore(readers)
         self.answers = Bytes(int(memory))
+        self.cpu_s = cpu_s
+        self.nice = nice
 
 
 class Sharing:
@@ -87,14 +114,22 @@ class Sharing:
 
     Attributes:
         quick: of workers that answer in time with traces that are read in no time.
-        heavy: of workers whose traces take long to read.
+        heavy: of workers whose traces are large or take long to read.
         late: of workers that let time pass without an answer.
         reading: memory for reading traces.
+        usual_bytes: the mean size of recent traces; None before the first.
     """
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
-        self.quick = Lane(turns=24, readers=2, memory=0.25 * memory)  # 24 jobs are 2 % of 1,000
-        self.heavy = Lane(turns=4, readers=1, memory=0.1 * memory)
-        self.late = Lane(turns=8, readers=1, memory=0.1 * memory)
+        others = min(0.1 * memory, _OTHER_MB << 20)
+        self.quick = Lane(turns=24, readers=2, memory=min(0.25 * memory, _QUICK_MB << 20), cpu_s=0.5, nice=0)
+        self.heavy = Lane(turns=4, readers=1, memory=others)
+        self.late = Lane(turns=8, readers=1, memory=others)
         self.reading = Bytes(int(0.3 * memory))  # what is left is for everything else
+        self.usual_bytes: float | None = None
+
+    def note_size(self, size: int) -> None:
+        """Notes how large a trace was, in bytes."""
+        before = size if self.usual_bytes is None else self.usual_bytes
+        self.usual_bytes = before + (size - before) / 8

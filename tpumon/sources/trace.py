@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import tempfile
 import time
@@ -40,9 +41,10 @@ _BUSY_IDLE_RATIO = 0.5
 # For how long a worker may keep one of the turns that quick ones share.
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
-_QUICK_READING_S = 1.0
+_QUICK_BYTES = 8_000_000
 _COPIES = 3  # gRPC's, the answer's and the trace's own, until the first two are gone
-_UNKNOWN_BYTES, _LEAST_BYTES = 1 << 40, 1 << 20  # of an answer: all that there may be; no less than that
+_COPIES_LATER = 2  # the trace's own, and what is on its way to the process that reads it
+_LEAST_BYTES = 1 << 20
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -90,7 +92,7 @@ class TraceSource(ProfilerSource):
         self._tracing: tuple[float, float] | None = None  # since when, and for which window
         self._writes_elsewhere_on: int | None = None
         self._is_late = self._is_heavy = False
-        self._usual_bytes = _UNKNOWN_BYTES
+        self._usual_bytes: float | None = None
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -104,14 +106,16 @@ class TraceSource(ProfilerSource):
         self._restraint.check()
         start_s = time.monotonic()
         lane = self._lane
-        async with lane.turns, AsyncExitStack() as stack:
+        async with AsyncExitStack() as turn:
             try:
-                taken = await self._take(query, lane, stack)
-                trace = await self._analyse(taken, lane, query.level)
+                await turn.enter_async_context(lane.turns)
+                taken = await self._take(query, lane, turn)
+                trace = await self._analyse(taken, lane, turn, query.level)
             except SourceError as error:
                 if error.reason == "too-large":
                     self._note_overflow(query)
                     self._window.shrink()
+                    self._restraint.note_too_large(error)
                 if MEANING[error.reason].state in {"busy", "continuous"}:
                     self._restraint.note_busy(error)
                 raise
@@ -138,15 +142,14 @@ class TraceSource(ProfilerSource):
         sharing = self._options.sharing
         return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
 
-    async def _take(self, query: Query, lane: Lane, stack: AsyncExitStack) -> _Taken:
-        """Takes the trace, while this worker has its turn; its memory is held until the stack ends."""
+    async def _take(self, query: Query, lane: Lane, turn: AsyncExitStack) -> _Taken:
+        """Takes the trace, while this worker has its turn; its memory is held until that ends."""
         await self._profiler.look()
         async with lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
             asked_s = time.monotonic()
             returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
             probe_s = time.monotonic() - asked_s
-        most_bytes = min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)
-        await stack.enter_async_context(lane.answers.hold(_COPIES * most_bytes))
+        memory = await turn.enter_async_context(lane.answers.hold(_COPIES * self._expected_bytes))
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._tracing = traced_from_s, window_s
@@ -163,8 +166,17 @@ class TraceSource(ProfilerSource):
             raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
         now_s = time.monotonic()
         self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
-        self._usual_bytes = max(_LEAST_BYTES, 2 * len(xspace))
+        self._usual_bytes = len(xspace)
+        self._options.sharing.note_size(len(xspace))
+        memory.resize(_COPIES_LATER * len(xspace))
         return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
+
+    @property
+    def _expected_bytes(self) -> int:
+        """For how large a trace there must be room: twice what this worker's or, at first, all others' usually are."""
+        sharing, most = self._options.sharing, 1_000_000 * self._options.max_trace_mb
+        usual = self._usual_bytes if self._usual_bytes is not None else sharing.usual_bytes
+        return most if usual is None else min(most, max(_LEAST_BYTES, round(2 * usual)))
 
     async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
         """The result of a call, if it comes in time; one that was late has all the time that the call has."""
@@ -179,12 +191,32 @@ class TraceSource(ProfilerSource):
             )
             raise self._error("deadline", words) from error
 
-    async def _analyse(self, taken: _Taken, lane: Lane, level: int) -> TraceFigures:
+    async def _read(self, xspace: bytes, lane: Lane, turn: AsyncExitStack) -> TraceFigures:
+        """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
+
+        Raises:
+            OverrunError: it cannot be read at all.
+            SourceError: as `readers.read`.
+        """
+        sharing, is_small = self._options.sharing, len(xspace) <= _QUICK_BYTES
+        if lane is sharing.quick:
+            if is_small:
+                with contextlib.suppress(readers.OverrunError):
+                    return (await readers.read(xspace, sharing, lane))[0]
+            self._is_heavy = True
+            lane = sharing.heavy
+            if lane.answers.has(_COPIES_LATER * len(xspace)):  # else its turn is kept: memory is bounded
+                await turn.aclose()
+                await turn.enter_async_context(lane.answers.hold(_COPIES_LATER * len(xspace)))
+        trace, cpu_s = await readers.read(xspace, sharing, lane)
+        self._is_heavy = not is_small or cpu_s > sharing.quick.cpu_s
+        return trace
+
+    async def _analyse(self, taken: _Taken, lane: Lane, turn: AsyncExitStack, level: int) -> TraceFigures:
         traced_s = taken.traced_s
         try:
-            trace, took_s = await readers.read(taken.xspace, self._options.sharing, lane)
+            return await self._read(taken.xspace, lane, turn)
         except SourceError as error:
-            self._is_heavy = error.reason == "too-large"
             if error.reason == "empty-trace":
                 if taken.advanced:
                     self._lighter.give_up()
@@ -193,8 +225,6 @@ class TraceSource(ProfilerSource):
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message, traced_s) from error
-        self._is_heavy = took_s > _QUICK_READING_S
-        return trace
 
     async def _empty(self, xspace: bytes, error: SourceError, traced_s: float, level: int) -> SourceError:
         """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
