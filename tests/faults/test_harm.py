@@ -10,8 +10,9 @@ import signal
 import pytest
 
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
+from fakes.protobuf import field
 from fakes.run import Tpumon, tpumon
-from fakes.tpu_node import Hang, TpuNode, Trace, WrongServer
+from fakes.tpu_node import Hang, Raw, TpuNode, Trace, WrongServer
 from support.samples import failed_sample
 from support.watching import watching
 from tpumon.errors import SourceError
@@ -263,9 +264,11 @@ def test_a_device_plane_seen_later_ends_host_events():
 def run(node, query, *, times, options=None, clock=None):
     """What came of so many queries of one worker: samples, and errors."""
 
+    options = options or SourceOptions()
+
     async def main():
-        async with Client(node.address) as client:
-            source = TraceSource(client, Target(worker="w", address=node.address), options or SourceOptions())
+        async with Client(node.address, max_bytes=1_000_000 * options.max_trace_mb) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), options)
             if clock is not None:
                 source._restraint._clock_s = lambda: clock[0]
             results = []
@@ -331,6 +334,18 @@ def test_what_comes_back_is_looked_at_anew():
         restraint.note_empty("nothing")
     client.connected = False
     restraint.check()
+
+
+def test_a_job_whose_traces_cannot_be_received_or_read_is_traced_ever_more_rarely():
+    """Four traces, each with a shorter window, then one after 1, 2, 4, 5, 5, ... minutes; once it fits, as before."""
+    clock = [0.0]
+    with TpuNode(device=True, captures=Raw(reply=field(8, bytes(2_000_000)))) as node:
+        results = run(node, Query(level=2), times=360, options=SourceOptions(max_trace_mb=1), clock=clock)
+        traced = len(node.captures)
+    assert {error.reason for error in results} == {"too-large"}
+    assert "looking again in 60 s" in results[3].message
+    assert traced == 4 + 3 + 10
+    assert sum(error.traced_s > 0 for error in results) == traced
 
 
 def test_a_continuous_session_of_the_owner_is_a_state_of_its_own():

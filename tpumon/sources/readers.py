@@ -30,6 +30,7 @@ _WALL_S = 60.0  # beyond: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_RESULT_BYTES = 32 << 20
 _MOST_IDLE = 2
+_PROGRAM = "tpumon.xspace.reading"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,7 +72,7 @@ class _Reader:
     def __init__(self, nice: int) -> None:
         # In a session of its own: Ctrl-C on a terminal is this process's to handle.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tpumon.xspace.reading"],  # nothing from the working directory
+            [sys.executable, "-P", "-m", _PROGRAM],  # nothing from the working directory
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

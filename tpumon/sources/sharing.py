@@ -117,7 +117,6 @@ class Sharing:
         heavy: of workers whose traces are large or take long to read.
         late: of workers that let time pass without an answer.
         reading: memory for reading traces.
-        usual_bytes: the mean size of recent traces; None before the first.
     """
 
     def __init__(self, memory_bytes: int | None = None) -> None:
@@ -127,9 +126,3 @@ class Sharing:
         self.heavy = Lane(turns=4, readers=1, memory=others)
         self.late = Lane(turns=8, readers=1, memory=others)
         self.reading = Bytes(int(0.3 * memory))  # what is left is for everything else
-        self.usual_bytes: float | None = None
-
-    def note_size(self, size: int) -> None:
-        """Notes how large a trace was, in bytes."""
-        before = size if self.usual_bytes is None else self.usual_bytes
-        self.usual_bytes = before + (size - before) / 8

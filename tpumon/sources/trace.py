@@ -92,7 +92,7 @@ class TraceSource(ProfilerSource):
         self._tracing: tuple[float, float] | None = None  # since when, and for which window
         self._writes_elsewhere_on: int | None = None
         self._is_late = self._is_heavy = False
-        self._usual_bytes: float | None = None
+        self._expected_bytes = _QUICK_BYTES
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -149,7 +149,8 @@ class TraceSource(ProfilerSource):
             asked_s = time.monotonic()
             returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
             probe_s = time.monotonic() - asked_s
-        memory = await turn.enter_async_context(lane.answers.hold(_COPIES * self._expected_bytes))
+        most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
+        memory = await turn.enter_async_context(lane.answers.hold(_COPIES * most_bytes))
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._tracing = traced_from_s, window_s
@@ -166,17 +167,9 @@ class TraceSource(ProfilerSource):
             raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
         now_s = time.monotonic()
         self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
-        self._usual_bytes = len(xspace)
-        self._options.sharing.note_size(len(xspace))
+        self._expected_bytes = max(_LEAST_BYTES, 2 * len(xspace))
         memory.resize(_COPIES_LATER * len(xspace))
         return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
-
-    @property
-    def _expected_bytes(self) -> int:
-        """For how large a trace there must be room: twice what this worker's or, at first, all others' usually are."""
-        sharing, most = self._options.sharing, 1_000_000 * self._options.max_trace_mb
-        usual = self._usual_bytes if self._usual_bytes is not None else sharing.usual_bytes
-        return most if usual is None else min(most, max(_LEAST_BYTES, round(2 * usual)))
 
     async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
         """The result of a call, if it comes in time; one that was late has all the time that the call has."""
