@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import resource
 import time
 from collections import Counter, defaultdict
 from concurrent import futures
 from contextvars import ContextVar
 from pathlib import Path
+from urllib.request import urlopen
 
 import grpc
 import pytest
 
 from fakes.protobuf import field
+from fakes.run import Tpumon
 from fakes.tpu_node import TpuNode
 from support import odd_reading
 from tpumon.model import Query, Target
@@ -193,3 +196,16 @@ def test_descriptors_are_kept_back():
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert min(free) > 20
+
+
+def test_scrapes_are_answered_although_hung_workers_take_all_descriptors():
+    """198 of them, and 64 descriptors for the whole process."""
+    with bad_servers(198, hang) as bad, Tpumon(
+        "serve", "--listen", "127.0.0.1:0", "--service-addr", ",".join(bad)
+    ) as serve:  # fmt: skip
+        resource.prlimit(serve._process.pid, resource.RLIMIT_NOFILE, (64, 64))
+        serve.wait_for(lambda: "listening on" in serve.err and "file descriptors" in serve.err)
+        page = re.search(r"http://\S+/metrics", serve.err)[0]
+        for url in (page, page.replace("/metrics", "/-/healthy")) * 5:
+            with urlopen(url, timeout=60) as answer:
+                assert answer.status == 200
