@@ -111,8 +111,8 @@ def follow(name: str, workers: int, interval_s: float, settle_s: float, span_s: 
         print(
             f"{name}: {heard} of {workers} workers heard, {ages.failed} failed queries, {ages.with_hbm} with HBM; "
             f"effective interval {ages.interval_s:.0f} s, age p95 {p95_s:.1f} s, {p95_s / interval_s:.2f} of the "
-            f"interval asked for (target 1.50); {ratio:.1%} of a core and {readers_ratio:.1%} in readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, "
-            f"readers at most {readers_mb:.0f} MB",
+            f"interval asked for (target 1.50); {ratio:.1%} of a core and {readers_ratio:.1%} in "
+            f"readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, readers at most {readers_mb:.0f} MB",
             flush=True,
         )
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 from tpumon.system.memory import memory_limit_bytes
 
@@ -107,6 +108,42 @@ class Lane:
         self.answers = Bytes(int(memory))
         self.cpu_s = cpu_s
         self.nice = nice
+
+
+class Turn:
+    """A worker's turn in a lane, with the memory that it holds there; given back when the block ends.
+
+    Attributes:
+        lane: in which it is.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self._held = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._held.enter_async_context(self.lane.turns)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.give_back()
+
+    async def hold(self, amount: int) -> Loan:
+        """Waits for memory of the lane, for the rest of the turn."""
+        return await self._held.enter_async_context(self.lane.answers.hold(amount))
+
+    async def give_back(self) -> None:
+        """Gives back the turn and its memory."""
+        await self._held.aclose()
+
+    async def move(self, lane: Lane) -> bool:
+        """Changes to a turn in another lane, if one is free now; returns whether it was."""
+        if lane.turns.locked():
+            return False
+        await self.give_back()
+        self.lane = lane
+        await self._held.enter_async_context(lane.turns)
+        return True
 
 
 class Sharing:

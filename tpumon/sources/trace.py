@@ -8,7 +8,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +21,7 @@ from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.lighter import Lighter
 from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
 from tpumon.sources.restraint import Restraint
-from tpumon.sources.sharing import Lane
+from tpumon.sources.sharing import Lane, Turn
 from tpumon.sources.window import USUAL_LONGEST_WINDOW_S, Window
 from tpumon.text import one_line
 from tpumon.xspace.outline import outline
@@ -105,12 +104,10 @@ class TraceSource(ProfilerSource):
         self._tracing = None
         self._restraint.check()
         start_s = time.monotonic()
-        lane = self._lane
-        async with AsyncExitStack() as turn:
+        async with Turn(self._lane) as turn:
             try:
-                await turn.enter_async_context(lane.turns)
-                taken = await self._take(query, lane, turn)
-                trace = await self._analyse(taken, lane, turn, query.level)
+                taken = await self._take(query, turn)
+                trace = await self._analyse(taken, turn, query.level)
             except SourceError as error:
                 if error.reason == "too-large":
                     self._note_overflow(query)
@@ -142,15 +139,15 @@ class TraceSource(ProfilerSource):
         sharing = self._options.sharing
         return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
 
-    async def _take(self, query: Query, lane: Lane, turn: AsyncExitStack) -> _Taken:
+    async def _take(self, query: Query, turn: Turn) -> _Taken:
         """Takes the trace, while this worker has its turn; its memory is held until that ends."""
         await self._profiler.look()
-        async with lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
+        async with turn.lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
             asked_s = time.monotonic()
-            returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
+            returns_traces = await self._approach(turn)
             probe_s = time.monotonic() - asked_s
         most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
-        memory = await turn.enter_async_context(lane.answers.hold(_COPIES * most_bytes))
+        memory = await turn.hold(_COPIES * most_bytes)
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._tracing = traced_from_s, window_s
@@ -171,6 +168,19 @@ class TraceSource(ProfilerSource):
         memory.resize(_COPIES_LATER * len(xspace))
         return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
 
+    async def _approach(self, turn: Turn) -> bool:
+        """Whether the server returns traces. If it takes its time, it goes on waiting among those that are late."""
+        approach = asyncio.ensure_future(self._profiler.approach())
+        try:
+            await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
+            if not approach.done():
+                self._is_late = True
+                if not await turn.move(self._options.sharing.late):
+                    raise self._error("deadline", _no_answer(_QUICK_PROBE_S))
+            return await approach
+        finally:
+            approach.cancel()
+
     async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
         """The result of a call, if it comes in time; one that was late has all the time that the call has."""
         start_s = time.monotonic()
@@ -179,19 +189,16 @@ class TraceSource(ProfilerSource):
                 return await call
         except TimeoutError as error:
             self._is_late = True
-            words = (
-                f"no answer within {time.monotonic() - start_s:.0f} s; is it a profiler server, and is its host alive?"
-            )
-            raise self._error("deadline", words) from error
+            raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
-    async def _read(self, xspace: bytes, lane: Lane, turn: AsyncExitStack) -> TraceFigures:
+    async def _read(self, xspace: bytes, turn: Turn) -> TraceFigures:
         """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
 
         Raises:
             OverrunError: it cannot be read at all.
             SourceError: as `readers.read`.
         """
-        sharing, is_small = self._options.sharing, len(xspace) <= _QUICK_BYTES
+        sharing, is_small, lane = self._options.sharing, len(xspace) <= _QUICK_BYTES, turn.lane
         if lane is sharing.quick:
             if is_small:
                 with contextlib.suppress(readers.OverrunError):
@@ -199,16 +206,17 @@ class TraceSource(ProfilerSource):
             self._is_heavy = True
             lane = sharing.heavy
             if lane.answers.has(_COPIES_LATER * len(xspace)):  # else its turn is kept: memory is bounded
-                await turn.aclose()
-                await turn.enter_async_context(lane.answers.hold(_COPIES_LATER * len(xspace)))
+                await turn.give_back()
+                turn.lane = lane
+                await turn.hold(_COPIES_LATER * len(xspace))
         trace, cpu_s = await readers.read(xspace, sharing, lane)
         self._is_heavy = not is_small or cpu_s > sharing.quick.cpu_s
         return trace
 
-    async def _analyse(self, taken: _Taken, lane: Lane, turn: AsyncExitStack, level: int) -> TraceFigures:
+    async def _analyse(self, taken: _Taken, turn: Turn, level: int) -> TraceFigures:
         traced_s = taken.traced_s
         try:
-            return await self._read(taken.xspace, lane, turn)
+            return await self._read(taken.xspace, turn)
         except SourceError as error:
             if error.reason == "empty-trace":
                 if taken.advanced:
@@ -373,6 +381,10 @@ def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
         case "PyTorch/XLA":
             return "as in PyTorch/XLA 2.9 or older"
     return "as in jaxlib 0.6 or older" + ("" if signs.framework else ", TensorFlow 2.20 or older, PyTorch/XLA")
+
+
+def _no_answer(waited_s: float) -> str:
+    return f"no answer within {waited_s:.0f} s; is it a profiler server, and is its host alive?"
 
 
 def _paid_s(elapsed_s: float, window_s: float) -> float:
