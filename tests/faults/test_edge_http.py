@@ -7,6 +7,7 @@ import contextlib
 import re
 import socket
 import threading
+import time
 from collections import deque
 
 import bcrypt
@@ -16,6 +17,7 @@ from fakes.run import Tpumon
 from fakes.tpu_node import closed_port
 from support import wait_until
 from support.exporter import get, serving
+from support.recovery import within
 from tpumon_exporters import web, webconfig
 
 SCRAPES = 10
@@ -237,7 +239,7 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
     assert admitted == {"first": True, "second": None, "other": True}
 
 
-def test_health_tells_whether_sampling_runs(monkeypatch):
+def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_property):
     """503 while the sampling loop is stuck, 200 once it runs again."""
     from support import free_port
     from tpumon.feed import Feed, FeedSettings, Sampling
@@ -275,4 +277,8 @@ def test_health_tells_whether_sampling_runs(monkeypatch):
         finally:
             stuck.clear()
             go.set()
+        start_s = time.monotonic()
         wait_until(lambda: healthy() == 200, 60, "it is healthy again")
+    record_testsuite_property(
+        "test_edge_http.py::test_health_tells_whether_sampling_runs", within(time.monotonic() - start_s)
+    )

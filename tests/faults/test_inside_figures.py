@@ -195,7 +195,7 @@ def test_ordinary_figures_are_not_touched():
 
 
 @pytest.mark.parametrize("broken", ["_watch", "_controls", "_messages"])
-def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch):
+def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record_testsuite_property):
     """A fault in judging or drawing is one line on the screen; it goes when the fault does, and no old figure shows."""
     display = watched([sample("a", time_unix_s=NOW - 1, mxu_utilization_ratio=0.4)])
     with monkeypatch.context() as patch:
@@ -207,6 +207,8 @@ def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch):
         assert "40.0%" not in text
     display.refresh(NOW)
     assert "40.0%" in "\n".join(lines(display, 80, 24))
+    row = "test_inside_figures.py::test_a_view_that_cannot_draw_says_so_and_goes_on"
+    record_testsuite_property(row, "the next picture")
 
 
 def test_a_fleet_of_extremes_is_assessed():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import time
 from concurrent import futures
 
@@ -13,6 +12,7 @@ import pytest
 
 from fakes.protobuf import field
 from support import odd_reading
+from support.recovery import within_intervals
 from support.traces import CONV, Traced, run_step
 from tpumon.model import Query, Target
 from tpumon.sampler import Pace, Sampler, pace
@@ -44,9 +44,17 @@ def compressed(_request, context):
     return field(8, bytes(MB))
 
 
+def hang_after_the_probe(request, context):
+    return (healthy if is_probe(request) else hang)(request, context)
+
+
 def of_a_sample(answer):
     """Answers what is no probe with this."""
-    return lambda request, context: healthy(request, context) if request.startswith(b"\x08\x01") else answer
+    return lambda request, context: healthy(request, context) if is_probe(request) else answer
+
+
+def is_probe(request):
+    return request.startswith(b"\x08\x01")
 
 
 FAULTS = {
@@ -60,6 +68,7 @@ FAULTS = {
     "test_wire_cost.py::test_a_trace_that_takes_too_much_memory_is_given_up": of_a_sample(
         field(8, field(1, field(2, odd_reading.HUNGRY)))
     ),
+    "test_wire_fairness.py::test_healthy_workers_keep_their_turns": hang_after_the_probe,
     "test_wire_size.py::test_a_larger_trace_is_refused_and_the_next_window_is_shorter": of_a_sample(
         field(8, bytes(20 * MB))
     ),
@@ -147,5 +156,4 @@ def test_figures_come_back_after_every_fault(record_testsuite_property):
         servers = {server.address: server for server in made.values()}
         asyncio.run(main())
     for row, server in made.items():
-        intervals = max(2, math.floor(back_after_s[server.address] / INTERVAL_S) + 1)
-        record_testsuite_property(row, f"< {intervals} intervals")
+        record_testsuite_property(row, within_intervals(back_after_s[server.address], INTERVAL_S))
