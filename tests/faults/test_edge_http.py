@@ -30,9 +30,13 @@ PASSWORD = "correct horse"
 def users(tmp_path_factory):
     """A web-config file with a user whose password takes about 0.2 s to check, as htpasswd's with -C 12."""
     path = tmp_path_factory.mktemp("web") / "web.yml"
-    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(12)).decode()
-    path.write_text(f"basic_auth_users: {{prometheus: '{hashed}'}}\n")
+    path.write_text(hashed())
     return path
+
+
+def hashed():
+    """The text of such a file."""
+    return f"basic_auth_users: {{prometheus: '{bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(12)).decode()}'}}\n"
 
 
 @contextlib.contextmanager
