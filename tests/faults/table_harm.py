@@ -46,7 +46,7 @@ ROWS = (
     (
         "every trace of a job is too large to receive or to read",
         "its job is not traced for nothing",
-        "4 traces, each with a shorter window, then one after 1, 2, 4, 5, 5, ... minutes; at once on a new connection",
+        "8 traces, each lighter, then one after 1, 2, 4, 5, 5, ... minutes; at once on a new connection",
         "test_harm.py::test_a_job_whose_traces_cannot_be_received_or_read_is_traced_ever_more_rarely",
     ),
     (

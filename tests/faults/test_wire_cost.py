@@ -75,7 +75,7 @@ def empty_events(count):
     return field(1, field(2, "/host:CPU") + field(3, field(2, "thread") + b"\x22\x00" * count))
 
 
-SHAPES = [(nested_roots, 1000), (module_ids, 10_000), (cores, 50), (threads, 400), (step_names, 2000),
+SHAPES = [(nested_roots, 1000), (module_ids, 4000), (cores, 25), (threads, 200), (step_names, 2000),
           (empty_events, 50_000)]  # fmt: skip
 
 
@@ -116,7 +116,7 @@ def read(*traces):
         out = []
         for trace in traces:
             try:
-                out.append((await readers.read(trace, sharing, sharing.quick))[0])
+                out.append((await readers.read(trace, sharing.quick))[0])
             except SourceError as error:
                 out.append(error)
         return out

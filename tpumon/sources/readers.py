@@ -22,7 +22,7 @@ from tpumon.system.threads import in_thread
 from tpumon.xspace.reading import HEADER, LARGE_BYTES, LENGTH
 
 if TYPE_CHECKING:
-    from tpumon.sources.sharing import Lane, Sharing
+    from tpumon.sources.sharing import Lane
     from tpumon.xspace import TraceFigures
 
 _CPU_S_PER_MB = 0.1  # beside what the lane gives; ordinary traces take less
@@ -34,25 +34,19 @@ _PROGRAM = "tpumon.xspace.reading"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class OverrunError(SourceError):
-    """Reading a trace took too long, or too much memory, and was given up."""
-
-
-async def read(xspace: bytes, sharing: Sharing, lane: Lane) -> tuple[TraceFigures, float]:
+async def read(xspace: bytes, lane: Lane) -> tuple[TraceFigures, float]:
     """The figures of a trace, from a process that reads it, and how many seconds of processor time that took.
 
     Args:
         xspace: a serialized XSpace.
-        sharing: memory for reading.
         lane: whose traces wait for each other.
 
     Raises:
-        OverrunError: reading takes too long or too much memory.
-        SourceError: as `read_trace`.
+        SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than the lane allows.
     """
     pool = _pools.setdefault(lane.nice, _Pool(lane.nice))
     cpu_s = lane.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
-    async with lane.readers, sharing.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
+    async with lane.readers, lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
         return await in_thread(lambda: pool.read(xspace, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
 
 
@@ -189,7 +183,7 @@ class _Pool:
                 f"reading this trace of {len(xspace) / 1e6:.1f} MB was given up after {took_s:.1f} s: it takes too "
                 "long or too much memory; ask for a shorter window"
             )
-            raise OverrunError("too-large", message) from None
+            raise SourceError("too-large", message) from None
         except BaseException:
             self._end(reader)
             raise

@@ -18,7 +18,7 @@ CONTINUOUS_S = 300.0
 _LOOKS_AGAIN_S = 60.0, 3600.0  # at first, and at last: each further look that finds the same waits twice as long
 _LONGEST_YIELD_S = 300.0  # each look at a continuous session leaves a line in the job's log
 _LONGEST_TOO_LARGE_S = 300.0
-_MOST_IN_VAIN = 4
+_MOST_EMPTY, _MOST_TOO_LARGE = 4, 8  # traces in a row
 
 
 @dataclass(slots=True)
@@ -97,26 +97,26 @@ class Restraint:
         Returns:
             What to raise once there were a few; None before.
         """
-        if not self._is_enough():
+        if self._count_in_vain() < _MOST_EMPTY:
             return None
         return self._error(self._stopped("refused", f"every trace was empty, so no more are taken: {why}", None))
 
     def note_too_large(self, error: SourceError) -> None:
-        """Notes a trace that was too large to receive or to read: the next one may be shorter, but not for ever.
+        """Notes a trace that was too large to receive or to read; the next ones are lighter.
 
         Raises:
             SourceError: `too-large`, after a few in a row.
         """
-        if self._is_enough():
+        if self._count_in_vain() >= _MOST_TOO_LARGE:
             stop = self._error(self._stopped("too-large", error.message, _LONGEST_TOO_LARGE_S))
             stop.traced_s = error.traced_s
             raise stop from error
 
-    def _is_enough(self) -> bool:
-        """Counts a trace that showed nothing; returns whether there were a few in a row."""
+    def _count_in_vain(self) -> int:
+        """Counts a trace that showed nothing; returns how many there were in a row."""
         self._connection, self._refused_since_s = self._client.connection, None
         self._in_vain += 1
-        return self._in_vain >= _MOST_IN_VAIN
+        return self._in_vain
 
     def _forget(self) -> None:
         self._stop, self._refused_since_s, self._in_vain = None, None, 0

@@ -6,6 +6,7 @@ A worker that does not answer waits for others like it only, and so does one who
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -97,15 +98,19 @@ class Lane:
     Args:
         turns: how many are probed or traced at a time.
         readers: how many traces are read at a time.
-        memory: for answers that are being received or wait to be read, in bytes.
+        answers: memory for answers that are being received or wait to be read.
+        reading: memory for reading.
         cpu_s: processor time for reading a trace, besides what grows with its size.
         nice: how much the processes that read yield to all others.
     """
 
-    def __init__(self, *, turns: int, readers: int, memory: float, cpu_s: float = 1.0, nice: int = 10) -> None:
+    def __init__(
+        self, *, turns: int, readers: int, answers: Bytes, reading: Bytes, cpu_s: float = 1.0, nice: int = 10
+    ) -> None:
         self.turns = asyncio.Semaphore(turns)
         self.readers = asyncio.Semaphore(readers)
-        self.answers = Bytes(int(memory))
+        self.answers = answers
+        self.reading = reading
         self.cpu_s = cpu_s
         self.nice = nice
 
@@ -153,13 +158,16 @@ class Sharing:
         quick: of workers that answer in time with traces that are read in no time.
         heavy: of workers whose traces are large or take long to read.
         late: of workers that let time pass without an answer.
-        reading: memory for reading traces.
     """
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
-        others = min(0.1 * memory, _OTHER_MB << 20)
-        self.quick = Lane(turns=24, readers=2, memory=min(0.25 * memory, _QUICK_MB << 20), cpu_s=0.5, nice=0)
-        self.heavy = Lane(turns=4, readers=1, memory=others)
-        self.late = Lane(turns=8, readers=1, memory=others)
-        self.reading = Bytes(int(0.3 * memory))  # what is left is for everything else
+
+        def share(ratio: float, most_mb: float = math.inf) -> Bytes:
+            return Bytes(int(min(ratio * memory, most_mb * 1e6)))
+
+        # What is left is for everything else.
+        large = share(0.2)
+        self.quick = Lane(turns=24, readers=2, answers=share(0.25, _QUICK_MB), reading=share(0.1), cpu_s=0.5, nice=0)
+        self.heavy = Lane(turns=4, readers=1, answers=share(0.1, _OTHER_MB), reading=large)
+        self.late = Lane(turns=8, readers=1, answers=share(0.1, _OTHER_MB), reading=large)

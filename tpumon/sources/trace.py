@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import tempfile
 import time
@@ -195,21 +194,23 @@ class TraceSource(ProfilerSource):
         """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
 
         Raises:
-            OverrunError: it cannot be read at all.
             SourceError: as `readers.read`.
         """
         sharing, is_small, lane = self._options.sharing, len(xspace) <= _QUICK_BYTES, turn.lane
         if lane is sharing.quick:
             if is_small:
-                with contextlib.suppress(readers.OverrunError):
-                    return (await readers.read(xspace, sharing, lane))[0]
+                try:
+                    return (await readers.read(xspace, lane))[0]
+                except SourceError as error:
+                    if error.reason != "too-large":
+                        raise
             self._is_heavy = True
             lane = sharing.heavy
             if lane.answers.has(_COPIES_LATER * len(xspace)):  # else its turn is kept: memory is bounded
                 await turn.give_back()
                 turn.lane = lane
                 await turn.hold(_COPIES_LATER * len(xspace))
-        trace, cpu_s = await readers.read(xspace, sharing, lane)
+        trace, cpu_s = await readers.read(xspace, lane)
         self._is_heavy = not is_small or cpu_s > sharing.quick.cpu_s
         return trace
 
