@@ -415,7 +415,7 @@ def test_a_server_that_never_answers_is_soon_named(output, hangs):
         done = tpumon("--level", "2", "--num-queries", "1", "--output", output, "--service-addr", server.address)
     said_s = re.findall(r"no answer within (\d+) s", done.said)
     assert said_s
-    assert all(int(each) <= 10 for each in said_s)
+    assert all(int(each) <= 11 for each in said_s)  # a window of 1 s, and 10 s
     if hangs == "Profile":
         assert len(server.of("Profile")) == 1
     assert server.address in done.said
