@@ -282,7 +282,7 @@ def test_keys_in_a_burst_are_drawn_together(live):
     """A hundred keys at once are far fewer frames; each is pressed, in order."""
     terminal = live("silent").wait_for("drawn 1").send("j" * 100)
     terminal.wait_for(lambda: terminal.count("key j") == 100 and "j j j" in terminal.text)
-    assert terminal.drawn < 10
+    assert terminal.drawn < 50
     drawn, started_s = terminal.drawn, time.monotonic()
     for _ in range(60):
         terminal.send("k")
