@@ -10,6 +10,6 @@ def within(duration_s: float) -> str:
     return next((f"< {words}" for limit_s, words in _STEPS if duration_s < limit_s), "6 min and more")
 
 
-def within_intervals(duration_s: float, interval_s: float) -> str:
-    """The same in intervals between queries: "< 2 intervals"."""
-    return f"< {max(2, int(duration_s / interval_s) + 1)} intervals"
+def after_queries(count: int) -> str:
+    """The same where figures come with a query, counted from the end of the fault on."""
+    return "the next query" if count == 1 else f"{count} queries"
