@@ -141,10 +141,11 @@ class TraceSource(ProfilerSource):
     async def _take(self, query: Query, turn: Turn) -> _Taken:
         """Takes the trace, while this worker has its turn; its memory is held until that ends."""
         await self._profiler.look()
-        async with turn.lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
-            asked_s = time.monotonic()
-            returns_traces = await self._approach(turn)
-            probe_s = time.monotonic() - asked_s
+        memory = await turn.hold(_COPIES * MOST_PROBE_BYTES)
+        asked_s = time.monotonic()
+        returns_traces = await self._approach(turn)
+        probe_s = time.monotonic() - asked_s
+        memory.resize(0)
         most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
         memory = await turn.hold(_COPIES * most_bytes)
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
