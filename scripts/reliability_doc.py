@@ -59,6 +59,7 @@ def measure() -> None:
         tests = [str(file) for file in _MEASURED.parent.glob("test_*.py") if _NOTES in file.read_text()]
         subprocess.run([sys.executable, "-m", "pytest", "-q", *tests, f"--junitxml={report}"], cwd=_ROOT, check=True)
         noted = {each.attrib["name"]: each.attrib["value"] for each in ET.parse(report).iter("property")}  # noqa: S314
+    noted = {test: value for test, value in noted.items() if test.startswith("test_")}  # Hypothesis notes, too
     _MEASURED.write_text(json.dumps(noted, indent=2, sort_keys=True) + "\n")
 
 
