@@ -282,7 +282,7 @@ def test_a_tpu_node_without_a_job(doctor):
 
     assert status == 0
     assert re.search(r"Monitor +yes +Monitor answered without figures", text)
-    assert "wait for the job to begin its first step" in one_line(text)
+    assert "wait for the job to begin a step" in one_line(text)
 
 
 def test_what_a_libtpu_offers_and_is_not_shown(doctor):
