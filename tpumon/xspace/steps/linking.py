@@ -15,10 +15,11 @@ from typing import cast
 import numpy as np
 
 from tpumon.errors import SourceError
-from tpumon.xspace.device import STEP_STATS, TensorCore
-from tpumon.xspace.intervals import parents
-from tpumon.xspace.planes import Events, Plane
-from tpumon.xspace.reader import Ints, StatColumn
+from tpumon.xspace.columns.columns import Ints, StatColumn
+from tpumon.xspace.columns.intervals import parents
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.planes.core import STEP_STATS, CoreLines
+from tpumon.xspace.planes.plane import Plane
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 """Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
@@ -64,7 +65,9 @@ class _Graph:
         told = np.unique(np.concatenate([*rows, np.flatnonzero(np.isin(events.metadata_id, named))]))
         if not len(told):
             return
-        values = {name: dict(zip(c.rows.tolist(), c.values.tolist(), strict=True)) for name, c in events.stats.items()}
+        values = {
+            name: dict(zip(c.rows.tolist(), c.values[c.rows].tolist(), strict=True)) for name, c in events.stats.items()
+        }
         is_async = np.array([bool(values.get(_ASYNC, {}).get(row)) for row in told.tolist()], dtype=np.bool_)
         nested = told[~is_async]
         order = np.lexsort((-events.duration_ps[nested], events.begin_ps[nested]))
@@ -175,7 +178,7 @@ def _pair(stats: Mapping[str, int], kind: str, number: str) -> Context | None:
     return ("told", stats[kind], stats[number]) if kind in stats and number in stats else None
 
 
-def number_markers(host: Plane | None, cores: Sequence[TensorCore]) -> list[tuple[Events, Ints]]:
+def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> list[tuple[Events, Ints]]:
     """The markers of every core, numbered so that the same step has the same number; those that do not count are out.
 
     XProf: GroupTpuEventsOSS, CreateEventGroups, MergeHostSteps.
@@ -198,11 +201,11 @@ def number_markers(host: Plane | None, cores: Sequence[TensorCore]) -> list[tupl
     return found
 
 
-def _reached(host: Plane | None, cores: Sequence[TensorCore]) -> dict[tuple[int, int], int]:
+def _reached(host: Plane | None, cores: Sequence[CoreLines]) -> dict[tuple[int, int], int]:
     if host is None or not any(len(core.steps) for core in cores):
         return {}
     names = {number: host.event_name(number) for number in host.outline.event_metadata}
-    if _ROOT not in host.stat_names().values() and not _ROOT_NAMES.keys() & set(names.values()):
+    if _ROOT not in host.stat_names.values() and not _ROOT_NAMES.keys() & set(names.values()):
         return {}
     devices: dict[Context, list[tuple[int, int]]] = defaultdict(list)
     for i, core in enumerate(cores):
@@ -217,12 +220,14 @@ def _reached(host: Plane | None, cores: Sequence[TensorCore]) -> dict[tuple[int,
     return graph.groups(devices)
 
 
-def _consumed(core: TensorCore) -> Iterator[tuple[Context, int]]:
+def _consumed(core: CoreLines) -> Iterator[tuple[Context, int]]:
     """The contexts that each marker consumes, itself or by a module within it."""
-    steps, modules = core.steps, core.module_events
+    steps, modules = core.steps, core.modules
     inside = np.searchsorted(np.maximum.accumulate(steps.end_ps), modules.begin_ps, side="right")
     for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
-        values = {name: dict(zip(c.rows.tolist(), c.values.tolist(), strict=True)) for name, c in events.stats.items()}
+        values = {
+            name: dict(zip(c.rows.tolist(), c.values[c.rows].tolist(), strict=True)) for name, c in events.stats.items()
+        }
         begins, ends = events.begin_ps.tolist(), events.end_ps.tolist()
         for row, step in enumerate(marker.tolist()):
             if step >= len(steps) or steps.begin_ps[step] > begins[row] or steps.end_ps[step] < ends[row]:
@@ -230,7 +235,13 @@ def _consumed(core: TensorCore) -> Iterator[tuple[Context, int]]:
             stats = {name: column[row] for name, column in values.items() if row in column}
             context = _pair(stats, "_ct", "_c")
             if events is modules and "run_id" in stats and "queue_id" in stats:
-                context = ("launch", core.number, stats["queue_id"], stats["run_id"], stats.get("core_type", 0))
+                context = (
+                    "launch",
+                    core.plane.tensor_core or 0,
+                    stats["queue_id"],
+                    stats["run_id"],
+                    stats.get("core_type", 0),
+                )
             if context is not None:
                 yield context, step
 
@@ -243,9 +254,7 @@ def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
     own_ends_ps = (own_begin_ps + own_duration_ps)[rows]
     stats = {}
     for name, values in zip(STEP_STATS, _merged_spans(own_begin_ps[rows], own_ends_ps, first), strict=True):
-        stats[name] = StatColumn(
-            rows=np.arange(len(first)), values=values.view(np.uint64), is_double=np.zeros(len(first), dtype=np.bool_)
-        )
+        stats[name] = StatColumn(values.view(np.uint64))
     merged = Events(metadata_id=steps.metadata_id[rows][first], begin_ps=begin_ps, duration_ps=duration_ps, stats=stats)
     return merged, groups[first]
 
