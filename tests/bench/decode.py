@@ -1,4 +1,4 @@
-"""CPU seconds and peak memory of tpumon's analysis, of XProf's overview page and of a bare parse, on traces of many shapes.
+"""CPU seconds and peak memory of tpumon's analysis, of XProf's overview page and of a bare parse, by shape of trace.
 
 python tests/bench/decode.py [table|growth|steady] [--rounds N] [--only WORDS] [--kept DIR]
 
@@ -20,9 +20,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
-from shapes import REAL, REPOSITORY, SHAPES, Shape, training, write
+from shapes import REAL, REPOSITORY, SHAPES, Shape, training
 
 PROGRAMS = {
     "tpumon": """
@@ -96,7 +97,10 @@ def table(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
         for _ in range(rounds):
             for program, code in PROGRAMS.items():
                 runs[program].append(measured(code, file))
-        medians = {program: [statistics.median(column) for column in zip(*found)] for program, found in runs.items()}
+        medians = {
+            program: [statistics.median(column) for column in zip(*found, strict=True)]
+            for program, found in runs.items()
+        }
         cpu_s, peak_mb = medians["tpumon"]
         cells = [f"{cpu_s:13.2f} s {peak_mb:5.0f} MB"]
         cells += [f"{c:7.2f} ({c / cpu_s:4.1f}) {m:5.0f} ({m / peak_mb:4.1f})" for c, m in list(medians.values())[1:]]
@@ -112,7 +116,7 @@ def growth(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
             cpu_s, peak_mb = (statistics.median(own[i] - start[i] for own, start in runs) for i in (0, 1))
             found.append((file.stat().st_size / 1e6, cpu_s, peak_mb))
         said = "  ".join(f"{size_mb:6.1f} MB {cpu_s:6.3f} s {peak_mb:5.0f} MB" for size_mb, cpu_s, peak_mb in found)
-        ratios = [f"{b[1] / a[1]:.2f} CPU {b[2] / a[2]:.2f} memory" for a, b in zip(found, found[1:])]
+        ratios = [f"{b[1] / a[1]:.2f} CPU {b[2] / a[2]:.2f} memory" for a, b in pairwise(found)]
         print(f"{shape.name:24} {said}   twice the bytes: {', '.join(ratios)}", flush=True)
 
 

@@ -87,6 +87,7 @@ def nested(events: int) -> Traced:
         plane = traced.core(number)
         line, kinds, at_us = plane.line("XLA Ops"), kinds_of(plane, 300), 100.0
         plane.line("Steps"), plane.line("XLA Modules")
+        step_us = at_us
         for i in range(events // 8 // 11):
             begin_us = at_us
             loop = line.events.add(metadata_id=plane.event_id(WHILE), offset_ps=round(begin_us * US))
@@ -98,8 +99,10 @@ def nested(events: int) -> Traced:
                 at_us += 3.25 + j
             loop.duration_ps = round((at_us - begin_us) * US)
             if i % 250 == 249:
-                plane.event("Steps", "train", at_us - 25000, 25000)
-                plane.event("XLA Modules", "jit_train_step(42)", at_us - 25000, 25000)
+                plane.event("Steps", "train", step_us, at_us - step_us)
+                plane.event("XLA Modules", "jit_train_step(42)", step_us, at_us - step_us)
+                at_us += 50
+                step_us = at_us
     traced.host()
     return traced
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace import reader
-from tpumon.xspace.reader import read_events, stat_bits
-from tpumon.xspace.wire import pack
+from tpumon.xspace.columns import events as reader
+from tpumon.xspace.columns.events import read_events, stat_bits
+from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 300), st.sampled_from([0, 127, 128, (1 << 56) - 1, 1 << 56])

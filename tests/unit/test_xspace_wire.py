@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline, XEvent, XLine, XStat
-from tpumon.xspace.wire import _split, fields, read_line
+from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.lines import _split, read_line
 
 SMALL = st.integers(1, 1 << 40)
 USUAL = st.builds(

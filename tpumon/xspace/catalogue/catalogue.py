@@ -7,7 +7,7 @@ metadata is read once per process, and not once per core and trace.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -112,7 +112,7 @@ def _without_id(raw: bytes) -> bytes:
     return raw[at + 1 :]
 
 
-def _stands_alone(raw: bytes, wanted: frozenset[int] | set[int]) -> bool:
+def _stands_alone(raw: bytes, wanted: Container[int]) -> bool:
     """Whether metadata says all by itself: no ops within, no reference to a name of the plane's."""
     try:
         metadata = XEventMetadata.FromString(raw)

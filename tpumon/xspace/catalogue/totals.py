@@ -67,7 +67,8 @@ class OpTable:
     @property
     def leaves(self) -> Mask:
         """The ops shown that no other ops ran in; theirs are the FLOPs and bytes. XProf: ChildrenTimePs."""
-        return self.shown & (self.time_ps == self.self_ps)
+        leaves: Mask = self.shown & (self.time_ps == self.self_ps)
+        return leaves
 
 
 def merge_tables(tables: Sequence[OpTable]) -> OpTable:

@@ -138,7 +138,7 @@ class _Reader:
         self._stats[number].put(rows, values, is_double=is_double)
 
     def _read_in_step(self, these: slice) -> Ints | None:
-        """Reads fields as long as all events have the same one next; returns where each then goes on, None at the end."""
+        """Reads fields as long as all events have the same one next; returns where each goes on, None at the end."""
         at, ends = self._packed.begin[these], self._packed.end[these]
         if not (at < ends).all():
             return at

@@ -7,19 +7,16 @@ do not count then; where none is reached at all, the first marker of every core 
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Sequence
 
 import numpy as np
 
-from tpumon.errors import SourceError
-from tpumon.xspace.columns.columns import Ints, StatColumn
+from tpumon.xspace.columns.columns import Ints, Mask, StatColumn, Words
 from tpumon.xspace.columns.intervals import parents
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.steps.graph import Graph, Links
 
 CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
 """Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
@@ -29,153 +26,12 @@ _LAUNCH_STATS = ("device_ordinal", "queue_id", "run_id")
 _STREAM_STATS = ("request_id", "queue_addr")
 _HOST_STATS = (_ROOT, _ASYNC, "_pt", "_p", "_ct", "_c", "core_type", *_LAUNCH_STATS, *_STREAM_STATS)
 
-_RUN_ID_MASK = (1 << 27) - 1  # the device knows so many bits of a run's number
+_RUN_ID_MASK = np.uint64((1 << 27) - 1)  # the device knows so many bits of a run's number
 _LAUNCH = "DoEnqueueProgram"
 _ENQUEUE = "EnqueueRequestLocked"
 _DEQUEUE = ("RunProgramRequest", "HostCallbackRequest", "TransferH2DRequest", "TransferD2HRequest")
 _ROOT_NAMES = {"TraceContext": 1, "ProcessBatch": 2, "BatchingSessionRun": 1}  # roots that do not say that they are
-_MOST_LINKS = 64  # a context with more on both sides says nothing
-_MOST_LEVELS = 64  # of roots; profilers use three
-
-Context = tuple[object, ...]
-
-
-@dataclass(slots=True)
-class _Graph:
-    """Events of the host that may lead somewhere; a node is an index.
-
-    Attributes:
-        roots: level and start of each root.
-        children: nodes directly within a node.
-        produces: contexts of a node.
-        producers: nodes of a context.
-        consumers: nodes of a context.
-    """
-
-    roots: dict[int, tuple[int, int]] = field(default_factory=dict)
-    children: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    produces: dict[int, list[Context]] = field(default_factory=lambda: defaultdict(list))
-    producers: dict[Context, list[int]] = field(default_factory=lambda: defaultdict(list))
-    consumers: dict[Context, list[int]] = field(default_factory=lambda: defaultdict(list))
-    count: int = 0
-
-    def add_line(self, events: Events, names: Mapping[int, str], named: Sequence[int]) -> None:
-        """Adds the events of one thread that carry any of the stats, or are roots by name: `named` are their ids."""
-        rows = [column.rows for column in events.stats.values()]
-        told = np.unique(np.concatenate([*rows, np.flatnonzero(np.isin(events.metadata_id, named))]))
-        if not len(told):
-            return
-        values = {
-            name: dict(zip(c.rows.tolist(), c.values[c.rows].tolist(), strict=True)) for name, c in events.stats.items()
-        }
-        is_async = np.array([bool(values.get(_ASYNC, {}).get(row)) for row in told.tolist()], dtype=np.bool_)
-        nested = told[~is_async]
-        order = np.lexsort((-events.duration_ps[nested], events.begin_ps[nested]))
-        nested = nested[order]
-        first = self.count
-        node_of = {row: first + i for i, row in enumerate(told.tolist())}
-        self.count += len(told)
-        for row, above in zip(nested.tolist(), parents(events.end_ps[nested]).tolist(), strict=True):
-            if above >= 0:
-                self.children[node_of[int(nested[above])]].append(node_of[row])
-        for row, node in node_of.items():
-            stats = {name: column[row] for name, column in values.items() if row in column}
-            name = names.get(int(events.metadata_id[row]), "")
-            level = stats.get(_ROOT, _ROOT_NAMES.get(name))
-            if level is not None:
-                self.roots[node] = (level, int(events.begin_ps[row]))
-            self._link(node, name, stats)
-
-    def _link(self, node: int, name: str, stats: Mapping[str, int]) -> None:
-        made, used = _pair(stats, "_pt", "_p"), _pair(stats, "_ct", "_c")
-        if name == _LAUNCH and all(stat in stats for stat in _LAUNCH_STATS):
-            run_id = stats["run_id"] & _RUN_ID_MASK
-            made = ("launch", stats["device_ordinal"], stats["queue_id"], run_id, stats.get("core_type", 0))
-        if all(stat in stats for stat in _STREAM_STATS):
-            stream = ("stream", stats["request_id"], stats["queue_addr"])
-            made = stream if name == _ENQUEUE else made
-            used = stream if name in _DEQUEUE else used
-        if made is not None:
-            self.produces[node].append(made)
-            self.producers[made].append(node)
-        if used is not None:
-            self.consumers[used].append(node)
-
-    def _linked(self, context: Context, extra_consumers: int) -> bool:
-        consumers = len(self.consumers.get(context, ())) + extra_consumers
-        return len(self.producers.get(context, ())) < _MOST_LINKS or consumers < _MOST_LINKS
-
-    def groups(self, devices: Mapping[Context, Sequence[tuple[int, int]]]) -> dict[tuple[int, int], int]:
-        """The number of each marker on a device that a root leads to.
-
-        Args:
-            devices: by context, the markers that consume it: position of the core and row of the marker.
-
-        Raises:
-            SourceError: `malformed`.
-        """
-        number_of: dict[int, int] = {}
-        followed: set[Context] = set()
-        reached: dict[tuple[int, int], int] = {}
-        number = 0
-        inner = self._inner_roots()
-        for node in sorted(self.roots, key=lambda node: (-self.roots[node][0], self.roots[node][1])):
-            if node in number_of or node in inner:
-                continue
-            waiting = deque([node])
-            while waiting:
-                here = waiting.popleft()
-                if here in number_of:
-                    continue
-                number_of[here] = number
-                waiting.extend(self.children.get(here, ()))
-                for context in self.produces.get(here, ()):
-                    if context in followed:
-                        continue  # what it leads to has a number
-                    followed.add(context)
-                    markers = devices.get(context, ())
-                    if self._linked(context, len(markers)):
-                        waiting.extend(self.consumers.get(context, ()))
-                        for marker in markers:
-                            reached.setdefault(marker, number)
-            number += 1
-        return reached
-
-    def _inner_roots(self) -> set[int]:
-        """The roots that lie below another root of the same level.
-
-        All roots of a level send their own name down. A node or context passes the first two that it gets on: one of
-        them at least is another's. So each is visited twice at most, however deep the roots are nested.
-        """
-        inner: set[int] = set()
-        by_level: dict[int, list[int]] = defaultdict(list)
-        for node, (level, _) in self.roots.items():
-            by_level[level].append(node)
-        if len(by_level) > _MOST_LEVELS:
-            raise SourceError("malformed", f"the trace is broken: its roots have {len(by_level)} levels")
-        for roots in by_level.values():
-            names: dict[object, tuple[int, ...]] = defaultdict(tuple)
-            waiting = deque((below, root) for root in roots for below in self._below(root))
-            while waiting:
-                here, root = waiting.popleft()
-                if root in names[here] or len(names[here]) == 2:
-                    continue
-                names[here] += (root,)
-                waiting.extend((below, root) for below in self._below(here))
-            inner.update(root for root in roots if any(name != root for name in names[root]))
-        return inner
-
-    def _below(self, here: object) -> Iterator[object]:
-        """What lies directly below a node: nodes within and contexts; below a context: nodes."""
-        if isinstance(here, int):
-            yield from self.children.get(here, ())
-            yield from (context for context in self.produces.get(here, ()) if self._linked(context, 0))
-        else:
-            yield from self.consumers.get(cast("Context", here), ())
-
-
-def _pair(stats: Mapping[str, int], kind: str, number: str) -> Context | None:
-    return ("told", stats[kind], stats[number]) if kind in stats and number in stats else None
+_TOLD_CONTEXT, _LAUNCH_CONTEXT, _STREAM_CONTEXT = range(3)
 
 
 def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> list[tuple[Events, Ints]]:
@@ -190,60 +46,150 @@ def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> list[tuple
     Raises:
         SourceError: `malformed`.
     """
-    reached = _reached(host, cores)
-    if not reached:
+    numbers = _numbers(host, cores)
+    if numbers is None:
         return [(core.steps, np.arange(len(core.steps))) for core in cores]
-    found = []
-    for i, core in enumerate(cores):
-        rows = [row for row in range(len(core.steps)) if (i, row) in reached]
-        groups = np.array([reached[i, row] for row in rows], dtype=np.int64)
-        found.append(_merged(core.steps, np.array(rows, dtype=np.int64), groups))
+    ends = np.cumsum([len(core.steps) for core in cores])
+    own = np.split(numbers, ends[:-1])
+    return [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]
+
+
+def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
+    """The number of each marker of all cores, one core after the other, -1 where none; None where none has one."""
+    if host is None or not any(len(core.steps) for core in cores):
+        return None
+    names = {number: host.event_name(number) for number in host.outline.event_metadata}
+    if _ROOT not in host.stat_names.values() and not _ROOT_NAMES.keys() & set(names.values()):
+        return None
+    devices, first = Links(), 0
+    for core in cores:
+        _add_consumed(devices, core, first)
+        first += len(core.steps)
+    if not len(devices):
+        return None
+    threads = _Threads({name: [n for n, found in names.items() if found == name] for name in set(names.values())})
+    for line in host.lines():
+        threads.add(host.read([line], _HOST_STATS))
+    numbers = threads.graph().numbers(devices, first)
+    return numbers if (numbers >= 0).any() else None
+
+
+def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
+    """Adds the contexts that each marker consumes, itself or by a module within it; `first` is the core's first one."""
+    steps, modules = core.steps, core.modules
+    if not len(steps):
+        return
+    inside = np.searchsorted(np.maximum.accumulate(steps.end_ps), modules.begin_ps, side="right")
+    for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
+        held = marker < len(steps)
+        step = np.where(held, marker, 0)
+        held &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] >= events.end_ps)
+        told = held & _has(events, "_ct", "_c")
+        if events is modules:
+            launched = held & _has(events, "run_id", "queue_id")
+            told &= ~launched
+            columns = [_stat(events, name) for name in ("queue_id", "run_id", "core_type")]
+            number = np.full(len(events), core.plane.tensor_core or 0, dtype=np.uint64)
+            devices.add(step + first, launched, _LAUNCH_CONTEXT, [number, *columns])
+        devices.add(step + first, told, _TOLD_CONTEXT, [_stat(events, "_ct"), _stat(events, "_c")])
+
+
+def _has(events: Events, *names: str) -> Mask:
+    """Which events have all of these stats."""
+    found = np.ones(len(events), dtype=np.bool_)
+    for name in names:
+        column = events.stats.get(name)
+        if column is None:
+            return np.zeros(len(events), dtype=np.bool_)
+        if column.present is not None:
+            found &= column.present
     return found
 
 
-def _reached(host: Plane | None, cores: Sequence[CoreLines]) -> dict[tuple[int, int], int]:
-    if host is None or not any(len(core.steps) for core in cores):
-        return {}
-    names = {number: host.event_name(number) for number in host.outline.event_metadata}
-    if _ROOT not in host.stat_names.values() and not _ROOT_NAMES.keys() & set(names.values()):
-        return {}
-    devices: dict[Context, list[tuple[int, int]]] = defaultdict(list)
-    for i, core in enumerate(cores):
-        for context, row in _consumed(core):
-            devices[context].append((i, row))
-    if not devices:
-        return {}
-    graph = _Graph()
-    named = [number for number, name in names.items() if name in _ROOT_NAMES]
-    for line in host.lines():
-        graph.add_line(host.read([line], _HOST_STATS), names, named)
-    return graph.groups(devices)
+def _stat(events: Events, name: str) -> Words:
+    """A stat of all events, 0 where there is none."""
+    column = events.stats.get(name)
+    return np.zeros(len(events), dtype=np.uint64) if column is None else column.values
 
 
-def _consumed(core: CoreLines) -> Iterator[tuple[Context, int]]:
-    """The contexts that each marker consumes, itself or by a module within it."""
-    steps, modules = core.steps, core.modules
-    inside = np.searchsorted(np.maximum.accumulate(steps.end_ps), modules.begin_ps, side="right")
-    for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
-        values = {
-            name: dict(zip(c.rows.tolist(), c.values[c.rows].tolist(), strict=True)) for name, c in events.stats.items()
-        }
-        begins, ends = events.begin_ps.tolist(), events.end_ps.tolist()
-        for row, step in enumerate(marker.tolist()):
-            if step >= len(steps) or steps.begin_ps[step] > begins[row] or steps.end_ps[step] < ends[row]:
-                continue
-            stats = {name: column[row] for name, column in values.items() if row in column}
-            context = _pair(stats, "_ct", "_c")
-            if events is modules and "run_id" in stats and "queue_id" in stats:
-                context = (
-                    "launch",
-                    core.plane.tensor_core or 0,
-                    stats["queue_id"],
-                    stats["run_id"],
-                    stats.get("core_type", 0),
-                )
-            if context is not None:
-                yield context, step
+class _Threads:
+    """Events of the host that may lead somewhere.
+
+    Args:
+        ids: metadata ids by name.
+    """
+
+    def __init__(self, ids: dict[str, list[int]]) -> None:
+        self._ids = ids
+        self._parents: list[Ints] = []
+        self._levels: list[Words] = []
+        self._is_root: list[Mask] = []
+        self._begins_ps: list[Ints] = []
+        self._made, self._used = Links(), Links()
+        self._count = 0
+
+    def add(self, events: Events) -> None:
+        """Adds the events of one thread that carry any of the stats, or are roots by name."""
+        named = self._named(events, *_ROOT_NAMES)
+        for column in events.stats.values():
+            named |= True if column.present is None else column.present
+        if not named.any():
+            return
+        events = events if named.all() else events.take(named)
+        self._parents.append(_parents(events, self._count))
+        is_root, level = _has(events, _ROOT), _stat(events, _ROOT).copy()
+        for name, own in _ROOT_NAMES.items():
+            others = self._named(events, name) & ~is_root
+            level[others] = own
+            is_root |= others
+        self._is_root.append(is_root)
+        self._levels.append(level)
+        self._begins_ps.append(events.begin_ps)
+        self._link(events, np.arange(len(events)) + self._count)
+        self._count += len(events)
+
+    def _named(self, events: Events, *names: str) -> Mask:
+        wanted = [number for name in names for number in self._ids.get(name, ())]
+        return np.isin(events.metadata_id, wanted) if wanted else np.zeros(len(events), dtype=np.bool_)
+
+    def _link(self, events: Events, nodes: Ints) -> None:
+        launches = self._named(events, _LAUNCH) & _has(events, *_LAUNCH_STATS)
+        streams = _has(events, *_STREAM_STATS)
+        enqueues, dequeues = streams & self._named(events, _ENQUEUE), streams & self._named(events, *_DEQUEUE)
+        stream = [_stat(events, name) for name in _STREAM_STATS]
+        ordinal, queue, run = (_stat(events, name) for name in _LAUNCH_STATS)
+        launch = [ordinal, queue, run & _RUN_ID_MASK, _stat(events, "core_type")]
+        told = [_stat(events, "_pt"), _stat(events, "_p")]
+        self._made.add(nodes, enqueues, _STREAM_CONTEXT, stream)
+        self._made.add(nodes, launches & ~enqueues, _LAUNCH_CONTEXT, launch)
+        self._made.add(nodes, _has(events, "_pt", "_p") & ~launches & ~enqueues, _TOLD_CONTEXT, told)
+        used = [_stat(events, "_ct"), _stat(events, "_c")]
+        self._used.add(nodes, dequeues, _STREAM_CONTEXT, stream)
+        self._used.add(nodes, _has(events, "_ct", "_c") & ~dequeues, _TOLD_CONTEXT, used)
+
+    def graph(self) -> Graph:
+        """What leads where."""
+        nothing = np.zeros(0, dtype=np.int64)
+        is_root = np.concatenate([nothing.astype(np.bool_), *self._is_root])
+        roots = np.flatnonzero(is_root)
+        return Graph(
+            parent=np.concatenate([nothing, *self._parents]),
+            roots=roots,
+            levels=np.concatenate([nothing.astype(np.uint64), *self._levels])[roots],
+            begins_ps=np.concatenate([nothing, *self._begins_ps])[roots],
+            made=self._made,
+            used=self._used,
+        )
+
+
+def _parents(events: Events, first: int) -> Ints:
+    """For each event the node that it is directly within, -1 for none; asynchronous ones hold and are in no other."""
+    nested = np.flatnonzero(_stat(events, _ASYNC) == 0)
+    order = nested[np.lexsort((-events.duration_ps[nested], events.begin_ps[nested]))]
+    above = parents(events.end_ps[order])
+    out = np.full(len(events), -1, dtype=np.int64)
+    out[order] = np.where(above >= 0, order[above] + first, -1) if len(order) else above
+    return out
 
 
 def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
