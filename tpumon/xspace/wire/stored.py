@@ -24,7 +24,7 @@ class FileBytes:
     They are not mapped: a file that somebody truncates meanwhile would end the process.
 
     Args:
-        file: a regular file, open while this is used.
+        file: a regular file, open while this is used. Its own errors (OSError) are passed on.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -46,10 +46,7 @@ class FileBytes:
         return self._window[first : first + max(end - begin, 0)]
 
     def _read(self, begin: int, end: int) -> memoryview:
-        try:
-            data = os.pread(self._file, end - begin, begin)
-        except OSError as error:
-            raise SourceError("malformed", f"the file cannot be read: {error.strerror}") from error
+        data = os.pread(self._file, end - begin, begin)
         if len(data) < end - begin:
             raise SourceError("malformed", "the file became shorter while it was read")
         return memoryview(data)
