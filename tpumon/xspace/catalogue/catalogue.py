@@ -48,6 +48,11 @@ class Catalogue:
         self._lock = threading.Lock()
         self._clear()
 
+    def clear(self) -> None:
+        """Forgets all ops."""
+        with self._lock:
+            self._clear()
+
     def _clear(self) -> None:
         self._rows = np.zeros(1024, dtype=KIND)
         self._count = self._bytes = 0

@@ -152,10 +152,14 @@ class _Reader:
                 following = self._read_number(tag, these, at, words)
             else:
                 return at
-            if following is None or (following > ends).any():
+            if following is None:
                 return at
-            if not (following < ends).all():
-                return following if (following < ends).any() else None
+            left = ends - following
+            least = left.min()
+            if least < 0:
+                return at
+            if not least:
+                return following if left.any() else None
             at = following
         return at
 
@@ -208,10 +212,10 @@ class _Reader:
         if column is None and tag != _OCCURRENCES:
             return np.full(len(at), -1, dtype=np.int64)
         # Seven bytes of the word follow the tag.
-        values, lengths = decode(words >> _EIGHT)
+        values, lengths, most = decode(words >> _EIGHT)
         after = at + 1 + lengths
-        long = np.flatnonzero((lengths == 0) | (lengths == 8))  # the eighth is a zero that the shift brought
-        if len(long):
+        if most == 8:
+            long = np.flatnonzero((lengths == 0) | (lengths == 8))  # the eighth is a zero that the shift brought
             values[long], after[long] = self._varints(at[long] + 1)
         if column is None:
             self._numbers[_OFFSET][rows] = 0  # one oneof: the number of occurrences takes the offset's place
@@ -285,10 +289,10 @@ class _Reader:
 
     def _varints(self, at: Ints) -> tuple[Words, Ints]:
         """The varints that begin at these positions and the positions after them; -1 after one that does not end."""
-        values, lengths = decode(self._words[at])
+        values, lengths, most = decode(self._words[at])
         after = at + lengths
-        long = np.flatnonzero(lengths == 0)
-        if len(long):
+        if most == 8:
+            long = np.flatnonzero(lengths == 0)
             ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
             values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
             is_ten = ninth >= 0x80

@@ -24,10 +24,18 @@ _SQUEEZE = tuple(
 _ONE, _SEVEN, _FIFTY_SIX = np.uint64(1), np.uint64(7), np.uint64(56)
 
 
-def decode(words: Words) -> tuple[Words, Ints]:
-    """The varints that begin at the lowest byte of each word and their lengths; 0 for one that does not end in it."""
-    if not (words & _FIRST_TOP_BIT).any():
-        return words & _FIRST_LOW_BITS, np.ones(len(words), dtype=np.int64)  # as tags, lengths and most ids are
+def decode(words: Words) -> tuple[Words, Ints, int]:
+    """The varints that begin at the lowest byte of each word.
+
+    Args:
+        words: one at least.
+
+    Returns:
+        The varints, their lengths (0 for one that does not end in its word), and the greatest length; 8 where any
+        does not end.
+    """
+    if not words[0] & _FIRST_TOP_BIT and not (words & _FIRST_TOP_BIT).any():
+        return words & _FIRST_LOW_BITS, np.ones(len(words), dtype=np.int64), 1  # as tags and most ids are
     ends = ~words & _TOP_BITS
     below = ends - _ONE
     values = words & (ends ^ below) & _LOW_BITS
@@ -36,4 +44,4 @@ def decode(words: Words) -> tuple[Words, Ints]:
     for reach, low, high, shift in _SQUEEZE:
         if most > reach:
             values = (values & low) | ((values & high) >> shift)
-    return values, lengths
+    return values, lengths, most

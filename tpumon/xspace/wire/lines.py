@@ -24,7 +24,7 @@ PADDING = bytes(24)
 """What follows the last byte: a varint that starts there is loaded eight bytes at a time, and so is a stat's value."""
 
 _EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.metadata_id, offset_ps
-_BLOCK_BYTES = 1 << 17  # what is looked at in one go stays in the processor's cache; a multiple of 8
+_BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache; a multiple of 8
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
 _LOWEST, _ONE = np.uint64(0x0101010101010101), np.uint64(1)
@@ -153,14 +153,16 @@ def _split(padded: memoryview, first: int, size: int) -> Packed | None:
         size: the line's.
     """
     data: Bytes = np.frombuffer(padded, dtype=np.uint8)
-    found = [
-        _beginnings(data[start : min(start + _BLOCK_BYTES, size) + 5]) + start
-        for start in range(first, size, _BLOCK_BYTES)
-    ]
+    found, sizes = [], []
+    for start in range(first, size, _BLOCK_BYTES):
+        block = data[start : min(start + _BLOCK_BYTES, size) + 5]
+        here = _beginnings(block)
+        found.append(here + start)
+        sizes.append(block[here + 1])
     at = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
     if not len(at) or at[0] != first:
         return None
-    lengths = data[at + 1]
+    lengths = np.concatenate(sizes)
     end = at + 2 + lengths
     if (at[1:] != end[:-1]).any():
         short = data[at + 3] < 0x80  # a metadata_id of one byte, else of two
@@ -168,13 +170,14 @@ def _split(padded: memoryview, first: int, size: int) -> Packed | None:
         at = at[begins & (lengths < 0x80)]
         if not len(at) or at[0] != first:
             return None
-        end = at + 2 + data[at + 1]
+        lengths = data[at + 1]
+        end = at + 2 + lengths
         # What begins before an earlier one ends lies within it.
         outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])
-        at, end = at[outer], end[outer]
+        at, end, lengths = at[outer], end[outer], lengths[outer]
         if (at[1:] != end[:-1]).any():
             return None
-    if end[-1] > size or (data[at + 1] >= 0x80).any():
+    if end[-1] > size or lengths.max() >= 0x80:
         return None
     if any(number not in _AFTER_EVENTS for number, *_ in fields(padded[int(end[-1]) : size])):
         return None
@@ -183,11 +186,13 @@ def _split(padded: memoryview, first: int, size: int) -> Packed | None:
 
 def _beginnings(block: Bytes) -> Ints:
     """Positions in all of a block but its last five bytes where an event may begin."""
-    tags = (block[:-5] == _EVENT) & (block[2:-3] == _METADATA_ID)
-    tags &= (block[4:-1] == _OFFSET) | (block[5:] == _OFFSET)
+    offsets = block[4:] == _OFFSET
+    tags = offsets[:-1] | offsets[1:]
+    tags &= block[:-5] == _EVENT
+    tags &= block[2:-3] == _METADATA_ID
     whole = len(tags) // 8 * 8
     words = tags[:whole].view(np.uint64)
-    at = np.flatnonzero(words)
+    at = np.flatnonzero(words != 0)
     found = words[at]
     if (found & (found - _ONE)).any():  # two beginnings in one word
         return np.flatnonzero(tags)
