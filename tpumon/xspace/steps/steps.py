@@ -103,21 +103,25 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
     duration_ps = ops.device_duration_ps[inside]
     self_ps = ops.self_ps if isinstance(inside, slice) else self_times_ps(ops.device_begin_ps[inside], duration_ps)
     # A number may return after another one; its markers are then one step, as long as the longest.
-    numbers, step_of = np.unique(groups, return_inverse=True)
+    numbers, longest, step_of = np.unique(groups, return_index=True, return_inverse=True)
     step, counted = step_of[marker[inside]], ops.counted[inside]
     cell = step * _CATEGORIES + ops.category[inside]
     if not counted.all():
         cell, self_ps = cell[counted], self_ps[counted]
-    table = np.bincount(cell, weights=self_ps, minlength=len(numbers) * _CATEGORIES).astype(np.float64, copy=False)
+    times_ps = np.bincount(cell, weights=self_ps, minlength=len(numbers) * _CATEGORIES)
+    table = times_ps.astype(np.float64, copy=False).reshape(len(numbers), _CATEGORIES)
     kept = (np.bincount(step, minlength=len(numbers)) > 0) | (not touching)
     begin_ps, duration_of_markers_ps = markers.device_span_ps()
-    by_length = np.lexsort((duration_of_markers_ps, step_of))
-    longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
+    if len(numbers) < len(groups):
+        by_length = np.lexsort((duration_of_markers_ps, step_of))
+        longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
+    if not kept.all():
+        numbers, longest, table = numbers[kept], longest[kept], table[kept]
     return CoreSteps(
-        groups=numbers[kept],
-        begin_ps=begin_ps[longest][kept],
-        duration_ps=duration_of_markers_ps[longest][kept],
-        by_category_ps=_settle_sparse_infeed(table.reshape(len(numbers), _CATEGORIES)[kept]),
+        groups=numbers,
+        begin_ps=begin_ps[longest],
+        duration_ps=duration_of_markers_ps[longest],
+        by_category_ps=_settle_sparse_infeed(table),
         all_reduces=_all_reduces(ops, inside, (np.cumsum(kept) - 1)[step], duration_ps),
     )
 
@@ -217,6 +221,8 @@ def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
     XProf: ProfileTimeBreakdown::BreakdownSparseCoreV0Infeed.
     """
     infeed = table[:, Category.SPARSE_INFEED]
+    if not infeed.any():
+        return table
     transform = np.minimum(infeed, table[:, Category.SPARSE_OUTFEED])
     table[:, Category.SPARSE_INFEED_WAIT] += infeed - transform
     table[:, Category.OTHER] += transform
