@@ -74,12 +74,12 @@ class Catalogue:
         wanted = plane.numbers_of(METADATA_STATS)
         # What metadata says depends on what the plane calls the stats in it, too.
         names = tuple(sorted(wanted.items()))
-        metadata = [_without_id(plane.metadata_bytes(number)) for number in numbers]
+        metadata = _without_ids(plane.metadata(numbers))
         with self._lock:
             if self._count + len(metadata) > _MOST_ROWS or self._bytes > _MOST_BYTES:
                 self._clear()
             known = self._known.setdefault(names, {})
-            rows = np.fromiter((known.get(raw, -1) for raw in metadata), dtype=np.int64, count=len(metadata))
+            rows = np.array([known.get(raw, -1) for raw in metadata], dtype=np.int64)
             kinds = self._rows[np.maximum(rows, 0)]
         unknown = np.flatnonzero(rows < 0).tolist()
         visited: Visited = {}
@@ -107,14 +107,17 @@ CATALOGUE = Catalogue()
 """This process's."""
 
 
-def _without_id(raw: bytes) -> bytes:
-    """Metadata without its id, which is the plane's business."""
-    if raw[:1] != _ID:
-        return raw
-    at = 1
-    while raw[at : at + 1] >= _GOES_ON:
-        at += 1
-    return raw[at + 1 :]
+def _without_ids(metadata: Sequence[bytes]) -> list[bytes]:
+    """Metadata without their ids, which are the plane's business."""
+    out = []
+    for raw in metadata:
+        at = 0
+        if raw[:1] == _ID:
+            at = 2
+            while raw[at - 1 : at] >= _GOES_ON:
+                at += 1
+        out.append(raw[at:])
+    return out
 
 
 def _stands_alone(raw: bytes, wanted: Container[int]) -> bool:

@@ -128,9 +128,10 @@ class Plane:
         """Metadata ids of the stats of these names."""
         return {number: name for name in names for number in self._stat_numbers.get(name, ())}
 
-    def metadata_bytes(self, number: int) -> bytes:
-        """What events with this metadata id have in common, serialized; nothing where the trace does not say."""
-        return self.outline.event_metadata.get(number, b"")
+    def metadata(self, numbers: Iterable[int]) -> list[bytes]:
+        """What events with these metadata ids have in common, serialized; nothing where the trace does not say."""
+        get = self.outline.event_metadata.get
+        return [get(number, b"") for number in numbers]
 
     def event_metadata(self, number: int) -> XEventMetadata:
         """What events with this metadata id have in common; empty where the trace does not say.
@@ -138,7 +139,7 @@ class Plane:
         Raises:
             SourceError: `malformed`.
         """
-        return parsed_metadata(self.metadata_bytes(number))
+        return parsed_metadata(*self.metadata([number]))
 
     def event_name(self, number: int) -> str:
         """Name of the events with this metadata id."""

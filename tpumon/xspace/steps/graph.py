@@ -97,13 +97,16 @@ class Graph:
         if not (makers[wanted_of] > 0).any():
             return numbers
         size = len(self.parent)
+        # Of a context with one maker, which nearly all have, the links begin at that; others are nodes, too.
+        source = np.arange(size, size + contexts)
+        source[made_of] = np.where(makers[made_of] == 1, made, source[made_of])
 
         def edges(linked: Mask) -> _Edges:
-            """From node to node within, from node to context made, from context to node that uses it."""
+            """From node to node within, from maker to context, from there to the nodes that use it."""
             within = np.flatnonzero(self.parent >= 0)
-            go, come = linked[made_of], linked[used_of]
+            go, come = linked[made_of] & (makers[made_of] > 1), linked[used_of]
             return _Edges(
-                np.concatenate([self.parent[within], made[go], used_of[come] + size]),
+                np.concatenate([self.parent[within], made[go], source[used_of[come]]]),
                 np.concatenate([within, made_of[go] + size, used[come]]),
                 size + contexts,
             )
@@ -113,7 +116,7 @@ class Graph:
         linked = few | (users + markers < _MOST_LINKS)
         order = np.lexsort((self.begins_ps, ~self.levels))
         found = edges(linked).first_to_reach([int(root) for root in self.roots[order] if int(root) not in inner])
-        reached = np.where(linked, np.array(found[size:], dtype=np.int64), -1)[wanted_of]
+        reached = np.where(linked, np.array(found, dtype=np.int64)[source], -1)[wanted_of]
         best = np.full(count, np.iinfo(np.int64).max)
         np.minimum.at(best, wanted[reached >= 0], reached[reached >= 0])
         return np.where(best < np.iinfo(np.int64).max, best, -1)
