@@ -94,10 +94,20 @@ def test_it_begins_anew_when_it_is_full(monkeypatch, limit):
     assert len(where) < 40
 
 
-def test_traces_are_the_same_before_and_after_it_began_anew(monkeypatch):
+def test_a_full_one_that_knows_all_ops_stays(monkeypatch):
+    where = Catalogue()
+    kinds_of(where, traced(*OPS))
+    count = len(where)
+    monkeypatch.setattr(catalogue, "_MOST_ROWS", count)
+    monkeypatch.setattr(catalogue, "_MOST_BYTES", 0)
+    kinds_of(where, traced(*OPS))
+    assert len(where) == count
+
+
+def test_traces_are_the_same_before_and_after_it_began_anew():
     xspace = traced(*OPS).bytes()
     before = read_trace(xspace)
-    monkeypatch.setattr(catalogue.CATALOGUE, "_bytes", 1 << 40)
+    catalogue.CATALOGUE.clear()
     after = read_trace(xspace)
     alone, both = figures([before]).figures, figures([before, after]).figures
     assert both.flops_utilization_ratio == pytest.approx(alone.flops_utilization_ratio)

@@ -76,9 +76,7 @@ class Catalogue:
         names = tuple(sorted(wanted.items()))
         metadata = _without_ids(plane.metadata(numbers))
         with self._lock:
-            if self._count + len(metadata) > _MOST_ROWS or self._bytes > _MOST_BYTES:
-                self._clear()
-            known = self._known.setdefault(names, {})
+            known = self._known.get(names, {})
             rows = np.array([known.get(raw, -1) for raw in metadata], dtype=np.int64)
             kinds = self._rows[np.maximum(rows, 0)]
         unknown = np.flatnonzero(rows < 0).tolist()
@@ -90,7 +88,11 @@ class Catalogue:
         return kinds
 
     def _learn(self, names: _Names, found: dict[bytes, OpKind]) -> None:
+        if not found:
+            return
         with self._lock:
+            if self._count + len(found) > _MOST_ROWS or self._bytes > _MOST_BYTES:
+                self._clear()
             known = self._known.setdefault(names, {})
             for raw, kind in found.items():
                 if raw in known or self._count >= _MOST_ROWS:
