@@ -174,7 +174,7 @@ async def sample(addresses: list[tuple[str, str]]) -> None:
 def traces() -> dict[str, bytes]:
     """Encoded answers of three sizes."""
     sys.path.insert(0, str(Path(__file__).parent))
-    from xspace import write_trace
+    from decode import write_trace
 
     from tpumon.wire.profiler_pb2 import ProfileResponse
 

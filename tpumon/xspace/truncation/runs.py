@@ -10,10 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from tpumon.xspace.device import CoreLines
-from tpumon.xspace.intervals import parents, union
-from tpumon.xspace.planes import Events
-from tpumon.xspace.reader import Ints, Mask
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, parents, union
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.planes.core import CoreLines
 
 _PROGRAM_ID = re.compile(r"\(\d+\)$")
 _STEP = "step"
@@ -26,6 +26,7 @@ _PAIR = 2
 _VOUCHED_RATIO = 0.5  # of a program's runs, where the trace says that events were dropped
 _SURE = 4  # runs that all have the same number of ops: if the last one has fewer, the line of ops was cut there
 _SILENCE_FACTOR, _SILENCE_PS = 1.02, 1_000_000
+_NO_RUN = np.zeros(0, dtype=np.int64)
 
 
 class CoreRuns:
@@ -33,49 +34,64 @@ class CoreRuns:
 
     Attributes:
         name: what messages call the core.
+        plane: the core's.
         begin_ps: starts of the runs, ascending.
         end_ps: their ends.
         program: of each run: index into `programs`.
         programs: names of programs.
 
+        has_ops: whether there is any op.
+        ops_of: how many ops each run has.
+        activity: when a program or an op ran: disjoint intervals, ascending.
+
     Args:
         lines: the core's.
+        ops: the core's.
         by_markers: whether step markers stand for runs, because the trace has no programs.
     """
 
-    def __init__(self, lines: CoreLines, *, by_markers: bool) -> None:
+    def __init__(self, lines: CoreLines, ops: Events, *, by_markers: bool) -> None:
         runs = lines.steps if by_markers else lines.modules
         self._lines = lines
-        self.name = lines.name
+        self.name, self.plane = lines.name, lines.plane
         self.begin_ps, self.end_ps = runs.begin_ps, runs.end_ps
         numbers, self.program = np.unique(runs.metadata_id, return_inverse=True)
         self.programs = [_STEP if by_markers else lines.plane.event_name(int(number)) for number in numbers]
+        self.has_ops = len(ops) > 0
+        run = self._run_of(ops)
+        self.ops_of = np.bincount(run[run >= 0], minlength=len(runs))
+        self.activity = self._active(ops, run)
 
     def __len__(self) -> int:
         return len(self.begin_ps)
 
-    @property
-    def has_ops(self) -> bool:
-        return len(self._lines.ops) > 0
+    def _run_of(self, ops: Events) -> Ints:
+        """The run that the middle of each op lies in; -1 where none."""
+        middle_ps = ops.begin_ps + (ops.duration_ps >> 1)
+        if (middle_ps[1:] >= middle_ps[:-1]).all():
+            edges = np.searchsorted(middle_ps, self.begin_ps, side="left")
+            run = np.repeat(np.arange(-1, len(self)), np.diff(np.concatenate([[0], edges, [len(ops)]])))
+        else:
+            run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
+        if len(self):
+            run[middle_ps > self.end_ps[run]] = -1
+        return run
 
-    @cached_property
-    def ops_of(self) -> Ints:
-        """How many ops each run has."""
-        middle_ps = self._lines.ops.begin_ps + self._lines.ops.duration_ps // 2
-        run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
-        inside = (run >= 0) & (middle_ps <= self.end_ps[run]) if len(self) else np.zeros(len(run), dtype=np.bool_)
-        return np.bincount(run[inside], minlength=len(self))
-
-    @cached_property
-    def activity(self) -> tuple[Ints, Ints]:
-        """When a program or an op ran: disjoint intervals, ascending."""
-        ops = self._lines.ops
-        return union(np.concatenate([self.begin_ps, ops.begin_ps]), np.concatenate([self.end_ps, ops.end_ps]))
+    def _active(self, ops: Events, run: Ints) -> tuple[Ints, Ints]:
+        """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
+        end_ps = ops.end_ps
+        out = run < 0
+        if len(self):
+            out |= (ops.begin_ps < self.begin_ps[run]) | (end_ps > self.end_ps[run])
+        return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
 
     @cached_property
     def _innermost(self) -> tuple[Ints, Ints]:
-        """When an op ran that holds no others: a loop's own event covers whatever its body lost."""
-        ops: Events = self._lines.ops
+        """When an op ran that holds no others: a loop's own event covers whatever its body lost.
+
+        The ops are read again for this: few traces need it, and keeping all ops takes memory in every one.
+        """
+        ops = self._lines.read_ops()
         order = np.lexsort((-ops.duration_ps, ops.begin_ps))
         parent = parents(ops.end_ps[order])
         holders = np.unique(ops.metadata_id[order][parent[parent >= 0]])
@@ -99,21 +115,30 @@ class CoreRuns:
         return max(int(self.end_ps[run]) - end_ps, 0)
 
     @cached_property
+    def last_with_ops(self) -> int:
+        """The last run that has ops; -1 if none has."""
+        return int(np.flatnonzero(self.ops_of)[-1]) if self.ops_of.any() else -1
+
+    @cached_property
     def functions(self) -> list[str]:
         """The function that each program was compiled from: its name without the program's number."""
         return [_PROGRAM_ID.sub("", name) for name in self.programs]
 
     def begins_of(self, function: str) -> Ints:
         """Starts of the runs of a function."""
-        return self.begin_ps[self._of(function)]
+        return self.begin_ps[self._of.get(function, _NO_RUN)]
 
     def ends_of(self, function: str) -> Ints:
         """Ends of the runs of a function."""
-        return self.end_ps[self._of(function)]
+        return self.end_ps[self._of.get(function, _NO_RUN)]
 
-    def _of(self, function: str) -> Mask:
-        wanted = [i for i, name in enumerate(self.functions) if name == function]
-        return np.isin(self.program, wanted)
+    @cached_property
+    def _of(self) -> dict[str, Ints]:
+        """Of each function: its runs, ascending."""
+        parts: dict[str, list[Ints]] = {}
+        for function, runs in zip(self.functions, self.runs_of, strict=True):
+            parts.setdefault(function, []).append(runs)
+        return {name: runs[0] if len(runs) == 1 else np.sort(np.concatenate(runs)) for name, runs in parts.items()}
 
     @cached_property
     def totals_ps(self) -> dict[str, int]:
@@ -156,12 +181,14 @@ class Program:
         run: of each run: its index on its core.
         ops: how many ops each has.
         length_ps: how long each took.
+        at_edge: whether it is the first or last run of its core.
     """
 
     core: Ints
     run: Ints
     ops: Ints
     length_ps: Ints
+    at_edge: Mask
 
 
 def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
@@ -182,6 +209,7 @@ def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
             run=np.concatenate([rows for _, rows in parts]),
             ops=np.concatenate([cores[position].ops_of[rows] for position, rows in parts]),
             length_ps=np.concatenate([(cores[p].end_ps - cores[p].begin_ps)[rows] for p, rows in parts]),
+            at_edge=np.concatenate([(rows == 0) | (rows == len(cores[p]) - 1) for p, rows in parts]),
         )
         for parts in runs.values()
     ]
@@ -200,12 +228,10 @@ def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[Program]) -> 
         if not some.any() and program.length_ps.sum() <= _HEAVY_RATIO * whole_ps:
             continue
         usual_ps = float(np.median(program.length_ps[some])) if some.any() else 0.0
-        for position, run, length_ps in zip(
-            program.core[~some], program.run[~some], program.length_ps[~some], strict=True
-        ):
-            at_edge = run in {0, len(cores[position]) - 1}
-            if length_ps > 0 and not (at_edge and length_ps < _STUB_RATIO * usual_ps):
-                lost[position][run] = True
+        stub = program.at_edge & (program.length_ps < _STUB_RATIO * usual_ps)
+        gone = ~some & (program.length_ps > 0) & ~stub
+        for position, runs in by_id(program.core[gone]):
+            lost[position][program.run[gone][runs]] = True
     return lost
 
 
@@ -237,8 +263,7 @@ def runs_with_fewer_ops(cores: Sequence[CoreRuns], programs: Sequence[Program], 
         usual_ps = float(np.median(program.length_ps[full])) if len(full) else 0.0
         for i in fewer.tolist():
             position, run = int(program.core[i]), int(program.run[i])
-            at_edge = run in {0, len(cores[position]) - 1}
-            if at_edge and program.length_ps[i] < _STUB_RATIO * usual_ps:
+            if program.at_edge[i] and program.length_ps[i] < _STUB_RATIO * usual_ps:
                 continue
             silent = cores[position].silence_ps(run) > _SILENCE_FACTOR * quiet_ps + _SILENCE_PS
             lost[position][run] = strict or silent or _is_cut(cores, program, full, i)
@@ -251,11 +276,7 @@ def _is_cut(cores: Sequence[CoreRuns], program: Program, full: Ints, i: int) -> 
     A run that the window's end cut short is shorter, and its ops go on to its end.
     """
     position, run = int(program.core[i]), int(program.run[i])
-    if (
-        len(full) < _SURE
-        or cores[position].ops_of[run + 1 :].any()
-        or program.length_ps[i] < program.length_ps[full].min()
-    ):
+    if len(full) < _SURE or run < cores[position].last_with_ops or program.length_ps[i] < program.length_ps[full].min():
         return False
     tail_ps = max(cores[program.core[j]].tail_ps(int(program.run[j])) for j in full)
     return bool(cores[position].tail_ps(run) > _SILENCE_FACTOR * tail_ps + _SILENCE_PS)
@@ -275,7 +296,9 @@ def runs_beside(cores: Sequence[CoreRuns], programs: Sequence[Program], lost: Se
         before_one = np.concatenate([gone[1:], [False]]) if len(gone) else gone
         beside.append((after_one | before_one) & (core.ops_of > 0) & ~gone)
     for program in programs:
-        is_near = np.array([beside[p][run] for p, run in zip(program.core, program.run, strict=True)], dtype=np.bool_)
+        is_near = np.zeros(len(program.run), dtype=np.bool_)
+        for position, here in by_id(program.core):
+            is_near[here] = beside[position][program.run[here]]
         others = program.ops[~is_near]
         vouched = is_near & (program.ops >= others.max(initial=0)) if others.any() else np.zeros_like(is_near)
         for i in np.flatnonzero(vouched).tolist():

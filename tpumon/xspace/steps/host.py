@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpumon.xspace.device import extent, sorted_events
-from tpumon.xspace.functions import (
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, covered_ps, extent, parents
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.steps.functions import (
     HLO_MODULE,
     TOO_FEW,
     Function,
@@ -20,9 +23,6 @@ from tpumon.xspace.functions import (
     named_function,
     with_device_time,
 )
-from tpumon.xspace.intervals import by_id, covered_ps, parents
-from tpumon.xspace.planes import PS_PER_S, Events, Plane
-from tpumon.xspace.reader import Ints, Mask
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
 _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
@@ -77,7 +77,7 @@ class _Steps:
 
 def annotates_steps(plane: Plane) -> bool:
     """Whether any event may have a step number; decided without reading the events."""
-    return _STEP_NUMBER in plane.stat_names().values()
+    return _STEP_NUMBER in plane.stat_names.values()
 
 
 def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
@@ -97,7 +97,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
     threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE)) for line in plane.lines()]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
-    device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names(), threads)
+    device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
     functions = with_device_time(gather(_calls(threads, names), on_device=False), device_ps)
     marked = _longest(_numbered(threads, names)) or _longest(_markers(threads, names))
     choice = choose_step(functions) if marked is None else None
@@ -127,7 +127,7 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
         picked = np.isin(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
-        calls = sorted_events(events.take(picked))
+        calls = events.bare().take(picked).sorted()
         calls = calls.take(parents(calls.end_ps) < 0)
         for number, here in by_id(calls.metadata_id):
             yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
@@ -137,13 +137,13 @@ def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_
     """The events that have a step number, by thread and name."""
     for place, events in enumerate(threads):
         if _STEP_NUMBER in events.stats:
-            yield from _by_name(events.take(np.unique(events.stats[_STEP_NUMBER].rows)), place, names)
+            yield from _by_name(events.bare().take(events.stats[_STEP_NUMBER].rows), place, names)
 
 
 def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
     wanted = [number for number, name in names.items() if name == _STEP_MARKER]
     for place, events in enumerate(threads if wanted else ()):
-        yield from _by_name(events.take(np.isin(events.metadata_id, wanted)), place, names)
+        yield from _by_name(events.bare().take(np.isin(events.metadata_id, wanted)), place, names)
 
 
 def _by_name(steps: Events, place: int, names: Mapping[int, str]) -> Iterator[_Steps]:
@@ -168,7 +168,7 @@ def _called(function: Function) -> _Steps:
 def _input_wait_ps(names: Mapping[int, str], thread: Events, runs: Runs, kept: Mask) -> int | None:
     """Time that the training thread waited for input during its steps."""
     wanted = [number for number, name in names.items() if _INPUT_WAIT.fullmatch(name)]
-    waits = thread.take(np.isin(thread.metadata_id, wanted))
+    waits = thread.bare().take(np.isin(thread.metadata_id, wanted))
     if not len(waits):
         return None
     spans = zip(*_spans(runs.begin_ps, kept), strict=True)
@@ -190,6 +190,6 @@ def gpu_times_ps(planes: Sequence[Plane]) -> dict[str, int]:
     times_ps: dict[str, int] = {}
     for plane in planes:
         lines = (plane.read([line], (HLO_MODULE,)) for line in plane.lines())
-        for name, time_ps in module_times_ps(plane.stat_names(), lines).items():
+        for name, time_ps in module_times_ps(plane.stat_names, lines).items():
             times_ps[name] = times_ps.get(name, 0) + time_ps
     return times_ps

@@ -6,10 +6,10 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
-
-from tpumon.xspace.planes import Plane
-from tpumon.xspace.wire import Line
+from tpumon.xspace.columns.columns import StatColumn
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.wire.lines import Line
 
 _VALUE, _NUMBER = "counter_value", "performance_counter_id"
 
@@ -51,18 +51,18 @@ def _sampled(planes: Sequence[Plane]) -> tuple[float, float]:
     """Busy cycles and all cycles of all samples; a cycle with one of the two units busy is half a busy one."""
     cycles, seen = [0.0, 0.0, 0.0], set()
     for plane in planes:
+        lines = plane.lines(_SAMPLES)
         levels = {
             number: int(match[1])
-            for number in plane.outline.event_metadata
+            for number in (plane.outline.event_metadata if lines else ())
             if (match := _BUSY.fullmatch(plane.event_name(number)))
         }
-        for line in plane.lines(_SAMPLES) if levels else ():
-            events = plane.read([line], tuple(set(plane.stat_names().values()) - _NO_VALUES))
+        for line in lines if levels else ():
+            events = plane.read([line], tuple(set(plane.stat_names.values()) - _NO_VALUES))
             column = events.stats.get(_VALUE) or next(iter(events.stats.values()), None)
             if column is None:
                 continue
-            values = np.where(column.is_double, column.values.view(np.float64), column.values)
-            for number, value in zip(events.metadata_id[column.rows].tolist(), values.tolist(), strict=True):
+            for number, value in _told(events, column):
                 if number in levels:
                     cycles[levels[number]] += value
                     seen.add(levels[number])
@@ -70,6 +70,12 @@ def _sampled(planes: Sequence[Plane]) -> tuple[float, float]:
     if 0 not in seen:  # without the cycles of neither there is nothing to divide by
         return 0.0, 0.0
     return one / 2 + both, none + one + both
+
+
+def _told(events: Events, column: StatColumn) -> list[tuple[int, float]]:
+    """Metadata id and value of each event that has the stat."""
+    rows = column.rows
+    return list(zip(events.metadata_id[rows].tolist(), column.numbers()[rows].tolist(), strict=True))
 
 
 def _totals(planes: Sequence[Plane]) -> tuple[float, float]:
@@ -80,7 +86,7 @@ def _totals(planes: Sequence[Plane]) -> tuple[float, float]:
     """
     busy = cycles = 0.0
     for plane in planes:
-        for line in plane.lines() if _VALUE in plane.stat_names().values() else ():
+        for line in plane.lines() if _VALUE in plane.stat_names.values() else ():
             line_busy, line_cycles = _totals_of(plane, line)
             busy, cycles = busy + line_busy, cycles + line_cycles
     return busy, cycles
@@ -91,12 +97,11 @@ def _totals_of(plane: Plane, line: Line) -> tuple[float, float]:
     if _VALUE not in events.stats:
         return 0.0, 0.0
     column = events.stats[_VALUE]
-    values = np.where(column.is_double, column.values.view(np.float64), column.values)
-    has_numbers = _NUMBER in events.stats
-    numbers = events.stats[_NUMBER].integers(len(events)) if has_numbers else events.metadata_id
-    by_number = dict(zip(numbers[column.rows].tolist(), values.tolist(), strict=True))
+    rows, values = column.rows, column.numbers().tolist()
+    numbers = (events.stats[_NUMBER].integers() if _NUMBER in events.stats else events.metadata_id).tolist()
+    by_number = {numbers[row]: values[row] for row in rows.tolist()}
     by_name: dict[str, float] = defaultdict(float)
-    for number, value in zip(events.metadata_id[column.rows].tolist(), values.tolist(), strict=True):
+    for number, value in dict(_told(events, column)).items():
         by_name[plane.event_name(number).lower()] = value
     busy = cycles = 0.0
     for all_cycles, one, both in _NUMBERED:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from tpumon.model import FunctionFigures, Percentiles
 from tpumon.text import one_line
-from tpumon.xspace.intervals import covered_ps
-from tpumon.xspace.planes import PS_PER_S, Events
-from tpumon.xspace.primitives import is_primitive
-from tpumon.xspace.reader import Ints, Mask
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, covered_ps
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.steps.primitives import is_primitive
 
 MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"
@@ -257,8 +257,9 @@ def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[s
     for events in lines:
         if (column := events.stats.get(HLO_MODULE)) is None:
             continue
-        for number in np.unique(column.values).tolist():
-            rows = column.rows[column.values == number]
+        told = column.rows
+        for number, here in by_id(column.values[told].view(np.int64)):
+            rows = told[here]
             name = named_function(names.get(number, ""))
             times_ps[name] = times_ps.get(name, 0) + covered_ps(events.begin_ps[rows], events.end_ps[rows])
     return times_ps

@@ -10,15 +10,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from tpumon.xspace.device import CoreLines
-from tpumon.xspace.intervals import union
-from tpumon.xspace.marks import Mark, find_marks
-from tpumon.xspace.planes import PS_PER_S, Plane, Space
-from tpumon.xspace.reader import Ints
-from tpumon.xspace.runs import (
+from tpumon.xspace.columns.columns import Ints
+from tpumon.xspace.columns.intervals import by_id, union
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.planes.core import CoreLines
+from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.planes.space import Space
+from tpumon.xspace.truncation.marks import Mark, find_marks
+from tpumon.xspace.truncation.runs import (
     CoreRuns,
     heaviest_function,
     programs_of,
@@ -90,31 +93,56 @@ class _Loss:
 _ALL = ((-_NEVER, _NEVER),)
 
 
-def find_truncation(space: Space, lines: Sequence[CoreLines]) -> Truncation | None:
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one core shows.
+
+    Attributes:
+        runs: of programs; step markers stand for them where no core has any.
+        marked: the same by step markers; None where they are the runs, or there are none.
+    """
+
+    runs: CoreRuns
+    marked: CoreRuns | None
+
+
+def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
+    """What a core shows; taken while its ops are at hand.
+
+    Args:
+        core: whose.
+        ops: all of them.
+        by_markers: whether no core of the host has programs.
+    """
+    marked = None if by_markers or not len(core.steps) else CoreRuns(core, ops, by_markers=True)
+    return Evidence(CoreRuns(core, ops, by_markers=by_markers), marked)
+
+
+def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | None:
     """Whether events of a host's trace were dropped, and what is left; None for a whole trace.
 
     Args:
         space: the host's.
-        lines: of its TensorCores; none for a host without a TPU, where only marks tell.
+        evidence: of its TensorCores; none for a host without a TPU, where only marks tell.
 
     Raises:
         SourceError: `malformed`.
     """
     marks = find_marks(space)
-    by_markers = not any(len(core.modules) for core in lines)
-    cores = [CoreRuns(core, by_markers=by_markers) for core in lines]
+    cores = [each.runs for each in evidence]
     working = [core for core in cores if len(core.activity[0])]
     if not working:
         reasons = tuple(dict.fromkeys(mark.words for mark in marks))
         return Truncation(reasons, None) if marks else None
+    dispatches = _Dispatches(space.host)
     losses = [
         *_marked(marks, cores),
-        *_dead(cores, lines),
+        *_dead(cores),
         *_lost_ops(working, strict=bool(marks)),
-        *_lost_markers(lines, by_markers=by_markers),
+        *_lost_markers([each.marked for each in evidence if each.marked is not None]),
         *(list(_out_of_step(working)) or _early_cores(working)),
-        *_holes(working, space),
-        *_early_end(working, space),
+        *_holes(working, dispatches),
+        *_early_end(working, space.stop_ps, dispatches),
     ]
     if not losses:
         return None
@@ -138,13 +166,17 @@ def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]
             continue
         begins, ends = core.activity
         begin_ps, end_ps = mark.span_ps
-        before, after = ends[ends <= begin_ps], begins[begins >= end_ps]
-        begin_ps = int(before[-1]) if len(before) else -_NEVER
-        end_ps = int(after[0]) if len(after) else _NEVER
-        yield _Loss(mark.words, ((begin_ps, end_ps),))
+        yield _Loss(mark.words, (_silence(begins, ends, begin_ps, end_ps),))
 
 
-def _dead(cores: Sequence[CoreRuns], lines: Sequence[CoreLines]) -> Iterator[_Loss]:
+def _silence(begins: Ints, ends: Ints, begin_ps: int, end_ps: int) -> tuple[int, int]:
+    """From the last activity that ends before a span to the first that begins after it."""
+    before = int(np.searchsorted(ends, begin_ps, side="right")) - 1
+    after = int(np.searchsorted(begins, end_ps, side="left"))
+    return int(ends[before]) if before >= 0 else -_NEVER, int(begins[after]) if after < len(begins) else _NEVER
+
+
+def _dead(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores without any event beside others that work.
 
     A program that runs on one core alone leaves the others idle, unless it talks to them: then that core's figures
@@ -155,7 +187,7 @@ def _dead(cores: Sequence[CoreRuns], lines: Sequence[CoreLines]) -> Iterator[_Lo
         return
     working = len(cores) - len(silent)
     names = _names(silent)
-    if working == 1 and not any(_has_collectives(core.plane) for core in lines):
+    if working == 1 and not any(_has_collectives(core.plane) for core in cores):
         yield _Loss(f"{names} {_has(silent)} no event: not used by the program, or lost; figures are of the other core")
         return
     yield _Loss(f"{names} {_has(silent)} no event while {_count(working, 'core')} beside worked", _ALL)
@@ -181,9 +213,8 @@ def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
                 yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
 
 
-def _lost_markers(lines: Sequence[CoreLines], *, by_markers: bool) -> Iterator[_Loss]:
+def _lost_markers(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Step markers without an op while others have some; the last one may just have begun."""
-    cores = [] if by_markers else [CoreRuns(core, by_markers=True) for core in lines if len(core.steps)]
     cores = [core for core in cores if core.has_ops]
     for core, lost in zip(cores, runs_without_ops(cores, programs_of(cores)), strict=True):
         lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
@@ -239,9 +270,7 @@ def _silences(core: CoreRuns, leader: CoreRuns, begins: Ints, ends: Ints, *, sur
     for start, stop in groups:
         if stop - start == 1 and not (sure and len(groups) == 1):
             continue
-        before = active_ends[active_ends <= begins[start]]
-        after = active_begins[active_begins >= ends[stop - 1]]
-        span = (int(before[-1]) if len(before) else -_NEVER, int(after[0]) if len(after) else _NEVER)
+        span = _silence(active_begins, active_ends, int(begins[start]), int(ends[stop - 1]))
         yield _Loss(f"{core.name} is silent during {_count(stop - start, 'run')} on {leader.name}", (span,))
 
 
@@ -258,28 +287,27 @@ def _periods_ps(cores: Sequence[CoreRuns]) -> Ints:
     return np.concatenate([np.diff(core.begins_of(function or "")) for core in cores])
 
 
-def _holes(cores: Sequence[CoreRuns], space: Space) -> Iterator[_Loss]:
+def _holes(cores: Sequence[CoreRuns], dispatches: _Dispatches) -> Iterator[_Loss]:
     """Silences of all cores, many periods long, in which the host went on dispatching."""
     periods = _periods_ps(cores)
-    if not len(periods) or space.host is None:
+    if not len(periods):
         return
     begins, ends = _together(cores)
     long = np.flatnonzero(begins[1:] - ends[:-1] > _HOLE_PERIODS * float(np.median(periods)))
-    dispatches = _dispatches(space.host) if len(long) else []
     active_ps = (int(begins[0]), int(ends[-1]))
     for i in long.tolist():
         hole = (int(ends[i]), int(begins[i + 1]))
-        if any(_goes_on(starts, hole, active_ps) for starts in dispatches):
+        if any(_goes_on(starts, hole, active_ps) for starts in dispatches.starts):
             length_s = (hole[1] - hole[0]) / PS_PER_S
             yield _Loss(f"no core has an event for {length_s:.3g} s while the host goes on dispatching", (hole,))
 
 
-def _early_end(cores: Sequence[CoreRuns], space: Space) -> Iterator[_Loss]:
+def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: _Dispatches) -> Iterator[_Loss]:
     """All cores end long before the window does, and the host does not show that nothing was dispatched."""
-    if space.stop_ps is None:
+    if stop_ps is None:
         return
     begins, ends = _together(cores)
-    begin_ps, end_ps, missing_ps = int(begins[0]), int(ends[-1]), space.stop_ps - int(ends[-1])
+    begin_ps, end_ps, missing_ps = int(begins[0]), int(ends[-1]), stop_ps - int(ends[-1])
     periods = _periods_ps(cores)
     longest_ps = (
         int(periods.max())
@@ -288,23 +316,38 @@ def _early_end(cores: Sequence[CoreRuns], space: Space) -> Iterator[_Loss]:
     )
     if missing_ps <= _END_PERIODS * longest_ps:
         return
-    dispatches = _dispatches(space.host) if space.host else []
-    usual = [starts for starts in dispatches if ((starts >= begin_ps) & (starts < end_ps)).sum() >= _LEAST_DISPATCHES]
+    usual = [
+        starts for starts in dispatches.starts if ((starts >= begin_ps) & (starts < end_ps)).sum() >= _LEAST_DISPATCHES
+    ]
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
-    after = (end_ps, space.stop_ps)
-    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in dispatches):
+    after = (end_ps, stop_ps)
+    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in dispatches.starts):
         yield _Loss(f"{words}, while the host goes on dispatching", ((end_ps, _NEVER),))
-    elif not usual and missing_ps > max(_END_RATIO * (space.stop_ps - begin_ps), _END_PS):
+    elif not usual and missing_ps > max(_END_RATIO * (stop_ps - begin_ps), _END_PS):
         yield _Loss(f"{words}: events were dropped, or the program paused", ((end_ps, _NEVER),))
 
 
-def _dispatches(host: Plane) -> list[Ints]:
-    """Starts of what launches programs on the host's threads, by name."""
-    names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
-    if not names:
-        return []
-    events = host.read(host.lines())
-    return [starts for n in names if len(starts := np.sort(events.begin_ps[events.metadata_id == n]))]
+class _Dispatches:
+    """Starts of what launches programs on the host's threads, by name; read when first asked for."""
+
+    def __init__(self, host: Plane | None) -> None:
+        self._host = host
+
+    @cached_property
+    def starts(self) -> list[Ints]:
+        """Of each name, ascending."""
+        host = self._host
+        if host is None:
+            return []
+        names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
+        if not names:
+            return []
+        parts = [host.read([line]) for line in host.lines()]
+        begin_ps, ids = (
+            np.concatenate([getattr(events, name)[np.isin(events.metadata_id, names)] for events in parts])
+            for name in ("begin_ps", "metadata_id")
+        )
+        return [np.sort(begin_ps[rows]) for _, rows in by_id(ids)]
 
 
 def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:

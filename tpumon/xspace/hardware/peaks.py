@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpumon.model.chips import chip_of
-from tpumon.xspace.planes import Value
+from tpumon.xspace.planes.plane import Value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

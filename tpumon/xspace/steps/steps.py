@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tpumon.xspace.device import TensorCore
-from tpumon.xspace.functions import Runs
-from tpumon.xspace.intervals import first_overlapping, self_times_ps
-from tpumon.xspace.ops import Category
-from tpumon.xspace.planes import PS_PER_S, Events
-from tpumon.xspace.reader import Ints, Mask, StatColumn
+from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import first_overlapping, self_times_ps
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.planes.core import CoreLines, CoreOps
+from tpumon.xspace.steps.functions import Runs
 
 _CATEGORIES = len(Category)
 
@@ -84,75 +84,91 @@ class HostSteps:
         )
 
 
-def core_steps(core: TensorCore, markers: Events, groups: Ints, *, touching: bool = True) -> CoreSteps:
+def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = True) -> CoreSteps:
     """Assigns a core's ops to its steps; XProf: GroupLine, ConvertTpuDeviceTraceXLineToStepEvents.
 
     An op belongs to the first step that it overlaps or touches.
 
     Args:
-        core: whose ops.
+        ops: the core's.
         markers: its step markers, disjoint, in timeline order.
         groups: the step's number of each marker.
         touching: True for XProf's markers: touching a step is enough to belong to it, and a step without ops does not
             count. False for periods between runs: these touch each other, and count without ops.
     """
-    ops = core.ops
     ends_ps = markers.end_ps if touching else markers.end_ps - 1
     marker = first_overlapping(ops.events.begin_ps, ops.events.end_ps, markers.begin_ps, ends_ps)
-    inside = marker >= 0
-    self_ps = self_times_ps(ops.device_begin_ps[inside], ops.device_duration_ps[inside])
+    found = marker >= 0
+    inside = slice(None) if found.all() else found
+    duration_ps = ops.device_duration_ps[inside]
+    self_ps = ops.self_ps if isinstance(inside, slice) else self_times_ps(ops.device_begin_ps[inside], duration_ps)
     # A number may return after another one; its markers are then one step, as long as the longest.
-    numbers, step_of = np.unique(groups, return_inverse=True)
+    numbers, longest, step_of = np.unique(groups, return_index=True, return_inverse=True)
     step, counted = step_of[marker[inside]], ops.counted[inside]
-    table = np.bincount(
-        (step * _CATEGORIES + ops.category[inside])[counted],
-        weights=self_ps[counted],
-        minlength=len(numbers) * _CATEGORIES,
-    ).astype(np.float64, copy=False)
+    cell = step * _CATEGORIES + ops.category[inside]
+    if not counted.all():
+        cell, self_ps = cell[counted], self_ps[counted]
+    times_ps = np.bincount(cell, weights=self_ps, minlength=len(numbers) * _CATEGORIES)
+    table = times_ps.astype(np.float64, copy=False).reshape(len(numbers), _CATEGORIES)
     kept = (np.bincount(step, minlength=len(numbers)) > 0) | (not touching)
-    new_index = np.cumsum(kept) - 1
-    ids, durations = ops.all_reduce_id[inside], ops.device_duration_ps[inside]
-    known = ids >= 0
-    begin_ps, duration_ps = markers.device_span_ps()
-    by_length = np.lexsort((duration_ps, step_of))
-    longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
+    begin_ps, duration_of_markers_ps = markers.device_span_ps()
+    if len(numbers) < len(groups):
+        by_length = np.lexsort((duration_of_markers_ps, step_of))
+        longest = by_length[np.searchsorted(step_of[by_length], np.arange(len(numbers)), side="right") - 1]
+    if not kept.all():
+        numbers, longest, table = numbers[kept], longest[kept], table[kept]
     return CoreSteps(
-        groups=numbers[kept],
-        begin_ps=begin_ps[longest][kept],
-        duration_ps=duration_ps[longest][kept],
-        by_category_ps=_settle_sparse_infeed(table.reshape(len(numbers), _CATEGORIES)[kept]),
-        all_reduces=np.stack([new_index[step[known]], ids[known], durations[known]], axis=1),
+        groups=numbers,
+        begin_ps=begin_ps[longest],
+        duration_ps=duration_of_markers_ps[longest],
+        by_category_ps=_settle_sparse_infeed(table),
+        all_reduces=_all_reduces(ops, inside, (np.cumsum(kept) - 1)[step], duration_ps),
     )
 
 
-def period_steps(core: TensorCore, runs: Runs) -> CoreSteps:
+def _all_reduces(ops: CoreOps, inside: slice | Mask, step: Ints, duration_ps: Ints) -> Ints:
+    """One row per occurrence: index of the step, id, duration."""
+    if ops.all_reduce_id is None:
+        return np.zeros((0, 3), dtype=np.int64)
+    ids = ops.all_reduce_id[inside]
+    known = ids >= 0
+    return np.stack([step[known], ids[known], duration_ps[known]], axis=1)
+
+
+def period_steps(ops: CoreOps, runs: Runs) -> CoreSteps:
     """Assigns a core's ops to the periods between starts of a function; pauses are left out."""
     steps = runs.steps()
     length_ps = runs.period_ps[steps]
     markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
     # The periods touch: an op that starts with one belongs to it, and not to the one before.
-    return core_steps(core, markers, np.arange(len(length_ps)), touching=False)
+    return core_steps(ops, markers, np.arange(len(length_ps)), touching=False)
 
 
-def whole_steps(core: TensorCore, markers: Events, groups: Ints) -> tuple[Events, Ints]:
+def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> tuple[Events, Ints]:
     """Leaves out stubs: markers without length, and a first or last one that the window cut.
 
     XProf counts stubs.
 
     Args:
         core: whose markers.
+        ops: the core's.
         markers: disjoint, in timeline order.
         groups: shape as `markers`.
     """
     keep = markers.device_span_ps()[1] > 0
+    if not len(keep):
+        return markers, groups
+    in_order = (
+        ops if (ops.begin_ps[1:] >= ops.begin_ps[:-1]).all() else ops.take(np.argsort(ops.begin_ps, kind="stable"))
+    )
     for last in (True, False):
         rows = np.flatnonzero(keep)
-        if len(rows) > 1 and _is_cut(core.ops.events, markers.take(rows), last=last):
+        if len(rows) > 1 and _is_cut(in_order, markers.take(rows), last=last):
             keep[rows[-1 if last else 0]] = False
     rows = np.flatnonzero(keep)
-    if len(rows) == 1 and _is_cut_alone(core, markers.take(rows)):
+    if len(rows) == 1 and _is_cut_alone(core, ops, markers.take(rows)):
         keep[rows] = False
-    return (markers, groups) if keep.all() else (_picked(markers, keep), groups[keep])
+    return (markers, groups) if keep.all() else (markers.take(keep), groups[keep])
 
 
 def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
@@ -160,13 +176,16 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
 
     A cut step has fewer ops than any whole one. It is also less than half as long, or lacks the op that all whole
     ones end or begin with. All ops up to the window's edge are counted as its own.
+
+    Args:
+        ops: in the order of their starts.
+        markers: disjoint, in timeline order.
+        last: whether the last one is asked for.
     """
-    order = np.argsort(ops.begin_ps, kind="stable")
-    begin_ps, kind = ops.begin_ps[order], ops.metadata_id[order]
-    first = np.searchsorted(begin_ps, markers.begin_ps, side="left")
-    end = np.searchsorted(begin_ps, markers.end_ps, side="left")
+    first = np.searchsorted(ops.begin_ps, markers.begin_ps, side="left")
+    end = np.searchsorted(ops.begin_ps, markers.end_ps, side="left")
     if last:
-        edge, end[-1] = len(markers) - 1, len(begin_ps)
+        edge, end[-1] = len(markers) - 1, len(ops)
     else:
         edge, first[0] = 0, 0
     count = end - first
@@ -178,34 +197,22 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
         return False
     if not count[edge] or 2 * markers.duration_ps[edge] < markers.duration_ps[others].min():
         return True
-    own, *kinds = kind[end[[edge, *others]] - 1 if last else first[[edge, *others]]]
+    own, *kinds = ops.metadata_id[end[[edge, *others]] - 1 if last else first[[edge, *others]]].tolist()
     return len(set(kinds)) == 1 and own != kinds[0]
 
 
-def _is_cut_alone(core: TensorCore, marker: Events) -> bool:
+def _is_cut_alone(core: CoreLines, ops: Events, marker: Events) -> bool:
     """Whether the window cut a core's only marker.
 
     The end of the step before, which has no marker because it began before the window, shows how a step ends.
     """
     begin_ps, end_ps = int(marker.begin_ps[0]), int(marker.end_ps[0])
-    runs, ops = core.module_events, core.ops.events
+    runs = core.modules
     earlier, own = runs.begin_ps < begin_ps, runs.begin_ps >= begin_ps
     if not earlier.any() or not own.any() or runs.metadata_id[earlier][-1] != runs.metadata_id[own][0]:
         return False
     before, within = ops.begin_ps < begin_ps, (ops.begin_ps >= begin_ps) & (ops.begin_ps < end_ps)
     return bool(before.any() and within.any()) and ops.metadata_id[before][-1] != ops.metadata_id[within][-1]
-
-
-def _picked(markers: Events, keep: Mask) -> Events:
-    """Some of the markers, stats and all."""
-    new_row = np.cumsum(keep) - 1
-    stats = {}
-    for name, column in markers.stats.items():
-        here = keep[column.rows]
-        stats[name] = StatColumn(
-            rows=new_row[column.rows[here]], values=column.values[here], is_double=column.is_double[here]
-        )
-    return replace(markers.take(keep), stats=stats)
 
 
 def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -214,6 +221,8 @@ def _settle_sparse_infeed(table: NDArray[np.float64]) -> NDArray[np.float64]:
     XProf: ProfileTimeBreakdown::BreakdownSparseCoreV0Infeed.
     """
     infeed = table[:, Category.SPARSE_INFEED]
+    if not infeed.any():
+        return table
     transform = np.minimum(infeed, table[:, Category.SPARSE_OUTFEED])
     table[:, Category.SPARSE_INFEED_WAIT] += infeed - transform
     table[:, Category.OTHER] += transform

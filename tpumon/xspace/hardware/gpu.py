@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tpumon.text import one_line
-from tpumon.xspace.device import extent
-from tpumon.xspace.intervals import covered_ps
-from tpumon.xspace.planes import Plane, Value
-from tpumon.xspace.wire import Line
+from tpumon.xspace.columns.intervals import covered_ps, extent
+from tpumon.xspace.planes.plane import Plane, Value
+from tpumon.xspace.wire.lines import Line
 
 _STREAM = "Stream"
 # Written into the trace by the profiler itself: a name scope, for one, covers the pauses between its kernels.

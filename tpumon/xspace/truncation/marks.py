@@ -11,9 +11,12 @@ from google.protobuf.message import DecodeError
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.planes import PS_PER_NS, Plane, Space, Value, named
-from tpumon.xspace.reader import read_events
-from tpumon.xspace.wire import Line, fields
+from tpumon.xspace.columns.events import read_events
+from tpumon.xspace.columns.timeline import PS_PER_NS
+from tpumon.xspace.planes.plane import Plane, Value, named
+from tpumon.xspace.planes.space import Space
+from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.lines import Line
 
 # What profilers write when their buffers are full; the wording is theirs and not promised.
 _WORDS = re.compile(
@@ -68,12 +71,14 @@ def _says_dropped(words: str) -> bool:
 
 
 def _marks_of(plane: Plane) -> Iterator[Mark]:
+    if not plane.says_dropped:
+        return
     ids = frozenset(
         number
         for number, raw in plane.outline.event_metadata.items()
         if _IN_METADATA.search(raw) and _is_mark(plane, number)
     )
-    stats = plane.stat_names()
+    stats = plane.stat_names
     wanted = {number: _STAT for number, stat in stats.items() if stat.lower() == _STAT}
     if not ids and not wanted:
         return
@@ -103,8 +108,8 @@ def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int
     marking = ids | {number for number in kinds if _counts_in_metadata(plane, number, wanted)}
     marks = np.isin(columns.metadata_id, list(marking))
     for row in {row for column in columns.stats.values() for row in column.rows.tolist()}:
-        event = XEvent.FromString(packed.data[packed.begin[row] : packed.end[row]])
-        marks[row] |= _counts(named(event.stats, plane.stat_names(), wanted))
+        event = XEvent.FromString(bytes(packed.data[packed.begin[row] : packed.end[row]]))
+        marks[row] |= _counts(named(event.stats, plane.stat_names, wanted))
     for row in np.flatnonzero(marks)[:_MOST_EVENTS].tolist():
         begin_ps = int(columns.offset_ps[row]) + (line.timestamp_ns - plane.base_ns) * PS_PER_NS
         span_ps = (begin_ps, begin_ps + max(int(columns.duration_ps[row]), 0))
@@ -112,7 +117,7 @@ def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int
 
 
 def _counts_in_metadata(plane: Plane, number: int, wanted: Mapping[int, str]) -> bool:
-    return _counts(named(plane.event_metadata(number).stats, plane.stat_names(), wanted))
+    return _counts(named(plane.event_metadata(number).stats, plane.stat_names, wanted))
 
 
 def _line_counts(line: Line, stats: Mapping[int, str], wanted: Mapping[int, str]) -> bool:

@@ -41,6 +41,12 @@ def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
     return int((end_ps - begin_ps).sum())
 
 
+def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
+    """First begin and last end of some intervals; None where there are none."""
+    found = [(int(begin_ps.min()), int(end_ps.max())) for begin_ps, end_ps in spans if len(begin_ps)]
+    return (min(begin for begin, _ in found), max(end for _, end in found)) if found else None
+
+
 def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:
     """The order in which an outer event comes before what it holds; None where the events are in it already."""
     later = begin_ps[1:] > begin_ps[:-1]
@@ -142,7 +148,13 @@ def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, withi
     """
     if not len(within_begin_ps):
         return np.full(len(begin_ps), -1, dtype=np.int64)
-    index = np.searchsorted(np.maximum.accumulate(within_end_ps), begin_ps, side="left")
-    inside = index < len(within_begin_ps)
-    inside &= within_begin_ps[np.where(inside, index, 0)] <= end_ps
-    return np.where(inside, index, -1)
+    reach_ps = np.maximum.accumulate(within_end_ps)
+    if (begin_ps[1:] >= begin_ps[:-1]).all():
+        # The intervals that begin after one end and not after the next are neighbours: one search for each end.
+        edges = np.searchsorted(begin_ps, reach_ps, side="right")
+        index = np.repeat(np.arange(len(reach_ps) + 1), np.diff(np.concatenate([[0], edges, [len(begin_ps)]])))
+    else:
+        index = np.searchsorted(reach_ps, begin_ps, side="left")
+    beyond = np.concatenate([within_begin_ps, [np.iinfo(np.int64).max]])
+    index[beyond[index] > end_ps] = -1
+    return index
