@@ -1,7 +1,8 @@
 """The wheel and the sdist, installed and run on every supported Python with the newest and the oldest dependencies.
 
-Everything is built and installed in a temporary directory; packages come from uv's cache or the index. A dependency that
-has no wheel for a Python counts as a failure: who installs tpumon need not have a compiler. Ends with 1 if any fails.
+Everything is built and installed in a temporary directory; packages come from uv's cache or the index. A dependency
+without a wheel for a Python counts as a failure: who installs tpumon need not have a compiler. Ends with 1 if any
+fails.
 
 python tests/bench/packages.py [--python 3.12]
 """
@@ -69,7 +70,9 @@ class Installed:
 
 def _environment() -> dict[str, str]:
     """Warnings of libraries are shown; nothing else that is set here matters there."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TPUMON", "VIRTUAL_ENV"))}
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TPUMON", "VIRTUAL_ENV"))
+    }
     return kept | {"PYTHONWARNINGS": "default::DeprecationWarning:tpumon", "UV_PYTHON_DOWNLOADS": "never"}
 
 
@@ -102,7 +105,9 @@ def analyze(here: Installed) -> None:
 def serve(here: Installed) -> None:
     command = [here.python.with_name("tpumon"), "serve", "--simulate", "v5e-8", "--listen", "127.0.0.1:0"]
     said: queue.SimpleQueue[str] = queue.SimpleQueue()
-    with subprocess.Popen(command, cwd=here.directory, env=_environment(), stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=here.directory, env=_environment(), stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stderr is not None
         lines = process.stderr
         threading.Thread(target=lambda: [said.put(line) for line in lines], daemon=True).start()
@@ -154,7 +159,15 @@ def check(artifact: Path, python: str, resolution: str, directory: Path) -> tupl
         for one in CHECKS:
             try:
                 one(here)
-            except (FailedError, OSError, ValueError, KeyError, TypeError, queue.Empty, subprocess.SubprocessError) as error:
+            except (
+                FailedError,
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                queue.Empty,
+                subprocess.SubprocessError,
+            ) as error:
                 told.append(f"{one.__name__} FAILED: {error}")
             else:
                 told.append(f"{one.__name__} ok")

@@ -99,7 +99,9 @@ def check_figures(value: object, name: str = "") -> None:
 
 
 def _check_spread(avg: object, low: object, high: object, name: str) -> None:
-    if all(isinstance(one, (int, float)) for one in (avg, low, high)) and not low * (1 - 1e-9) <= avg <= high * (1 + 1e-9):
+    if all(isinstance(one, (int, float)) for one in (avg, low, high)) and not low * (1 - 1e-9) <= avg <= high * (
+        1 + 1e-9
+    ):
         raise FoundError(f"the average of {name} is outside", (avg, low, high))
 
 

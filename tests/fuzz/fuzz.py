@@ -22,10 +22,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 sys.path += [str(REPOSITORY), str(REPOSITORY / "exporters")]  # a tree named in PYTHONPATH comes before this one
 
 with atheris.instrument_imports(include=["tpumon", "tpumon_exporters"]):
+    from checks import Findings, check_cost
+    from mutations import mutated
     from targets import TARGETS
-
-from checks import Findings, check_cost
-from mutations import mutated
 
 
 def main() -> None:
@@ -50,9 +49,9 @@ def main() -> None:
         with findings.of(data), check_cost(len(data)):
             target.run(data)
 
-    options = ["fuzz", str(corpus), f"-max_total_time={given.seconds}", f"-max_len={target.longest}", f"-seed={given.seed}",
-               "-timeout=60", "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=0", "-len_control=0", "-close_fd_mask=2",
-               f"-artifact_prefix={corpus.name}-"]  # fmt: skip
+    options = ["fuzz", str(corpus), f"-max_total_time={given.seconds}", f"-max_len={target.longest}",
+               f"-seed={given.seed}", f"-artifact_prefix={corpus}-", "-timeout=60", "-rss_limit_mb=4096",
+               "-print_final_stats=1", "-verbosity=0", "-len_control=0", "-close_fd_mask=2"]  # fmt: skip
     message = target.message
     more = {} if message is None else {"custom_mutator": lambda *asked: mutated(message, atheris.Mutate, *asked)}
     atheris.Setup(options, one_input, **more)

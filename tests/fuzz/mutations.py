@@ -10,12 +10,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-_NUMBERS = (0, 1, 2, 7, 127, 128, 1000, 10**6, 10**12, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, (1 << 53) + 1, (1 << 63) - 1)
+_NUMBERS = (0, 1, 2, 7, 127, 128, 1000, 10**6, 10**12, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, (1 << 53) + 1, 1 << 62)
 _DOUBLES = (0.0, -0.0, 1.0, -1.0, 0.5, 100.0, 1e-320, 1e15, 1e300, 1.7e308, float("inf"), float("-inf"), float("nan"))
-_TEXTS = ("", "\x1b[31m", "\u202e", "XLA Ops", "XLA Modules", "Steps", "Async XLA Ops", "/device:TPU:0", "/device:GPU:0",
+_TEXTS = ("", "\x1b[31m", "\u202e", "XLA Ops", "XLA Modules", "Steps", "/device:TPU:0", "/device:GPU:0",
           "/host:CPU", "#Chip TPU Non-Core HBM#", "infeed", "all-reduce", "while", "convolution fusion", "flops",
-          "model_flops", "bytes_accessed", "hlo_category", "program_id", "group_id", "step_num", "_pt", "_ct", "_c", "_p",
-          "device-id", "core_type", "TPU_0", "9" * 300)  # fmt: skip
+          "model_flops", "bytes_accessed", "hlo_category", "program_id", "group_id", "step_num", "_pt", "_ct", "_c",
+          "device-id", "core_type", "9" * 300)  # fmt: skip
 _MOST_PARTS = 3000
 _BOUNDS = {
     FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
@@ -25,7 +25,9 @@ _BOUNDS = {
 }
 
 
-def mutated(kind: type[Message], by_bytes: Callable[[bytes, int], bytes], data: bytes, max_size: int, seed: int) -> bytes:
+def mutated(
+    kind: type[Message], by_bytes: Callable[[bytes, int], bytes], data: bytes, max_size: int, seed: int
+) -> bytes:
     """The data, changed in one to eight fields; every third time, and where it is no such message, in its bytes."""
     dice = random.Random(seed)
     message = kind()
@@ -122,7 +124,9 @@ def _value(field: FieldDescriptor, before: Any, dice: random.Random) -> Any:
     if kind in _BOUNDS:
         low, high = _BOUNDS[kind]
         number = before if isinstance(before, int) else 0
-        wish = dice.choice((dice.choice(_NUMBERS), -dice.choice(_NUMBERS), number + dice.choice((-1, 1, 1000)), number * 2, low, high))
+        wish = dice.choice(
+            (dice.choice(_NUMBERS), -dice.choice(_NUMBERS), number + dice.choice((-1, 1, 1000)), number * 2, low, high)
+        )
         return min(max(wish, low), high)
     if kind in {FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT}:
         return dice.choice(_DOUBLES)

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from checks import FoundError, check_figures, check_text
 from google.protobuf.message import Message
-from tpumon_exporters import webconfig
 
 from support.samples import failed_sample, sample
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, CUSTOM, INFEED, LOOP, SEND, WHILE, Traced, run_step
@@ -40,6 +39,7 @@ from tpumon.wire.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.wire.xplane_pb2 import XSpace
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.outline import outline
+from tpumon_exporters import webconfig
 
 _Result = TypeVar("_Result")
 
@@ -77,7 +77,10 @@ def _traces() -> Iterable[bytes]:
 def _rich_trace() -> Traced:
     """Two chips, a SparseCore, and ops of all kinds."""
     traced = Traced()
-    parts = [(op, 100.0, {"group_id": 1, "flow": 3}) for op in (INFEED, CONV, LOOP, ALL_REDUCE, SEND, WHILE, CUSTOM, ASYNC_DONE)]
+    parts = [
+        (op, 100.0, {"group_id": 1, "flow": 3})
+        for op in (INFEED, CONV, LOOP, ALL_REDUCE, SEND, WHILE, CUSTOM, ASYNC_DONE)
+    ]
     for plane in (traced.core(0), traced.core(1, peak_tflops=None), traced.core(0, sparse=0)):
         at_us = 10.0
         for number in range(4):
@@ -267,7 +270,10 @@ def _targets(*, is_yaml: bool) -> Callable[[bytes], None]:
 
 
 def _target_files() -> Iterable[bytes]:
-    groups = [{"targets": ["a:1", "[fd00::1]:2", "localhost"], "labels": {"slice": "s"}}, {"targets": ["b"], "labels": {"worker": "x"}}]
+    groups = [
+        {"targets": ["a:1", "[fd00::1]:2", "localhost"], "labels": {"slice": "s"}},
+        {"targets": ["b"], "labels": {"worker": "x"}},
+    ]
     yield json.dumps(groups).encode()
     yield b"- targets: [a:1, &b 'b:2']\n  labels: {slice: s}\n- targets:\n  - *b\n"
 
@@ -292,7 +298,9 @@ def _read_web_config(data: bytes) -> None:
 
 def _web_configs() -> Iterable[bytes]:
     yield (webconfig.__doc__ or "").partition(":\n\n")[2].partition("\n\nUnknown")[0].encode()
-    yield b"basic_auth_users:\n  p: $2y$10$" + b"a" * 53 + b"\nhttp_server_config:\n  headers: {X-Frame-Options: deny}\n"
+    yield (
+        b"basic_auth_users:\n  p: $2y$10$" + b"a" * 53 + b"\nhttp_server_config:\n  headers: {X-Frame-Options: deny}\n"
+    )
 
 
 def _options(data: bytes) -> None:
@@ -332,7 +340,12 @@ def _text(data: bytes) -> None:
 
 
 def _texts() -> Iterable[bytes]:
-    yield from (b"l\x1b[31mred\x1b]0;title\x07\x9b2J", "r\u202eabc\u2028\u2029\u200b".encode(), b"l\x1b\x1b[[31m", b"\xed\xa0\x80")
+    yield from (
+        b"l\x1b[31mred\x1b]0;title\x07\x9b2J",
+        "r\u202eabc\u2028\u2029\u200b".encode(),
+        b"l\x1b\x1b[[31m",
+        b"\xed\xa0\x80",
+    )
 
 
 def _addresses(data: bytes) -> None:
@@ -358,5 +371,7 @@ TARGETS = {
     "web-config": Reader(_read_web_config, _web_configs),
     "options": Reader(_options, _command_lines, None, 500),
     "text": Reader(_text, _texts, None, 2000),
-    "addresses": Reader(_addresses, lambda: [b"[fd00::1]:1", b"grpc://a.b:8470", b"a,b:1,,", b"unix:/run/x"], None, 300),
+    "addresses": Reader(
+        _addresses, lambda: [b"[fd00::1]:1", b"grpc://a.b:8470", b"a,b:1,,", b"unix:/run/x"], None, 300
+    ),
 }

@@ -1,8 +1,8 @@
 """The job: simulated workers with faults, in a process of their own. Prints what each answer said, as JSON lines.
 
 python job.py WORKERS BY_MONITOR SEED: worker i listens at `address_of(i)`. The first BY_MONITOR answer the Monitor
-RPC, the others return traces. The job's clock runs 27 times too fast, so that it lives through a day while its monitor asks
-as often as in a day.
+RPC, the others return traces. The job's clock runs 27 times too fast: it lives through a day while its monitor asks as
+often as in a day.
 """
 
 from __future__ import annotations
@@ -106,7 +106,9 @@ class _Worker:
         )
         runtime = RuntimeMetrics(self._job, self._index, clock=_job_clock, epoch_unix_ns=epoch_unix_ns)
         self._servers = tuple(
-            PortServer({path: self._faulty(path, method) for path, method in methods.items()}, host=self._host, port=port)
+            PortServer(
+                {path: self._faulty(path, method) for path, method in methods.items()}, host=self._host, port=port
+            )
             for methods, port in ((service.methods, PROFILER_PORT), (runtime.methods, RUNTIME_PORT))
         )
         for server in self._servers:

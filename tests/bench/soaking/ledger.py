@@ -38,8 +38,6 @@ class Ledger:
         self.taken: Counter[str] = Counter()
         """Samples by worker."""
         self.reasons: Counter[str] = Counter()
-        self.falsehoods: list[str] = []
-        """A line about each of the first ones; `counts["false"]` has their number."""
 
     def said(self, told: Raw) -> None:
         """Takes what the job told about an answer."""
@@ -78,6 +76,9 @@ class Ledger:
 
     def _check_figures(self, raw: Raw) -> None:
         said = self._said[raw["address"], raw["source"]]
+        if raw["truncated"] is not None:  # they are of a shorter span, and say so
+            self.counts["of shorter spans"] += 1
+            return
         exact = next((place for place, one in enumerate(said) if _agrees(one, raw)), None)
         if exact is None:
             exact = next((place for place, one in enumerate(said) if one["damaged"]), None)
@@ -123,7 +124,8 @@ class Ledger:
             self._false(before[-1][1], f"its query failed, and the page of metrics goes on showing {sorted(shown)}")
         for name, value in shown.items():
             read_s = max(
-                (read_s for read_s, raw in samples if _FIGURE_OF[name](raw) == value and read_s < scraped_s + 2), default=None
+                (read_s for read_s, raw in samples if _FIGURE_OF[name](raw) == value and read_s < scraped_s + 2),
+                default=None,
             )
             raw = next((raw for at_s, raw in samples if at_s == read_s), None)
             if read_s is None or raw is None:
@@ -135,20 +137,29 @@ class Ledger:
 
     def _false(self, raw: Raw, why: str) -> None:
         self.counts["false"] += 1
-        if len(self.falsehoods) < _MOST_SHOWN:
-            names = ("source", "mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio", "absent", "warnings")
+        if self.counts["false"] <= _MOST_SHOWN:
+            names = (
+                "source",
+                "mxu_utilization_ratio",
+                "idle_ratio",
+                "step_time_s",
+                "infeed_ratio",
+                "absent",
+                "warnings",
+            )
             figures = {name: raw.get(name) for name in names}
-            self.falsehoods.append(f"{raw['worker']}: {why} {figures}")
+            print(f"FALSE: {raw['worker']}: {why} {figures}", flush=True)
 
 
 def _agrees(said: Raw, raw: Raw) -> bool:
-    """Whether a sample shows what an answer said; of a trace that looks truncated, figures may be absent."""
+    """Whether a sample shows what an answer said."""
     tolerance = _TRACED if raw["source"] == "trace" else _EXACT
     pairs = [(said["mxu"], raw["mxu_utilization_ratio"]), (said["idle"], raw["idle_ratio"])]
     for spread, shown in ((said["step_s"], raw["step_time_s"]), (said["infeed"], raw["infeed_ratio"])):
-        pairs += zip(spread or (None,), [shown[end] for end in ("avg", "min", "max")] if shown else (None,), strict=False)
-    may_lack = raw["truncated"] is not None
-    return all((shown is None and may_lack) or _near(one, shown, tolerance) for one, shown in pairs)
+        pairs += zip(
+            spread or (None,), [shown[end] for end in ("avg", "min", "max")] if shown else (None,), strict=False
+        )
+    return all(_near(one, shown, tolerance) for one, shown in pairs)
 
 
 def _near(said: float | None, shown: float | None, tolerance: float) -> bool:

@@ -58,7 +58,9 @@ class Course:
 
     def _row(self, vital: Vital) -> tuple[str, bool]:
         values = self.values[vital.name]
-        quarter = max(len(values) // 4, 1)
+        quarter = len(values) // 4
+        if not quarter:
+            return f"{vital.name:<20} too short to tell", False
         early, late = median(values[quarter : 2 * quarter]), median(values[-quarter:])
         flat = late <= early + max(vital.by, vital.by_ratio * early)
         slope = 3600 * _slope(self.times_s[quarter:], values[quarter:])
@@ -79,7 +81,11 @@ def _slope(times_s: list[float], values: list[float]) -> float:
 def _children(pid: int) -> list[int]:
     """All processes below this one."""
     try:
-        direct = [int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()]
+        direct = [
+            int(child)
+            for task in Path(f"/proc/{pid}/task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
     except OSError:
         return []
     return [*direct, *(below for child in direct for below in _children(child))]
