@@ -1,10 +1,10 @@
 """A day of 64 workers, in 55 minutes: is memory flat, and is every exported figure what the job said?
 
 48 workers answer the Monitor RPC, 16 return traces; 8 more change their names with every change of the targets file,
-with 800 that nobody ever reaches. Each worker by Monitor is asked every 0.375 s and so as often in 54 minutes as in a
+with 40 that nobody ever reaches. Each worker by Monitor is asked every 0.375 s and so as often in 54 minutes as in a
 day at every 10 s. Those by traces are asked as often as 10 % of their time allows (the default is 1 %): less often
-than in a day. A million names come and go. Faults are drawn from a seed, the clock of tpumon
-jumps by up to a year, and its page of metrics is scraped every 5 s.
+than in a day. Names come and go, 80,000 an hour; `day.py` has a million. Faults are drawn from a seed, the clock of
+tpumon jumps by up to a year, and its page of metrics is scraped every 5 s.
 
 Ends with 1 if anything grows or a figure is false. Needs root, or user namespaces, for a network of its own.
 
@@ -42,7 +42,7 @@ from soaking.vitals import Course
 from support import own_network
 
 SOAKING = Path(__file__).with_name("soaking")
-BY_MONITOR, BY_TRACES, GUESTS, GHOSTS = 48, 16, 8, 800
+BY_MONITOR, BY_TRACES, GUESTS, GHOSTS = 48, 16, 8, 40
 INTERVAL_S, WINDOW_MS, MAX_DUTY = 0.375, 200, 0.1
 DAY_MINUTES = 8640 * INTERVAL_S / 60 + 1  # and one to start
 SCRAPE_S, NOTE_S = 5.0, 10.0

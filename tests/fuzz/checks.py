@@ -82,7 +82,7 @@ def check_figures(value: object, name: str = "") -> None:
     if isinstance(value, (int, float)):
         if not math.isfinite(value) or value < 0:
             raise FoundError(f"{name} is impossible", value)
-        if name in _AT_MOST_ONE and value > 1 + 1e-9:
+        if name in _AT_MOST_ONE and value > 1 + 2e-6:
             raise FoundError(f"{name} is above 1", value)
     elif isinstance(value, str):
         check_text(value, name)

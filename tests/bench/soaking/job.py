@@ -146,7 +146,7 @@ def _job_clock() -> float:
 def _truth_of(path: str, reply: bytes) -> _Truth | None:
     """What an answer says, if it has figures."""
     if path == MONITOR:
-        return _figures("monitor", MonitorResponse.FromString(reply).monitor_result)
+        return figures_of("monitor", MonitorResponse.FromString(reply).monitor_result)
     if path == GET_RUNTIME_METRIC:
         metric = MetricResponse.FromString(reply).metric
         if metric.name in _HBM:
@@ -154,7 +154,8 @@ def _truth_of(path: str, reply: bytes) -> _Truth | None:
     return None
 
 
-def _figures(kind: str, result: MonitorResult) -> _Truth:
+def figures_of(kind: str, result: MonitorResult) -> _Truth:
+    """What the ledger wants to know of an answer's figures."""
     has_idle = result.response_type >= MonitorResult.UTIL_IDLE
     has_steps = result.response_type >= MonitorResult.UTIL_IDLE_STEP
     steps_ms = (result.step_time_ms_avg, result.step_time_ms_min, result.step_time_ms_max)
@@ -171,7 +172,7 @@ def _figures(kind: str, result: MonitorResult) -> _Truth:
 def _build_trace(job: Job, worker: int, **window: Any) -> Trace:
     """As the simulator's, and keeps the figures of what it shows."""
     shown = measure(job, window_events(job, worker, window["start_ns"], window["stop_ns"]))
-    _traced.get().append(_figures("trace", monitor_result(shown, level=2)))
+    _traced.get().append(figures_of("trace", monitor_result(shown, level=2)))
     return build_trace(job, worker, **window)
 
 

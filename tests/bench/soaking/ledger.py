@@ -65,7 +65,8 @@ class Ledger:
         for value in _numbers(raw):
             if not math.isfinite(value) or value < 0:
                 self._false(raw, f"an impossible number: {value}")
-        if any(unicodedata.category(char) in {"Cc", "Cf"} for text in _texts(raw) for char in text):
+        suspects = [text for text in _texts(raw) if not text.isprintable()]
+        if any(unicodedata.category(char) in {"Cc", "Cf"} for text in suspects for char in text):
             self._false(raw, "control characters")
         if raw["source"] in {"monitor", "trace"}:
             self._check_figures(raw)
