@@ -218,7 +218,7 @@ def main() -> None:
     asked = sorted(day.ledger.taken[f"w-{number}"] for number in range(WORKERS))
     took_s = time.process_time() - began_s
     print(f"{given.hours:g} h in {took_s:.0f} s of processor time; {day.names} names; queries per worker {asked[0]} "
-          f" to {asked[-1]}; failures {dict(day.ledger.reasons.most_common())}")  # fmt: skip
+          f"to {asked[-1]}; failures {dict(day.ledger.reasons.most_common())}")  # fmt: skip
     rows = day.course.rows()
     print("\n".join(words for words, _ in rows))
     print(f"checked: figures of {counts['figures as said']} samples, {counts['series as sampled']} series of "

@@ -239,7 +239,7 @@ def _report(soak: Soak, course: Course, stderr: str, status: int, elapsed_s: flo
     print(f"\nchecked: figures of {counts['figures as said']} samples, HBM of {counts['hbm_used as said']}, "
           f"{counts['series as sampled']} series of scrapes; FALSE: {counts['false']}")  # fmt: skip
     print(f"not checked: {counts['from damaged answers']} samples from damaged answers, "
-          f"{counts['of shorter spans']} of traces that look truncated")  # fmt: skip
+          f"{counts['of parts of traces']} that say they cover part of a trace")  # fmt: skip
     most_traced = max(soak.traced_s.values(), default=0.0) / elapsed_s
     bad_lines = [
         line for line in stderr.splitlines() if "Traceback" in line or "a bug in tpumon" in line or "\x1b" in line

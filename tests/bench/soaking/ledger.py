@@ -77,8 +77,9 @@ class Ledger:
 
     def _check_figures(self, raw: Raw) -> None:
         said = self._said[raw["address"], raw["source"]]
-        if raw["truncated"] is not None:  # they are of a shorter span, and say so
-            self.counts["of shorter spans"] += 1
+        # They are of a shorter span, or of some cores only, and say so.
+        if raw["truncated"] is not None or "missing-cores" in raw["warning_codes"]:
+            self.counts["of parts of traces"] += 1
             return
         exact = next((place for place, one in enumerate(said) if _agrees(one, raw)), None)
         if exact is None:
