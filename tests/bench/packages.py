@@ -143,10 +143,19 @@ def installed(artifact: Path, python: str, resolution: str, directory: Path) -> 
     _uv("venv", "--python", str(base), str(directory / "venv"))
     venv = directory / "venv/bin/python"
     wanted = directory / "constraints.txt"  # to uv, what an artifact depends on is not direct
-    _uv("pip", "compile", "pyproject.toml", "--extra", "web", "--extra", "gcp", "--resolution", resolution, "--python",
+    _uv("pip", "compile", "pyproject.toml", "--extra", "web", "--extra", "gcp", "--extra", "parquet", "--resolution", resolution, "--python",
         str(venv), "--output-file", str(wanted))  # fmt: skip
     no_compiler = ("--no-build",) if artifact.suffix == ".whl" else ()
-    _uv("pip", "install", "--python", str(venv), "--constraints", str(wanted), *no_compiler, f"{artifact}[web,gcp]")
+    _uv(
+        "pip",
+        "install",
+        "--python",
+        str(venv),
+        "--constraints",
+        str(wanted),
+        *no_compiler,
+        f"{artifact}[web,gcp,parquet]",
+    )
     (directory / "work").mkdir()
     yield Installed(venv, directory / "work")
 

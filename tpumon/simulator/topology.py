@@ -6,7 +6,6 @@ The number in a name counts TensorCores on v2, v3, v4, v5p and 7x, chips on v5e 
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import dataclass
 
@@ -173,6 +172,8 @@ def parse_topology(text: str) -> Topology:
     family = _ALIASES.get(match[1], match[1])
     generation = GENERATIONS.get(family)
     if generation is None:
+        import difflib  # here: few names are wrong
+
         close = difflib.get_close_matches(family, [*GENERATIONS, *_ALIASES], n=2, cutoff=0.5)
         nearest = " or ".join(f"{name}-{match[2]}" for name in close)
         hint = f"did you mean {nearest}?" if nearest else _GOOD_FORM
