@@ -32,6 +32,7 @@ from support import REPOSITORY
 
 UV = REPOSITORY / ".uv/bin/uv"
 PYTHONS = ("3.11", "3.12", "3.13")
+EXTRAS = ("web", "gcp", "parquet")  # TensorFlow sets limits of its own
 RESOLUTIONS = ("highest", "lowest-direct")
 REAL_TRACE = REPOSITORY.parent / "shared/data/tpu_v6e_4chip_host_offload.xplane.pb"
 SHOWN = ("grpcio", "numpy", "protobuf", "prometheus-client", "rich", "typer")
@@ -143,19 +144,12 @@ def installed(artifact: Path, python: str, resolution: str, directory: Path) -> 
     _uv("venv", "--python", str(base), str(directory / "venv"))
     venv = directory / "venv/bin/python"
     wanted = directory / "constraints.txt"  # to uv, what an artifact depends on is not direct
-    _uv("pip", "compile", "pyproject.toml", "--extra", "web", "--extra", "gcp", "--extra", "parquet", "--resolution", resolution, "--python",
-        str(venv), "--output-file", str(wanted))  # fmt: skip
+    extras = [word for extra in EXTRAS for word in ("--extra", extra)]
+    _uv("pip", "compile", "pyproject.toml", *extras, "--resolution", resolution, "--python", str(venv),
+        "--output-file", str(wanted))  # fmt: skip
     no_compiler = ("--no-build",) if artifact.suffix == ".whl" else ()
-    _uv(
-        "pip",
-        "install",
-        "--python",
-        str(venv),
-        "--constraints",
-        str(wanted),
-        *no_compiler,
-        f"{artifact}[web,gcp,parquet]",
-    )
+    _uv("pip", "install", "--python", str(venv), "--constraints", str(wanted), *no_compiler,
+        f"{artifact}[{','.join(EXTRAS)}]")  # fmt: skip
     (directory / "work").mkdir()
     yield Installed(venv, directory / "work")
 
