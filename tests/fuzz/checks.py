@@ -21,6 +21,8 @@ _AT_MOST_ONE = {
 }  # fmt: skip
 """Shares of a time. FLOPs and bytes relative to a peak may exceed 1: the peak may be wrong."""
 
+_ROUNDING = 2e-6
+
 
 class Findings:
     """Prints each kind of finding once.
@@ -82,7 +84,7 @@ def check_figures(value: object, name: str = "") -> None:
     if isinstance(value, (int, float)):
         if not math.isfinite(value) or value < 0:
             raise FoundError(f"{name} is impossible", value)
-        if name in _AT_MOST_ONE and value > 1 + 2e-6:
+        if name in _AT_MOST_ONE and value > 1 + _ROUNDING:
             raise FoundError(f"{name} is above 1", value)
     elif isinstance(value, str):
         check_text(value, name)
@@ -99,9 +101,9 @@ def check_figures(value: object, name: str = "") -> None:
 
 
 def _check_spread(avg: object, low: object, high: object, name: str) -> None:
-    if all(isinstance(one, (int, float)) for one in (avg, low, high)) and not low * (1 - 1e-9) <= avg <= high * (
-        1 + 1e-9
-    ):
+    if not all(isinstance(one, (int, float)) for one in (avg, low, high)):
+        return
+    if not low * (1 - _ROUNDING) <= avg <= high * (1 + _ROUNDING):
         raise FoundError(f"the average of {name} is outside", (avg, low, high))
 
 
