@@ -184,6 +184,32 @@ def test_what_no_worker_can_have_is_absent_with_a_reason(figures):
         assert "step_time_s" in kept.absent
 
 
+@pytest.mark.parametrize(
+    "figure",
+    [
+        {"idle_ratio": 1.01},
+        {"duty_cycle_ratio": 2.0},
+        {"infeed_ratio": Spread(avg=0.5, min=0.4, max=1.5)},
+        {"infeed_ratio": Spread(avg=0.3, min=0.4, max=0.5)},
+        {"step_time_s": StepTimes(avg=0.6, min=0.4, max=0.5)},
+    ],
+)
+def test_shares_above_one_and_averages_outside_are_absent_with_a_reason(figure):
+    (name,) = figure
+    kept = bounded(sample(**figure)).figures
+    assert getattr(kept, name) is None
+    assert kept.absent == {name: "impossible value"}
+
+
+def test_rounding_makes_no_figure_impossible():
+    rounded = sample(
+        idle_ratio=1 + 1e-12,
+        infeed_ratio=Spread(avg=0.1 + 1e-15, min=0.1, max=0.1),
+        flops_utilization_ratio=1.3,  # the peak may be wrong
+    )
+    assert bounded(rounded) is rounded
+
+
 def test_ordinary_figures_are_not_touched():
     """The same object: nothing is copied where nothing is wrong."""
     ordinary = sample(

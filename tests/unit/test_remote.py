@@ -244,6 +244,12 @@ def test_a_sample_from_the_future_is_taken_for_one_of_now():
         assert following.wait_for_sample(worker="w").time_unix_s == 1000.0
 
 
+def test_a_clock_that_is_decades_off_makes_no_time_before_1970():
+    answer = told(now_unix_s=3000.0, samples=[sample("w", time_unix_s=1500.0).to_json()])
+    with Scripted((200, answer)) as server, Following(server.url, clock=lambda: 1000.0) as following:
+        assert following.wait_for_sample(worker="w").time_unix_s == 0.0
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
