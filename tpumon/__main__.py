@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, cast
 
 from tpumon.system.signals import StoppedError, stop_on_signals
@@ -95,6 +96,13 @@ def _command(arguments: list[str]) -> Callable[[], int]:
     Raises:
         UsageError: the command line is wrong.
     """
+    if arguments[:1] == ["run"]:
+        from tpumon.commands import run
+
+        settings = run.parse(arguments[1:])
+        if settings is not None:
+            return partial(run.run, settings)
+
     from tpumon.cli import app
     from tpumon.command_line.legacy import translate
     from tpumon.errors import UsageError

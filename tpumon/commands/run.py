@@ -1,0 +1,99 @@
+"""`tpumon run`: becomes the program, with what attaches it in its environment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from tpumon.errors import UsageError
+from tpumon.system.console import flush, say
+
+_HOOK = Path(__file__).parents[1] / "attach" / "pythonpath"
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
+_MESSAGES_S = 2.0
+_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores for itself; a program would inherit that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What to run.
+
+    Attributes:
+        program: name or path, and arguments.
+        port: the first port to try for the profiler server; None: the usual one.
+    """
+
+    program: Sequence[str]
+    port: int | None = None
+
+
+def parse(words: Sequence[str]) -> RunSettings | None:
+    """Reads the command line behind `run`; None where there is a page or a message of the parser to show.
+
+    Not the parser of all other commands: to import that takes longer than a program may be held up.
+    """
+    rest, port = list(words), None
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        name, equals, value = word.partition("=")
+        if name != "--port" or not (equals or rest):
+            return None
+        text = value if equals else rest.pop(0)
+        if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+            return None
+        port = int(text)
+    return RunSettings(program=rest, port=port) if rest else None
+
+
+def run(settings: RunSettings) -> int:
+    """Becomes the program; returns only if it cannot be started: 127 if it is not found, else 126.
+
+    Raises:
+        UsageError: no program is named.
+    """
+    if not settings.program:
+        raise UsageError("name the program to run, such as: tpumon run python train.py")
+    environment = attached(os.environ, settings.port)
+    name = settings.program[0]
+    path = name if "/" in name else shutil.which(name)
+    if path is None or not os.path.lexists(path):
+        say(f"cannot run {name}: no such program")
+        return _NOT_FOUND
+    flush(_MESSAGES_S)
+    try:
+        _become(path, settings.program, environment)
+    except OSError as error:
+        say(f"cannot run {name}: {error.strerror}")
+        return _NOT_EXECUTABLE
+
+
+def attached(environment: Mapping[str, str], port: int | None) -> dict[str, str]:
+    """The environment in which every Python attaches itself; unchanged with TPUMON_RUN=0."""
+    if environment.get("TPUMON_RUN") == "0":
+        return dict(environment)
+    before = environment.get("PYTHONPATH")
+    changed = {"PYTHONPATH": f"{_HOOK}:{before}" if before else str(_HOOK)}
+    if port is not None:
+        changed["TPUMON_PORT"] = str(port)
+    return {**environment, **changed}
+
+
+def _become(path: str, program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Replaces this process; a script without an interpreter's name is the shell's, as for any other launcher."""
+    for number in _BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(path, program, environment)
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    os.execve("/bin/sh", ["sh", path, *program[1:]], environment)
