@@ -92,8 +92,8 @@ def _become(path: str, program: Sequence[str], environment: Mapping[str, str]) -
     for number in _BY_PYTHON:
         signal.signal(number, signal.SIG_DFL)
     try:
-        os.execve(path, program, environment)
+        os.execve(path, [*program], environment)  # noqa: S606
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    os.execve("/bin/sh", ["sh", path, *program[1:]], environment)
+    os.execve("/bin/sh", ["sh", path, *program[1:]], environment)  # noqa: S606

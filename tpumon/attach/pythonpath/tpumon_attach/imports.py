@@ -48,7 +48,7 @@ class _Watch:
         """Calls the module's action."""
         try:
             self._actions[module.__name__](module)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the program runs on
+        except Exception as error:  # whatever it is, the program runs on
             say(f"this program is not fully attached: {module.__name__}: {explain(error)}")
 
     def _ask_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:

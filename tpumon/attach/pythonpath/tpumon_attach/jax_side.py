@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from .messages import say
@@ -16,7 +15,7 @@ server: Server | None = None
 _backends: Callable[[], bool] = lambda: False  # noqa: E731 - until JAX's bridge is imported
 
 
-def attach_profiler(module: ModuleType) -> None:
+def attach_profiler(module: Any) -> None:
     """Takes jax._src.profiler: prepares the server, and keeps traces and samples apart."""
     global server
     native = _native(module)
@@ -37,7 +36,7 @@ def attach_profiler(module: ModuleType) -> None:
         server.start_when(_backends)
 
 
-def attach_bridge(module: ModuleType) -> None:
+def attach_bridge(module: Any) -> None:
     """Takes jax._src.xla_bridge: learns when the program has made it start a backend."""
     global _backends
     if not isinstance(getattr(module, "_backends", None), dict) or not hasattr(module, "_backend_lock"):
@@ -61,7 +60,7 @@ def attach_bridge(module: ModuleType) -> None:
 
 def _keep_peace(module: Any, native: Any) -> None:
     """Has traces of the program wait for samples, and heals what a lost one leaves behind."""
-    state = getattr(module, "_profile_state", None)
+    state: Any = getattr(module, "_profile_state", None)
     known = hasattr(state, "lock") and callable(getattr(state, "reset", None))
     if not known or not hasattr(native, "ProfilerSession") or not hasattr(native.TraceMe, "is_enabled"):
         say(f"the profiler of {_version()} is not known: its traces are not kept apart from samples")

@@ -1,4 +1,4 @@
-"""Keeps traces that a program takes of itself apart from samples: two profiling sessions of one process exclude each other.
+"""Keeps traces that a program takes of itself apart from samples: a process has one profiling session at a time.
 
 While the program traces, its server refuses samples as busy, so only the beginning needs care: JAX and PyTorch/XLA make
 a session that fails when it is ended, and the process could not trace itself any more.

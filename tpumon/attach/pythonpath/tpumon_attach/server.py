@@ -52,7 +52,7 @@ class Server:
                 _wait_until(ready)
                 _wait_until(self._is_first, _OTHER_S)
                 self._start_once()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the program runs on
+            except Exception as error:  # whatever it is, the program runs on
                 say(f"{self._framework}'s profiler server cannot be started: {explain(error)}")
 
         threading.Thread(target=wait, name="tpumon-attach", daemon=True).start()
@@ -78,9 +78,10 @@ class Server:
                 return adopt(ours)
             if ours is not None:
                 _never_ended.append(ours)  # to end it would wait for a sample, with the interpreter held
+            if isinstance(port, int):
+                self._announce(port)
             server = start(*args, **kwargs)
-            if isinstance(port, int) and ports.listens_here(port):
-                self._note(port)
+            self._port = port
             return server
 
         return start_server
@@ -94,21 +95,21 @@ class Server:
         return self._of_program or not others
 
     def _start_once(self) -> None:
-        with self._lock:
+        with self._lock, announcement.turn():
             if self._of_program or self._port is not None:
                 return
             for port in ports.candidates():
+                self._announce(port)
                 self._ours = self._start(port)
                 if ports.listens_here(port):
-                    break
+                    self._port = port
+                    return
                 self._ours = None  # another process was faster
-            else:
-                say(f"no free port for {self._framework}'s profiler server; TPUMON_PORT names the first to try")
-                return
-            self._note(port)
+            announcement.withdraw()
+            say(f"no free port for {self._framework}'s profiler server; TPUMON_PORT names the first to try")
 
-    def _note(self, port: int) -> None:
-        self._port = port
+    def _announce(self, port: int) -> None:
+        """Before the server starts, so that tpumon never takes the job for one that is not attached."""
         try:
             announcement.announce(port, self._framework)
         except OSError as error:

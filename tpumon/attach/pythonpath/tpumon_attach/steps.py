@@ -13,7 +13,7 @@ _of_thread = threading.local()
 
 
 def step(number: int) -> None:
-    """Says that a step begins here, and that the one before it ends. Costs a microsecond; without JAX or TensorFlow nothing.
+    """Says that a step begins here, and that the one before it ends. Without JAX or TensorFlow it does nothing.
 
     Args:
         number: of the step.

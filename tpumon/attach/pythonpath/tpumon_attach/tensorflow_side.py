@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from types import ModuleType
 from typing import Any
 
 from .messages import say
@@ -15,10 +14,10 @@ from .stand_in import StandIn
 server: Server | None = None
 
 
-def attach_profiler(module: ModuleType) -> None:
+def attach_profiler(module: Any) -> None:
     """Takes tensorflow.python.profiler.profiler_v2: prepares the server, and keeps traces and samples apart."""
     global server
-    native = getattr(module, "_pywrap_profiler", None)
+    native: Any = getattr(module, "_pywrap_profiler", None)
     if not callable(getattr(native, "start_server", None)) or not hasattr(native, "ProfilerSession"):
         say("this TensorFlow is not known: it gets no profiler server, and its traces are not kept apart from samples")
         return
@@ -33,7 +32,7 @@ def attach_profiler(module: ModuleType) -> None:
     _start_if_ready()
 
 
-def attach_context(module: ModuleType) -> None:
+def attach_context(module: Any) -> None:
     """Takes tensorflow.python.eager.context: learns when the program has made it start its devices."""
     context_class = module.Context
     initialize = context_class.ensure_initialized

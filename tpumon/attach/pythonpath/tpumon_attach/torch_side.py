@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 from .messages import say
@@ -10,10 +9,11 @@ from .peace import Sessions, healing
 from .server import Server
 
 
-def attach_runtime(module: ModuleType) -> None:
+def attach_runtime(module: Any) -> None:
     """Takes torch_xla.runtime: starts the server once the program has made the runtime start its devices."""
     native = module.torch_xla._XLAC
-    is_ready, profiler = getattr(native, "_xla_runtime_is_initialized", None), getattr(native, "profiler", None)
+    is_ready: Any = getattr(native, "_xla_runtime_is_initialized", None)
+    profiler: Any = getattr(native, "profiler", None)
     if not callable(is_ready) or not callable(getattr(profiler, "start_server", None)):
         say("this PyTorch/XLA is not known: it gets no profiler server")
         return
@@ -22,9 +22,9 @@ def attach_runtime(module: ModuleType) -> None:
     server.start_when(is_ready)
 
 
-def attach_profiler(module: ModuleType) -> None:
+def attach_profiler(module: Any) -> None:
     """Takes torch_xla.debug.profiler: keeps traces and samples apart, where this version can trace itself."""
-    state = getattr(module, "_profile_state", None)
+    state: Any = getattr(module, "_profile_state", None)
     if state is None or not hasattr(module, "stop_trace"):
         return
     native = module.torch_xla._XLAC.profiler
