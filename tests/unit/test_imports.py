@@ -54,17 +54,18 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
         *("doctor", "feed", "remote", "text", "view", "xspace"),
     },
+    "attach": set(),
     "command_line": {"errors", "figures", "outputs", "simulator", "targets", "typer"},
     "remote": {"errors", "model", "text", "system"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
     },
-    "__main__": {"errors", "system", "cli", "command_line"},
+    "__main__": {"errors", "system", "cli", "command_line", "commands"},
 }
 
-PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters"}
-"""Our two packages, and the room that all of a package is, if it is one."""
+PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters", "tpumon_attach": "attach"}
+"""Our packages, and the room that all of a package is, if it is one."""
 
 
 def modules() -> list[Path]:

@@ -60,7 +60,6 @@ class Seen:
         not_approached: why it was not called; None if it was.
         answer: what it answered, if it is not a profiler server.
         is_profiler: whether a profiler server answered.
-        attached: whether the job says that it is attached (`tpumon run`).
     """
 
     address: str
@@ -69,7 +68,6 @@ class Seen:
     not_approached: str | None = None
     answer: SourceError | None = None
     is_profiler: bool = False
-    attached: bool = False
 
 
 def line_for(framework: Framework | None) -> str:
@@ -125,13 +123,7 @@ async def survey(port: int | None = None) -> list[Seen]:
         reason = why_not_approached(listener.port, owner, asked_for=listener.port == port, attached=attached)
         if reason is None and port not in {None, listener.port}:
             reason = f"only port {port} was asked for"
-        seen = Seen(
-            address=listener.address,
-            port=listener.port,
-            owner=owner,
-            not_approached=reason,
-            attached=listener.port in attached,
-        )
+        seen = Seen(address=listener.address, port=listener.port, owner=owner, not_approached=reason)
         if reason is not None:
             return seen
         answer = await knock(listener.address)

@@ -6,8 +6,8 @@ Needs only the standard library, Python 3.9 or newer. Imports no framework: it w
 
 from __future__ import annotations
 
-from . import attachment
-from .steps import step, steps
+from tpumon_attach import attachment
+from tpumon_attach.steps import step, steps
 
 __all__ = ["step", "steps"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from types import ModuleType
 
-from . import imports
+from tpumon_attach import imports
 
 
 def attach() -> None:
@@ -28,36 +28,36 @@ def attach() -> None:
 
 
 def _jax_bridge(module: ModuleType) -> None:
-    from . import jax_side
+    from tpumon_attach import jax_side
 
     jax_side.attach_bridge(module)
 
 
 def _jax_profiler(module: ModuleType) -> None:
-    from . import jax_side
+    from tpumon_attach import jax_side
 
     jax_side.attach_profiler(module)
 
 
 def _tensorflow_context(module: ModuleType) -> None:
-    from . import tensorflow_side
+    from tpumon_attach import tensorflow_side
 
     tensorflow_side.attach_context(module)
 
 
 def _tensorflow_profiler(module: ModuleType) -> None:
-    from . import tensorflow_side
+    from tpumon_attach import tensorflow_side
 
     tensorflow_side.attach_profiler(module)
 
 
 def _torch_runtime(module: ModuleType) -> None:
-    from . import torch_side
+    from tpumon_attach import torch_side
 
     torch_side.attach_runtime(module)
 
 
 def _torch_profiler(module: ModuleType) -> None:
-    from . import torch_side
+    from tpumon_attach import torch_side
 
     torch_side.attach_profiler(module)

@@ -8,7 +8,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from .messages import explain, say
+from tpumon_attach.messages import explain, say
 
 
 def after_import(actions: Mapping[str, Callable[[ModuleType], None]]) -> None:

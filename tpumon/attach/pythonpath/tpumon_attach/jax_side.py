@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .messages import say
-from .peace import Sessions, healing
-from .server import Server
-from .stand_in import StandIn
+from tpumon_attach.messages import say
+from tpumon_attach.peace import Sessions, healing
+from tpumon_attach.server import Server
+from tpumon_attach.stand_in import StandIn
 
 server: Server | None = None
 _backends: Callable[[], bool] = lambda: False  # noqa: E731 - until JAX's bridge is imported

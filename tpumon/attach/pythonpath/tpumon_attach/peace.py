@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from .messages import say
+from tpumon_attach.messages import say
 
 PATIENCE_S = 20.0
 """How long a trace waits for a sample to end: windows last 10 s at most, and the answer is collected after that."""

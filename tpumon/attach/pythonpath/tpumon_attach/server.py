@@ -9,8 +9,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from . import announcement, ports
-from .messages import explain, say
+from tpumon_attach import announcement, ports
+from tpumon_attach.messages import explain, say
 
 RANKS = ("PyTorch/XLA", "JAX", "TensorFlow")
 """A PyTorch/XLA program may use JAX for its kernels, a JAX program TensorFlow for its input: the first one counts."""

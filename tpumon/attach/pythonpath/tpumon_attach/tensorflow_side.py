@@ -6,10 +6,10 @@ import sys
 import time
 from typing import Any
 
-from .messages import say
-from .peace import LOOK_S, PATIENCE_S
-from .server import Server
-from .stand_in import StandIn
+from tpumon_attach.messages import say
+from tpumon_attach.peace import LOOK_S, PATIENCE_S
+from tpumon_attach.server import Server
+from tpumon_attach.stand_in import StandIn
 
 server: Server | None = None
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .messages import say
-from .peace import Sessions, healing
-from .server import Server
+from tpumon_attach.messages import say
+from tpumon_attach.peace import Sessions, healing
+from tpumon_attach.server import Server
 
 
 def attach_runtime(module: Any) -> None:
