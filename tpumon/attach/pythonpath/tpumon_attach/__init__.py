@@ -7,7 +7,7 @@ Needs only the standard library, Python 3.9 or newer. Imports no framework: it w
 from __future__ import annotations
 
 from tpumon_attach import attachment
-from tpumon_attach.steps import step, steps
+from tpumon_attach.marks import step, steps
 
 __all__ = ["step", "steps"]
 
