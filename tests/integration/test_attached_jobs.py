@@ -56,29 +56,26 @@ def test_a_job_without_a_line_of_code_is_watched(tmp_path: Path) -> None:
     )
     with watching, unprepared(tmp_path, env, "--steps") as job:
 
-        def figures() -> list[dict[str, object]]:
-            samples = [line for line in watching.out.splitlines(keepends=True) if line.endswith("\n")]
-            return [sample for sample in _parsed(samples) if sample["address"] == job.address and sample["step_time_s"]]
+        def sampled() -> bool:
+            """Whether there is a sample with the job's own steps, and the next one comes sooner than at 1 %."""
+            lines = [line for line in watching.out.splitlines(keepends=True) if line.endswith("\n")]
+            samples = [json.loads(line) for line in lines]
+            return any(
+                sample["step_name"] == "step" and sample["interval_s"] < 0.75 * sample["traced_s"] / 0.01
+                for sample in samples
+                if sample["address"] == job.address
+            )
 
-        watching.wait_for(lambda: job.process.poll() is None and figures(), START_S)
-        sample = figures()[0]
-        assert sample["step_name"] == "step"
-        assert sample["interval_s"] == pytest.approx(max(10.0, float(str(sample["traced_s"])) / 0.02), rel=0.01)
+        watching.wait_for(lambda: job.process.poll() is None and sampled(), START_S)
         assert [path.name for path in tmp_path.glob("tpumon-run-*/*")] == [str(job.process.pid)]
         job.wait_for_more_steps(10)
         job.process.send_signal(signal.SIGINT)
         assert job.process.wait(60) == -signal.SIGINT
         watching.signal(signal.SIGTERM).end()
-    lines = [line for line in job.log.splitlines() if not re.match(r"(READY|steps \d+|ended .*)$", line)]
-    assert lines[0].startswith("Traceback")
-    assert lines[-1] == "KeyboardInterrupt"
+    assert job.log.endswith("KeyboardInterrupt\n")
     assert not re.search("tpumon: ", job.log), job.log
     assert job.cwd_listing() == []
     assert list(tmp_path.glob("tpumon-run-*/*")) == []
-
-
-def _parsed(lines: list[str]) -> list[dict[str, object]]:
-    return [json.loads(line) for line in lines]
 
 
 @pytest.fixture
