@@ -250,6 +250,20 @@ def test_if_the_program_was_first_there_is_no_other(servers: FakeServers, tmp_pa
     assert file.read_text().split()[1:] == ["1234", "JAX"]
 
 
+def test_a_call_that_fails_changes_nothing(servers: FakeServers, tmp_path: Path) -> None:
+    """The server that was there is the one that is announced."""
+    one = server.Server("JAX", servers.start)
+    one._start_once()
+
+    def refuse(port: int) -> None:
+        raise ValueError("Only one profiler server can be active at a time.")
+
+    with pytest.raises(ValueError, match="Only one"):
+        one.of_program(refuse, str)(1)
+    (file,) = (tmp_path / f"tpumon-run-{os.geteuid()}").iterdir()
+    assert file.read_text().split()[1] == str(servers.started[0])
+
+
 def test_one_framework_has_the_server(servers: FakeServers) -> None:
     """TensorFlow feeds a JAX program: only JAX's server is started."""
     jax, tensorflow = server.Server("JAX", servers.start), server.Server("TensorFlow", servers.start)

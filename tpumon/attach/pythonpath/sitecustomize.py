@@ -15,9 +15,9 @@ if sys.version_info >= (3, 9) and os.environ.get("TPUMON_RUN") != "0":
         sys.path.insert(0, _HERE)
         importlib.import_module("tpumon_attach")
     except Exception as error:  # whatever it is, the program runs on
-        sys.stderr.write(f"tpumon: not attached: {type(error).__name__}: {error}\n")
+        sys.stderr.write("tpumon: not attached: " + type(error).__name__ + ": " + str(error) + "\n")
 
 # From here on all is as without this directory; Pythons started from this one find it in PYTHONPATH.
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
-del sys.modules["sitecustomize"]
+_self = sys.modules.pop("sitecustomize")  # kept: an old Python would clear what it frees
 importlib.import_module("sitecustomize")  # if there is none, Python passes over the ImportError

@@ -78,10 +78,9 @@ class Server:
                 return adopt(ours)
             if ours is not None:
                 _never_ended.append(ours)  # to end it would wait for a sample, with the interpreter held
-            if isinstance(port, int):
-                self._announce(port)
             server = start(*args, **kwargs)
-            self._port = port
+            if isinstance(port, int) and ports.listens_here(port):
+                self._note(port)
             return server
 
         return start_server
@@ -99,17 +98,15 @@ class Server:
             if self._of_program or self._port is not None:
                 return
             for port in ports.candidates():
-                self._announce(port)
                 self._ours = self._start(port)
                 if ports.listens_here(port):
-                    self._port = port
+                    self._note(port)
                     return
                 self._ours = None  # another process was faster
-            announcement.withdraw()
             say(f"no free port for {self._framework}'s profiler server; TPUMON_PORT names the first to try")
 
-    def _announce(self, port: int) -> None:
-        """Before the server starts, so that tpumon never takes the job for one that is not attached."""
+    def _note(self, port: int) -> None:
+        self._port = port
         try:
             announcement.announce(port, self._framework)
         except OSError as error:
