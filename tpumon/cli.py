@@ -306,6 +306,10 @@ def run_command(
             help="Port of the profiler server. Default: 9999. If it is in use: the next free one.",
         ),
     ] = None,
+    monitor: Annotated[bool, option("--monitor", help="Print the job's figures on stderr.")] = False,
+    monitor_file: Annotated[
+        str | None, option("--monitor-file", metavar="FILE", help="Write the job's figures into this file.")
+    ] = None,
 ) -> Command:
     """Run a program, unchanged, with the profiler server of its framework.
 
@@ -318,7 +322,8 @@ def run_command(
     """
     from tpumon.commands import run
 
-    return partial(run.run, run.RunSettings(program=program or (), port=port))
+    settings = run.RunSettings(program=program or (), port=port, monitor=monitor, monitor_file=monitor_file)
+    return partial(run.run, settings)
 
 
 # What the options mean together.

@@ -183,6 +183,16 @@ def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capfd: pytes
     assert capfd.readouterr().err.count("the trace that this program begins now will be lost") == 1
 
 
+def test_what_cannot_be_asked_is_left_alone() -> None:
+    """That is found out when the program is attached, not when it traces itself."""
+
+    def is_tracing() -> bool:
+        raise TypeError("other arguments")
+
+    with pytest.raises(TypeError):
+        peace.Sessions(object, is_tracing)
+
+
 def test_after_a_lost_trace_the_next_can_begin() -> None:
     """The error keeps its kind and its words, and says what happened."""
     forgotten = []

@@ -14,6 +14,7 @@ HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
 @pytest.mark.parametrize(
     ("words", "program", "port"),
     [
+        (["--monitor", "--port", "1", "x", "--monitor"], ["x", "--monitor"], 1),
         (["python", "train.py", "--port", "1", "-h"], ["python", "train.py", "--port", "1", "-h"], None),
         (["--", "-odd-name", "--"], ["-odd-name", "--"], None),
         (["--port", "9001", "--", "python", "-m", "trainer"], ["python", "-m", "trainer"], 9001),
@@ -21,12 +22,22 @@ HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
     ],
 )
 def test_what_follows_the_program_is_the_programs(words: list[str], program: list[str], port: int | None) -> None:
-    assert parse(words) == RunSettings(program=program, port=port)
+    assert parse(words) == RunSettings(program=program, port=port, monitor=words[0] == "--monitor")
 
 
 @pytest.mark.parametrize(
     "words",
-    [[], ["--"], ["-h"], ["--port", "1"], ["--port"], ["--port", "0", "x"], ["--port=x", "x"], ["--prot=1", "x"]],
+    [
+        [],
+        ["--"],
+        ["-h"],
+        ["--port", "1"],
+        ["--port"],
+        ["--port", "0", "x"],
+        ["--port=x", "x"],
+        ["--prot=1", "x"],
+        ["--monitor-file"],
+    ],
 )
 def test_everything_else_is_for_the_parser_of_all_commands(words: list[str]) -> None:
     """It shows the page, or says what is wrong."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,10 +28,14 @@ class RunSettings:
     Attributes:
         program: name or path, and arguments.
         port: the first port to try for the profiler server; None: the usual one.
+        monitor: print the job's figures on stderr.
+        monitor_file: write them into this file instead; None: into none.
     """
 
     program: Sequence[str]
     port: int | None = None
+    monitor: bool = False
+    monitor_file: str | None = None
 
 
 def parse(words: Sequence[str]) -> RunSettings | None:
@@ -39,19 +43,25 @@ def parse(words: Sequence[str]) -> RunSettings | None:
 
     Not the parser of all other commands: to import that takes longer than a program may be held up.
     """
-    rest, port = list(words), None
+    rest, given = list(words), RunSettings(program=())
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         if word == "--":
             break
+        if word == "--monitor":
+            given = replace(given, monitor=True)
+            continue
         name, equals, value = word.partition("=")
-        if name != "--port" or not (equals or rest):
+        if name not in {"--port", "--monitor-file"} or not (equals or rest):
             return None
         text = value if equals else rest.pop(0)
-        if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535):
+        if name == "--monitor-file":
+            given = replace(given, monitor_file=text)
+        elif text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535:
+            given = replace(given, port=int(text))
+        else:
             return None
-        port = int(text)
-    return RunSettings(program=rest, port=port) if rest else None
+    return replace(given, program=rest) if rest else None
 
 
 def run(settings: RunSettings) -> int:
@@ -59,6 +69,7 @@ def run(settings: RunSettings) -> int:
 
     Raises:
         UsageError: no program is named.
+        OSError: the file for figures cannot be opened.
     """
     if not settings.program:
         raise UsageError("name the program to run, such as: tpumon run python train.py")
@@ -68,6 +79,10 @@ def run(settings: RunSettings) -> int:
     if path is None or not os.path.lexists(path):
         say(f"cannot run {name}: no such program")
         return _NOT_FOUND
+    if settings.monitor or settings.monitor_file is not None:
+        from tpumon.commands.run_monitor import monitor_beside
+
+        monitor_beside(settings.monitor_file)
     flush(_MESSAGES_S)
     try:
         _become(path, settings.program, environment)

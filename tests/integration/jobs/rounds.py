@@ -82,7 +82,7 @@ for _number in range(rounds):
         failed[f"{type(error).__name__}: {error}"[:120]] += 1
     shutil.rmtree(directory)
     time.sleep(0.02)
-waits_s.sort()
+waits_s = sorted(waits_s) or [0.0]
 wait = f"begun after {waits_s[len(waits_s) // 2] * 1000:.1f} ms (median), {waits_s[-1] * 1000:.0f} ms (max)"
 print(f"{rounds} rounds, {failed.total()} failed {dict(failed)}, {wait}", flush=True)
 sys.stdin.read()

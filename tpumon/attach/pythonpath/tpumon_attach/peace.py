@@ -28,9 +28,13 @@ class Sessions:
     Args:
         begin: makes a session. If another one is active it makes one that fails when it is ended.
         is_tracing: whether any session of this process traces the host.
+
+    Raises:
+        Exception: whatever `is_tracing` raises, now and not when the program traces.
     """
 
     def __init__(self, begin: Callable[..., Any], is_tracing: Callable[[], bool]) -> None:
+        is_tracing()
         self._begin = begin
         self._is_tracing = is_tracing
         self._patience_s = PATIENCE_S

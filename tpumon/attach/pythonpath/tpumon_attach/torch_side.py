@@ -29,7 +29,8 @@ def attach_profiler(module: Any) -> None:
         return
     native = module.torch_xla._XLAC.profiler
     begin = native.TslProfilerSessionWrapper
-    native.TslProfilerSessionWrapper = Sessions(begin, native.TraceMe.is_enabled).begin
+    is_enabled = native.TraceMe.is_enabled
+    native.TslProfilerSessionWrapper = Sessions(begin, lambda: bool(is_enabled(1))).begin
 
     def forget(*_args: Any) -> None:
         with state.lock:
