@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from types import ModuleType
 
 from tpumon_attach import imports
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
 
 
 def attach() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from importlib.machinery import ModuleSpec
-from types import ModuleType
-from typing import Any
 
-from tpumon_attach.messages import explain, say
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
 
 
 def after_import(actions: Mapping[str, Callable[[ModuleType], None]]) -> None:
@@ -49,6 +50,8 @@ class _Watch:
         try:
             self._actions[module.__name__](module)
         except Exception as error:  # whatever it is, the program runs on
+            from tpumon_attach.messages import explain, say
+
             say(f"this program is not fully attached: {module.__name__}: {explain(error)}")
 
     def _ask_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
