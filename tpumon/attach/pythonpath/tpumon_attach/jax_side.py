@@ -1,4 +1,4 @@
-"""JAX: its server, and traces of its own that meet no sample. Known to fit jax 0.4.30 to 0.12.0."""
+"""JAX: its server, and traces of its own that meet no sample. Known to fit jax 0.4.38 to 0.12.0."""
 
 from __future__ import annotations
 

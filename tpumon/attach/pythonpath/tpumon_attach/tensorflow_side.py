@@ -1,4 +1,4 @@
-"""TensorFlow: its server, and traces of its own that meet no sample. Known to fit TensorFlow 2.13 to 2.21."""
+"""TensorFlow: its server, and traces of its own that meet no sample. Known to fit TensorFlow 2.21."""
 
 from __future__ import annotations
 
