@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from grafana.config import Config
 from grafana.panels import STATES, Dashboard, Panel, Query, Row, bars, heatmap, lines, number, table, to_worker
 from grafana.queries import (
     CHOSEN,
     FULLEST_DEVICE,
     IDLE_BELOW_MEDIAN,
     JOB,
+    PER_WORKER,
     SILENT_FOR,
     STATE,
     STEP_TO_MEDIAN,
+    counted,
     of,
     per_worker,
 )
@@ -18,9 +21,10 @@ from grafana.queries import (
 WORKER_UID = "tpumon-worker"
 
 
-def dashboard() -> Dashboard:
+def dashboard(config: Config) -> Dashboard:
     """Builds the overview dashboard."""
     return Dashboard(
+        config=config,
         uid="tpumon-fleet",
         title="TPU fleet",
         description="All workers of TPU jobs: which respond, how busy they are, which are slow. Data: tpumon.",
@@ -87,15 +91,15 @@ def _workers() -> list[Panel]:
             "Last sample age: time since its last figures. Step / median: relative to the median of its slice; from "
             "1.1 the worker is a straggler.",
             Query(expr=STATE, legend="State"),
-            Query(expr=f"max by (job, worker) ({SILENT_FOR})", legend="Last sample age", unit="s"),
+            Query(expr=f"max by ({PER_WORKER}) ({SILENT_FOR})", legend="Last sample age", unit="s"),
             Query(expr=per_worker("tpu_mxu_utilization_ratio"), legend="MXU", unit="percentunit"),
             Query(expr=per_worker("tpu_idle_ratio"), legend="Idle", unit="percentunit"),
             Query(expr=per_worker("tpu_step_time_seconds"), legend="Step", unit="s"),
-            Query(expr=f"max by (job, worker) ({STEP_TO_MEDIAN})", legend="Step / median", unit="none"),
+            Query(expr=f"max by ({PER_WORKER}) ({STEP_TO_MEDIAN})", legend="Step / median", unit="none"),
             Query(expr=per_worker("tpu_infeed_ratio"), legend="Infeed", unit="percentunit"),
             Query(expr=FULLEST_DEVICE, legend="HBM", unit="percentunit"),
             unit="none",
-            labels={"worker": "Worker", "job": "Job"},
+            labels={"worker": "Worker", "namespace": "Namespace", "job": "Job"},
             sort="State",
             descending=False,
             links={"Worker": to_worker(WORKER_UID)},
@@ -144,9 +148,8 @@ def _over_time() -> list[Panel]:
             "Matrix units, distribution over workers",
             "Darker cells contain more workers. A second band, or a tail below the rest, is workers that do something "
             "different.",
-            Query(expr=of("tpu_mxu_utilization_ratio")),
+            Query(expr=counted("tpu_mxu_utilization_ratio", 0.05), legend="{{le}}"),
             unit="percentunit",
-            bucket=0.05,
         ),
     ]
 
@@ -215,7 +218,7 @@ def _watching() -> list[Panel]:
             "Pending and firing alerts of alerts.rules.yml about the selected jobs. Empty: there are none, or the "
             "rules are not loaded.",
             Query(
-                expr="max by (alertname, alertstate, severity, job, worker, instance) "
+                expr="max by (alertname, alertstate, severity, @{job_labels}, slice, worker, instance) "
                 f'(ALERTS{{alertname=~"Tpu.*|Tpumon.*",{JOB}}})',
                 legend="Count",
             ),
@@ -224,7 +227,10 @@ def _watching() -> list[Panel]:
                 "alertname": "Alert",
                 "alertstate": "State",
                 "severity": "Severity",
+                "namespace": "Namespace",
                 "job": "Job",
+                "tpu_job": "TPU job",
+                "slice": "Slice",
                 "worker": "Worker",
                 "instance": "Exporter",
             },
@@ -235,14 +241,12 @@ def _watching() -> list[Panel]:
         table(
             "Exporters",
             "The scraped tpumon processes: whether they respond (1), and how long a scrape takes. No worker is 1 if "
-            "tpumon finds none to watch; see the runbook TpuJobGone.",
-            Query(expr=f"max by (job, instance) (up{{{JOB}}})", legend="Up", unit="none"),
-            Query(
-                expr=f"max by (job, instance) (scrape_duration_seconds{{{JOB}}})", legend="Scrape duration", unit="s"
-            ),
-            Query(expr=f"max by (job, instance) (tpumon_waiting{{{JOB}}})", legend="No worker", unit="none"),
+            "tpumon finds none to watch; see the runbook TpuJobGone. Targets that have exported within a day.",
+            Query(expr=_of_exporters("up"), legend="Up", unit="none"),
+            Query(expr=_of_exporters("scrape_duration_seconds"), legend="Scrape duration", unit="s"),
+            Query(expr=f"max by (@{{exporter}}) (tpumon_waiting{{{JOB}}})", legend="No worker", unit="none"),
             unit="none",
-            labels={"job": "Job", "instance": "Exporter"},
+            labels={"namespace": "Namespace", "job": "Job", "instance": "Exporter"},
             sort="Up",
             descending=False,
             size=(10, 8),
@@ -266,3 +270,9 @@ def _watching() -> list[Panel]:
             small=True,
         ),
     ]
+
+
+def _of_exporters(metric: str) -> str:
+    """Of the scraped tpumon processes only: with all variables on All, the job's matchers fit every target."""
+    seen = f"present_over_time(tpumon_build_info{{{JOB}}}[1d])"
+    return f"max by (@{{exporter}}) ({metric}{{{JOB}}} and on (@{{exporter}}) {seen})"

@@ -1,33 +1,43 @@
-"""`python -m grafana.generate` writes grafana/dashboards/*.json from the modules in this folder.
+"""`python -m grafana.generate` writes dashboards and Prometheus rules from the modules and templates in this folder.
 
-With `--runbooks URL --out DIR` it writes dashboards and Prometheus rules for deployment, which link to the runbooks at
-that URL. It needs only the standard library.
+With `--out DIR` it writes them for a deployment: with your configuration (`--config FILE.toml`, whose keys are those of
+`grafana.config.Config`), and also as objects of Kubernetes. It needs only the standard library.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from grafana import fleet, steps, worker
+from grafana import alerting, fleet, steps, worker
+from grafana.config import Config, ConfigError, read
 
 HERE = Path(__file__).parent
-RUNBOOKS = "https://tpumon.example/runbooks"
-"""A placeholder that does not exist."""
 
 
-def dashboards(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
+def dashboards(config: Config) -> Mapping[str, str]:
     """Returns all dashboards as JSON, by file name."""
-    made = (module.dashboard().to_json(runbooks) for module in (fleet, worker, steps))
+    made = (module.dashboard(config).to_json() for module in (fleet, worker, steps))
     return {f"{dashboard['uid']}.json": _text(dashboard) for dashboard in made}
 
 
-def rules(runbooks: str = RUNBOOKS) -> Mapping[str, str]:
-    """Returns all files of Prometheus rules, by file name."""
-    files = sorted((HERE / "prometheus").glob("*.rules.yml"))
-    return {file.name: file.read_text(encoding="utf-8").replace(RUNBOOKS, runbooks) for file in files}
+def for_kubernetes(config: Config) -> Mapping[str, str]:
+    """Returns rules and dashboards as objects of Kubernetes, by file name."""
+    return {**alerting.kubernetes_rules(config), "dashboards-configmap.yaml": _configmap(dashboards(config))}
+
+
+def _configmap(files: Mapping[str, str]) -> str:
+    head = (
+        "# Dashboards for the sidecar of Grafana's Helm chart, which reads ConfigMaps with this label.\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: tpumon-dashboards\n"
+        '  labels:\n    app.kubernetes.io/name: tpumon\n    grafana_dashboard: "1"\ndata:\n'
+    )
+    texts = (f"  {name}: |\n" + "".join(f"    {line}\n" for line in text.splitlines()) for name, text in files.items())
+    return head + "".join(texts)
 
 
 def _text(dashboard: Mapping[str, object]) -> str:
@@ -43,19 +53,25 @@ def _write(directory: Path, files: Mapping[str, str]) -> None:
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m grafana.generate", description=__doc__)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="TOML file with your settings; only with --out")
+    parser.add_argument("--runbooks", metavar="URL", help="URL of the folder with the runbooks; only with --out")
     parser.add_argument(
-        "--runbooks", metavar="URL", default=RUNBOOKS, help="URL of the folder with the runbooks; only with --out"
+        "--out", metavar="DIR", type=Path, help="write DIR/dashboards, DIR/prometheus and DIR/kubernetes instead"
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, help="write DIR/dashboards and DIR/prometheus instead")
     options = parser.parse_args()
-    runbooks = options.runbooks.rstrip("/")
+    if options.out is None and (options.config or options.runbooks):
+        parser.error("--config and --runbooks need --out: the checked-in files keep the defaults")
+    try:
+        config = read(options.config) if options.config else Config()
+    except ConfigError as error:
+        sys.exit(f"grafana.generate: {error}")
+    if options.runbooks:
+        config = replace(config, runbooks=options.runbooks.rstrip("/"))
+    out = options.out or HERE
+    _write(out / "dashboards", dashboards(config))
+    _write(out / "prometheus", alerting.rules(config))
     if options.out:
-        _write(options.out / "dashboards", dashboards(runbooks))
-        _write(options.out / "prometheus", rules(runbooks))
-    elif runbooks != RUNBOOKS:
-        parser.error("--runbooks needs --out: the checked-in files keep the placeholder")
-    else:
-        _write(HERE / "dashboards", dashboards())
+        _write(out / "kubernetes", for_kubernetes(config))
 
 
 if __name__ == "__main__":

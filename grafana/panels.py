@@ -10,6 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from grafana.config import Config
+from grafana.filling import chosen_labels, filled, values
+
 Json = dict[str, Any]
 
 SCHEMA_VERSION = 39
@@ -262,24 +265,8 @@ def _override(column: str, what: str, value: Any) -> Json:
     return {"matcher": {"id": "byName", "options": column}, "properties": [{"id": what, "value": value}]}
 
 
-def heatmap(title: str, description: str, query: Query, *, unit: str, bucket: float | None = None) -> Panel:
-    """Counts as colors: of a histogram's buckets or, with `bucket`, of many series by value.
-
-    `bucket` is the height of a bucket in the unit.
-    """
-    options: Json = {
-        "calculate": bucket is not None,
-        "cellGap": 1,
-        "color": {"exponent": 0.5, "mode": "scheme", "scale": "exponential", "scheme": "Oranges", "steps": 64},
-        "filterValues": {"le": 1e-9},
-        "legend": {"show": True},
-        "rowsFrame": {"layout": "auto"},
-        "showValue": "never",
-        "tooltip": {"mode": "single", "yHistogram": False},
-        "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit},
-    }
-    if bucket is not None:
-        options["calculation"] = {"yBuckets": {"mode": "size", "value": str(bucket)}}
+def heatmap(title: str, description: str, query: Query, *, unit: str) -> Panel:
+    """Counts as colors: one series per bucket of a histogram, or per value of `queries.counted`."""
     return Panel(
         kind="heatmap",
         title=title,
@@ -287,9 +274,19 @@ def heatmap(title: str, description: str, query: Query, *, unit: str, bucket: fl
         queries=[query],
         unit=unit,
         size=(12, 8),
-        interval=None if bucket is not None else "5m",
-        format="time_series" if bucket is not None else "heatmap",
-        options=options,
+        interval="5m",
+        format="heatmap",
+        options={
+            "calculate": False,
+            "cellGap": 1,
+            "color": {"exponent": 0.5, "mode": "scheme", "scale": "exponential", "scheme": "Oranges", "steps": 64},
+            "filterValues": {"le": 1e-9},
+            "legend": {"show": True},
+            "rowsFrame": {"layout": "auto"},
+            "showValue": "never",
+            "tooltip": {"mode": "single", "yHistogram": False},
+            "yAxis": {"axisPlacement": "left", "reverse": False, "unit": unit},
+        },
     )
 
 
@@ -342,20 +339,24 @@ class Dashboard:
     """One dashboard.
 
     Attributes:
+        config: what identifies a job, and where the runbooks are.
         uid: stable identifier; part of its URL.
+        one_worker: open on one worker, not on all.
     """
 
+    config: Config
     uid: str
     title: str
     description: str
     rows: Sequence[Row]
+    one_worker: bool = False
 
-    def to_json(self, runbooks: str) -> Json:
-        """Returns the dashboard as Grafana stores it.
+    def to_json(self) -> Json:
+        """Returns the dashboard as Grafana stores it."""
+        made: Json = filled(self._template(), values(self.config))
+        return made
 
-        Args:
-            runbooks: URL of the folder with the runbooks.
-        """
+    def _template(self) -> Json:
         return {
             "annotations": {"list": [_alerts()]},
             "description": self.description,
@@ -363,12 +364,12 @@ class Dashboard:
             "fiscalYearStartMonth": 0,
             "graphTooltip": 1,
             "id": None,
-            "links": [_to_dashboards(), _to_runbooks(runbooks)],
+            "links": [_to_dashboards(), _to_runbooks(self.config.runbooks)],
             "panels": list(_placed(self.rows)),
             "refresh": "30s",
             "schemaVersion": SCHEMA_VERSION,
             "tags": ["tpu", "tpumon"],
-            "templating": {"list": _variables()},
+            "templating": {"list": _variables(self.config, one_worker=self.one_worker)},
             "time": {"from": "now-1h", "to": "now"},
             "timezone": "browser",
             "title": self.title,
@@ -392,24 +393,31 @@ def _placed(rows: Sequence[Row]) -> Iterable[Json]:
         y += tallest
 
 
-def _variables() -> list[Json]:
+def _variables(config: Config, *, one_worker: bool) -> list[Json]:
     source = {"label": "Data source", "name": "datasource", "query": "prometheus", "refresh": 1, "type": "datasource"}
-    return [
-        source | {"current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": ""},
-        _variable("job", "Job", "label_values(tpumon_target_up, job)"),
-        _variable("worker", "Worker", 'label_values(tpumon_target_up{job=~"$job"}, worker)'),
-    ]
+    found = [source | {"current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": ""}]
+    chosen = config.selector
+    for name in (*chosen_labels(config), "worker"):
+        # Paused workers have no tpumon_target_up.
+        series = f"tpumon_target_paused{{{chosen}}}" if chosen else "tpumon_target_paused"
+        all_at_first = not (one_worker and name == "worker")
+        found.append(_variable(name, f"label_values({series}, {name})", all_at_first=all_at_first))
+        chosen += f'{"," if chosen else ""}{name}=~"${name}"'
+    return found
 
 
-def _variable(name: str, label: str, query: str) -> Json:
+_LABELS = {"cluster": "Cluster", "namespace": "Namespace", "job": "Job", "tpu_job": "TPU job", "worker": "Worker"}
+
+
+def _variable(name: str, query: str, *, all_at_first: bool) -> Json:
     return {
-        "allValue": ".+",
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
+        "allValue": ".*" if name != "worker" else ".+",  # a label that nobody attached is empty
+        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if all_at_first else {},
         "datasource": _DATASOURCE,
         "definition": query,
         "hide": 0,
         "includeAll": True,
-        "label": label,
+        "label": _LABELS.get(name, name),
         "multi": True,
         "name": name,
         "options": [],
@@ -425,12 +433,12 @@ def _alerts() -> Json:
     return {
         "datasource": _DATASOURCE,
         "enable": True,
-        "expr": 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",job=~"$job"}',
+        "expr": 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",@{chosen_jobs}}',
         "iconColor": _RED,
         "name": "Alerts",
         "step": "60s",
         "tagKeys": "severity,worker",
-        "textFormat": "{{job}} {{worker}}",
+        "textFormat": "{{job}} {{tpu_job}} {{slice}} {{worker}}",
         "titleFormat": "{{alertname}}",
     }
 
@@ -467,6 +475,6 @@ def to_worker(dashboard: str) -> Json:
     """Links a cell with a worker's name to that worker on another dashboard."""
     return {
         "title": "This worker over time",
-        "url": f"/d/{dashboard}?${{datasource:queryparam}}&${{job:queryparam}}"
+        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{job_parameters}}"
         "&var-worker=${__value.text:percentencode}&${__url_time_range}",
     }

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from grafana.config import Config
 from grafana.generate import HERE, dashboards
 
 Json = dict[str, Any]
@@ -57,6 +58,8 @@ def interpolated(expr: str, *, job: str, worker: str = ".+", step_s: float, scra
         "__rate_interval": f"{round(rate_s * 1000)}ms",
         "__interval": f"{round(step_s * 1000)}ms",
         "__range": f"{round(range_s)}s",
+        "cluster": ".*",
+        "namespace": ".*",
         "job": job,
         "worker": worker,
     }
@@ -397,7 +400,7 @@ def main() -> None:
     start_s = now_s - options.minutes * 60
     source = Source(url=options.url, job=options.job, scrape_s=options.scrape, start_s=start_s, end_s=now_s)
     options.out.mkdir(parents=True, exist_ok=True)
-    for name, dashboard in dashboards().items():
+    for name, dashboard in dashboards(Config()).items():
         path = options.out / f"{Path(name).stem}.svg"
         chosen = options.worker if name.startswith("tpumon-worker") else ".+"
         path.write_text(drawing(json.loads(dashboard), replace(source, worker=chosen)), encoding="utf-8")

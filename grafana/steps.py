@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from grafana.config import Config
 from grafana.panels import Dashboard, Panel, Query, Row, bars, heatmap, lines, number
-from grafana.queries import STEPS_BY_LE, few, of, step_quantile
+from grafana.queries import PER_WORKER, STEPS_BY_LE, counted, few, of, step_quantile
 
 _INPUT = "For remedies, see the runbook TpuInputBound."
 
 
-def dashboard() -> Dashboard:
+def dashboard(config: Config) -> Dashboard:
     """Builds the dashboard about steps."""
     return Dashboard(
+        config=config,
         uid="tpumon-steps",
         title="TPU steps and input",
         description="Where the step time goes, how steps differ, and whether input keeps up. Data: tpumon.",
@@ -109,7 +111,7 @@ def _parts() -> list[Panel]:
 
 def _collective() -> str:
     one = of("tpu_step_part_seconds", 'part="collective"')
-    return f"sum by (job, worker) ({one}) / sum by (job, worker) ({of('tpu_step_part_seconds')})"
+    return f"sum by ({PER_WORKER}) ({one}) / sum by ({PER_WORKER}) ({of('tpu_step_part_seconds')})"
 
 
 def _input() -> list[Panel]:
@@ -145,9 +147,8 @@ def _input() -> list[Panel]:
             "Infeed wait, distribution over cores",
             "Darker cells contain more cores. If all cores of a few workers are high, look at their hosts; if a few "
             "cores of all workers are, at uneven sharding of input.",
-            Query(expr=of("tpu_core_infeed_ratio")),
+            Query(expr=counted("tpu_core_infeed_ratio", 0.02), legend="{{le}}"),
             unit="percentunit",
-            bucket=0.02,
         ),
     ]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from grafana.config import Config
 from grafana.panels import Dashboard, Panel, Query, Row, lines, states, table
-from grafana.queries import HBM_USAGE, SILENT_FOR, STATE, few, of
+from grafana.queries import HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, few, of
 
 UID = "tpumon-worker"
 _FEW = "Shows the selected workers with the highest averages, at most 10."
@@ -12,10 +13,12 @@ _FEW_DEVICES = "Shows the selected workers' devices with the highest averages, a
 _RUNTIME = "Source: libtpu's runtime metric service; absent if that is unavailable."
 
 
-def dashboard() -> Dashboard:
+def dashboard(config: Config) -> Dashboard:
     """Builds the dashboard of single workers."""
     return Dashboard(
+        config=config,
         uid=UID,
+        one_worker=True,
         title="TPU worker",
         description="Details of a few workers; select them above. Data: tpumon.",
         rows=[
@@ -35,7 +38,7 @@ def _state() -> list[Panel]:
             "up: responds; down: does not respond; busy: another session is profiling it, and tpumon does not sample "
             "it; paused: by `tpumon pause`. No band: not watched. Shows the workers with the lowest availability, at "
             "most 25.",
-            Query(expr=f"{STATE} and on (job, worker) {_least_up()}", legend="{{worker}}"),
+            Query(expr=f"{STATE} and on ({PER_WORKER}) {_least_up()}", legend="{{worker}}"),
             size=(12, 8),
         ),
         table(
@@ -155,7 +158,7 @@ def _devices() -> list[Panel]:
         _device("HBM in use", few("tpu_hbm_used_bytes", 32), "Bytes of HBM in use.", "bytes"),
         _device(
             "HBM usage",
-            f"({HBM_USAGE}) and on (job, instance, worker, device) {highest}",
+            f"({HBM_USAGE}) and on (@{{worker}}, device) {highest}",
             "HBM in use divided by the total. Above 90 %, see the runbook TpuHbmNearlyFull.",
             "percentunit",
         ),
@@ -211,7 +214,7 @@ def _watching() -> list[Panel]:
             "Share of time for which the job was traced, including collection. Shows the selected workers with the "
             "longest queries, at most 10.",
             Query(
-                expr=f"rate({of('tpumon_traced_seconds_total')}[$__rate_interval]) and on (job, instance, worker) "
+                expr=f"rate({of('tpumon_traced_seconds_total')}[$__rate_interval]) and on (@{{worker}}) "
                 f"topk(10, avg_over_time({of('tpumon_sample_duration_seconds')}[$__range] @ end()))",
                 legend="{{worker}}",
             ),

@@ -49,6 +49,7 @@ def _forget_settings() -> None:
     directory = tempfile.mkdtemp(prefix="tpumon-tests-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.environ["TPUMON_PAUSE_DIR"] = directory
+    os.environ["TPUMON_CONFIG"] = ""  # nor is somebody's configuration that of tests
     os.environ["TZ"] = "UTC"
     time.tzset()
 

@@ -6,16 +6,16 @@ The only place that wires things together. Commands are imported when they run, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tpumon import __version__
 from tpumon.command_line.help_pages import OUTPUT, CommandPage, GroupPage
 from tpumon.command_line.options import (
-    SCENARIO_HELP,
     AppearanceOptions,
     ExportOptions,
     FromOptions,
@@ -23,32 +23,34 @@ from tpumon.command_line.options import (
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
-    as_given,
     check_choice,
+    is_typed,
     option,
     takes,
+)
+from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
+from tpumon.command_line.settings import (
+    ReportFormat,
+    check_from,
+    check_no_queries,
+    feed_of,
+    given,
+    level_of,
+    origin_of,
+    report_format,
+    sampling_of,
+    selection_of,
+    stdout_of,
+    thresholds_of,
+    window_s_of,
 )
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
 from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
-from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
-if TYPE_CHECKING:
-    from tpumon.feed import FeedSettings, Sampling
-    from tpumon.fleet import Thresholds
-    from tpumon.outputs import Export
-    from tpumon.targets.selection import Selection
-
-_SIMULATED_INTERVAL_S = 1.0
-_MAX_DUTY_RATIO = 0.01
-_ATTACHED_DUTY_RATIO = 0.02  # its own traces wait for samples
 _USUAL_PROFILE_S = 1.0
-_MAX_DURATION_MS = 3_600_000
-_LEGACY_NUM_QUERIES = 100
-_GPU_WARNING = (
-    "--gpu loads CUPTI into jobs that can use a GPU, which has crashed jobs (github.com/jax-ml/jax/issues/40260)"
-)
+_ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
 _LISTEN = "127.0.0.1:10466"
 
 Command = Callable[[], int]
@@ -62,13 +64,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-
-
-class ReportFormat(StrEnum):
-    """What a command that ends by itself writes to stdout."""
-
-    text = "text"
-    json = "json"
 
 
 def _show_version(value: bool) -> None:
@@ -102,12 +97,13 @@ def monitor(
       tpumon --level 0 --logdir /tmp/profiles    save one profile for XProf
     """
     if context.invoked_subcommand is not None:
-        if ignored := [one.opts[0] for one in context.command.params if _is_typed(context, one.name or "")]:
+        if ignored := [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]:
             say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
         return None
-    level = _level(measure)
+    level = level_of(measure)
     if origin.from_ is not None:
-        _check_from(context, targets, measure)
+        check_from(context, targets)
+        check_no_queries(measure)
     if level == 0:
         return _capture(context, targets, measure)
     from tpumon.commands import monitor
@@ -116,9 +112,9 @@ def monitor(
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
-    judged_by = _thresholds(context, thresholds)
-    source = _sampling(context, targets, measure) if origin.from_ is None else origin.from_
-    feed = _feed(source, exports, level, judged_by, listen=stdout.listen)
+    judged_by = thresholds_of(context, thresholds)
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
+    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -132,7 +128,7 @@ def monitor(
                 ascii=appearance.ascii,
                 thresholds=judged_by,
             ),
-            output=_stdout(context, stdout, legacy=legacy),
+            output=stdout_of(context, stdout, legacy=legacy),
             color=appearance.color.value,
             number_samples=legacy,
         ),
@@ -170,28 +166,28 @@ def serve_command(
     """
     from tpumon.commands import serve
 
-    level = _level(measure)
+    level = level_of(measure)
     if level == 0:
         raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
     return partial(
         serve.run,
-        _feed(
-            _sampling(context, targets, measure),
+        feed_of(
+            sampling_of(context, targets, measure),
             exports,
             level,
-            _thresholds(context, thresholds),
+            thresholds_of(context, thresholds),
             listen=web_listen_address or listen,
-            web_config_file=None if _is_typed(context, "web_config") else web_config_file,
+            web_config_file=None if is_typed(context, "web_config") else web_config_file,
         ),
     )
 
 
-@app.command("simulate", cls=CommandPage)
+@app.command("simulate", cls=SimulatePage)
 def simulate_command(
     topology: Annotated[
         str, typer.Argument(metavar="TOPOLOGY", help="Such as v2-8, v3-32, v4-16, v5e-8, v5p-128 or v6e-256.")
     ],
-    scenario: Annotated[str, option("--scenario", metavar="NAME", help=SCENARIO_HELP)] = "steady",
+    scenario: Annotated[str, option("--scenario", metavar="TERM+TERM", help=TERM_HELP)] = "steady",
     monitor: Annotated[
         bool | None,
         option("--monitor/--no-monitor", help="Whether the Monitor RPC answers. Default: only on v2 and v3."),
@@ -212,6 +208,7 @@ def simulate_command(
     Examples:
       tpumon simulate v5e-8
       tpumon simulate v3-32 --scenario straggler --port 9000
+      tpumon simulate v5e-16 --scenario slow-down@300+600:by=0.1+jitter
     """
     from tpumon.commands import simulate
 
@@ -222,6 +219,49 @@ def simulate_command(
 
 
 _ReportOutput = Annotated[str, option("--output", panel=OUTPUT, metavar="text|json", help="What to write to stdout.")]
+
+
+@app.command("once", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def once_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: _ReportOutput = ReportFormat.text.value,
+) -> Command:
+    """Show all workers in one table, the worst first, and exit.
+
+    Takes as many samples of each worker as must agree (--sustained). That takes seconds if the server computes the
+    figures or steps are short, and minutes if --max-duty allows no more. The exit status is 1 if a worker is down or
+    critical, 3 if none answers.
+
+    Examples:
+      tpumon once
+      tpumon once --from http://10.0.0.2:10466 --output json
+    """
+    from tpumon.commands import once
+
+    judged_by = thresholds_of(context, thresholds)
+    # What a service's environment or a file says of these is meant for a monitor.
+    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
+    interval_s = measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S
+    at_once = replace(
+        measure,
+        level=2,
+        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
+        interval=interval_s,
+    )
+    if origin.from_ is None:
+        feed = feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None)
+    else:
+        check_from(context, targets)
+        feed = feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None)
+    return partial(
+        once.run,
+        once.OnceSettings(feed=feed, samples=samples, output=report_format(context, output).value),
+    )
 
 
 @app.command("analyze", cls=CommandPage)
@@ -246,7 +286,28 @@ def analyze_command(
     """
     from tpumon.commands import analyze
 
-    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=_report_format(context, output).value))
+    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=report_format(context, output).value))
+
+
+@app.command("export", cls=CommandPage)
+def export_command(
+    recording: Annotated[str, typer.Argument(metavar="DIR|FILE", help="What --record wrote.")],
+    to: Annotated[
+        str | None, option("--to", panel=OUTPUT, metavar="FILE.parquet", help="The file to write; required.")
+    ] = None,
+) -> Command:
+    """Export recorded samples to a Parquet file.
+
+    One row per query and worker, with the columns of CSV. Needs `pip install 'tpumon[parquet]'`.
+
+    Examples:
+      tpumon export recorded/ --to samples.parquet
+    """
+    from tpumon.commands import export
+
+    if to is None:
+        raise UsageError("export requires --to FILE.parquet")
+    return partial(export.run, export.ExportSettings(recording=recording, to=to))
 
 
 @app.command("doctor", cls=CommandPage)
@@ -267,11 +328,56 @@ def doctor_command(
     from tpumon.commands import doctor
 
     settings = doctor.DoctorSettings(
-        where=_selection(context, targets, level=2),
-        output=_report_format(context, output).value,
+        where=selection_of(context, targets, level=2),
+        output=report_format(context, output).value,
         use_proxy=targets.use_proxy,
     )
     return partial(doctor.run, settings)
+
+
+@app.command("events", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def events_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: Annotated[
+        str, option("--output", panel=OUTPUT, metavar="text|jsonl", help="What to write to stdout.")
+    ] = "text",
+    follow: Annotated[
+        bool, option("--follow", panel=OUTPUT, help="With --from: go on with new changes until stopped.")
+    ] = False,
+) -> Command:
+    """Print what changed, and when.
+
+    Workers that become slow, stop, run again, are profiled by others, or whose job restarts. With --from: what a
+    running exporter remembers, or what was recorded.
+
+    Examples:
+      tpumon events --from http://10.0.0.2:10466
+      tpumon events --from recorded/ --output jsonl
+      tpumon events                        watch the jobs on this host for changes
+    """
+    from tpumon.commands import events
+
+    if origin.from_ is not None:
+        check_from(context, targets)
+        check_no_queries(measure)
+    level = level_of(measure)
+    if level == 0:
+        raise UsageError("events requires --level 1 or 2")
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
+    if output not in {"text", "jsonl"} and not is_typed(context, "output"):
+        output = "text"  # TPUMON_OUTPUT is meant for another command
+    judged_by = thresholds_of(context, thresholds)
+    settings = events.EventsSettings(
+        feed=feed_of(source, ExportOptions(), level, judged_by, listen=None),
+        output="jsonl" if check_choice(context, "--output", output, ("text", "jsonl")) == "jsonl" else "text",
+        follow=follow,
+    )
+    return partial(events.run, settings)
 
 
 @app.command("pause", cls=CommandPage)
@@ -326,34 +432,54 @@ def run_command(
     return partial(run.run, settings)
 
 
-# What the options mean together.
+@app.command("config", cls=CommandPage)
+@takes()
+def config_command(context: typer.Context) -> Command:
+    """Show the options in force, and where each comes from.
+
+    An option can stand on the command line, in the environment, or in a file: ~/.config/tpumon/config.toml, or the one
+    that TPUMON_CONFIG names. The first of these wins. The output has the form of the file.
+
+    Examples:
+      tpumon config                          its output is a file to begin with
+    """
+    from tpumon.command_line.config_file import config_path
+    from tpumon.command_line.in_force import settings_in_force
+    from tpumon.commands import config
+
+    return partial(config.run, config.ConfigSettings(path=config_path(), settings=settings_in_force(context)))
 
 
-def _level(measure: MeasureOptions) -> int:
-    if measure.level is not None:
-        return measure.level
-    if measure.monitoring_level is not None:
-        return measure.monitoring_level
-    return 0 if measure.logdir else 2
+class Shell(StrEnum):
+    """Shells that can complete tpumon's command lines."""
+
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
 
 
-def _stdout(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) -> str | Export:
-    """What to write to stdout: "auto", "live", "text" or an output."""
-    from tpumon.outputs import parse_output
+@app.command("completion", cls=CommandPage)
+def completion_command(
+    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
+) -> Command:
+    """Print a script that makes a shell complete commands and options.
 
-    if stdout.fleet_summary:
-        return parse_output("fleet-summary")
-    if stdout.output in {"auto", "live", "text"}:
-        # The old spelling is typed by those who read the old blocks.
-        return "text" if legacy and stdout.output == "auto" else stdout.output
-    return parse_output(stdout.output, as_given(context, "--output", stdout.output))
+    Examples:
+      tpumon completion bash         append it to ~/.bashrc
+      tpumon completion zsh          append it to ~/.zshrc
+      tpumon completion fish         save it in ~/.config/fish/completions/
+    """
+    from typer import completion
+
+    script = completion.get_completion_script(  # type: ignore[attr-defined]
+        prog_name="tpumon", complete_var="_TPUMON_COMPLETE", shell=shell.value
+    )
+    return partial(_print, script)
 
 
-def _report_format(context: typer.Context, output: str) -> ReportFormat:
-    """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
-    if output not in set(ReportFormat) and not _is_typed(context, "output"):
-        return ReportFormat.text
-    return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
+def _print(text: str) -> int:
+    typer.echo(text)
+    return 0
 
 
 def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:
@@ -365,170 +491,11 @@ def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOpt
         capture.run,
         capture.CaptureSettings(
             logdir=measure.logdir,
-            selection=_selection(context, targets, level=0),
-            window_s=_window_s(context, measure.duration_ms) or _USUAL_PROFILE_S,
+            selection=selection_of(context, targets, level=0),
+            window_s=window_s_of(context, measure.duration_ms) or _USUAL_PROFILE_S,
             attempts=measure.num_tracing_attempts,
             host_level=measure.host_tracer_level.number,
             use_proxy=targets.use_proxy,
-            **_given(max_trace_mb=measure.max_trace_mb),
+            **given(max_trace_mb=measure.max_trace_mb),
         ),
-    )
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    """The options that were given; a default stands where it is used."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _sampling(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Sampling:
-    from tpumon.feed import Sampling
-    from tpumon.logdir import open_logdir
-    from tpumon.model import Query
-    from tpumon.sampler import Pace
-    from tpumon.sources import SourceOptions
-    from tpumon.targets.listening import signs_at
-
-    simulated = targets.simulate is not None
-    interval_s = measure.interval if measure.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
-    max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
-    if measure.gpu:
-        say(_GPU_WARNING)
-    usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
-    level = _level(measure)
-    return Sampling(
-        query=Query(level=level, window_s=_window_s(context, measure.duration_ms)),
-        selection=_selection(context, targets, level=level, runtime_addr=measure.runtime_addr),
-        pace=Pace(
-            interval_s=interval_s,
-            max_duty_ratio=max_duty_ratio,
-            attached_duty_ratio=_ATTACHED_DUTY_RATIO if measure.max_duty is None else None,
-            attempts=measure.num_tracing_attempts,
-            num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
-        ),
-        sources=SourceOptions(
-            host_level=measure.host_tracer_level.number,
-            logdir=open_logdir(measure.logdir) if measure.logdir else None,
-            runtime_metrics=level > 1 and not measure.no_runtime_metrics,
-            **_given(max_trace_mb=measure.max_trace_mb),
-            gpu=measure.gpu,
-            signs_at=signs_at,
-        ),
-        use_proxy=targets.use_proxy,
-    )
-
-
-def _feed(
-    origin: Sampling | str,
-    options: ExportOptions,
-    level: int,
-    thresholds: Thresholds,
-    *,
-    listen: str | None,
-    web_config_file: str | None = None,
-) -> FeedSettings:
-    from tpumon.feed import FeedSettings
-    from tpumon.outputs import Export, OutputOptions, parse_export
-
-    exports = [Export(name="prometheus", where=listen)] if listen else []
-    exports += map(parse_export, options.export or [])
-    web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
-    if web_config == "":
-        raise UsageError("--web-config is empty; name a file, or leave the option out")
-    if web_config is not None and not any(export.name == "prometheus" for export in exports):
-        raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
-    return FeedSettings(
-        origin=origin,
-        exports=exports,
-        output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds),
-    )
-
-
-def _thresholds(context: typer.Context, options: ThresholdOptions) -> Thresholds:
-    from tpumon.fleet import Thresholds
-
-    infeed = _limits(context, "--infeed-limits", options.infeed_limits)
-    hbm = _limits(context, "--hbm-limits", options.hbm_limits)
-    step = _limits(context, "--step-limits", options.step_limits)
-    return Thresholds(
-        infeed_warn_ratio=infeed[0],
-        infeed_critical_ratio=infeed[1],
-        hbm_warn_ratio=hbm[0],
-        hbm_critical_ratio=hbm[1],
-        step_warn_ratio=step[0],
-        step_critical_ratio=step[1],
-        idle_below_ratio=options.idle_limit,
-        sustained=options.sustained,
-    )
-
-
-def _limits(context: typer.Context, name: str, text: str) -> tuple[float, float]:
-    try:
-        warn, critical = (float(part) for part in text.split(","))
-    except ValueError:
-        warn, critical = 1.0, 0.0
-    if not 0 <= warn <= critical < float("inf"):
-        raise UsageError(f"{as_given(context, name, text)}: use two numbers, the smaller first, such as 0.05,0.20")
-    return warn, critical
-
-
-def _is_typed(context: typer.Context, name: str) -> bool:
-    """Whether an option comes from the command line, not from its environment variable."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-_NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
-
-
-def _check_from(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> None:
-    """Refuses what --from cannot do."""
-    if _level(measure) == 0:
-        raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
-    if targets.simulate is not None or any(_is_typed(context, name) for name in _NAMING_WORKERS):
-        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
-    if measure.num_queries:
-        raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
-
-
-def _window_s(context: typer.Context, duration_ms: str) -> float | None:
-    """`--duration-ms` in seconds; None for auto."""
-    if duration_ms == "auto":
-        return None
-    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
-        given = as_given(context, "--duration-ms", duration_ms)
-        raise UsageError(f"{given}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto")
-    return int(duration_ms) / 1000
-
-
-def _selection(
-    context: typer.Context, targets: TargetOptions, *, level: int, runtime_addr: list[str] | None = None
-) -> Selection:
-    """The workers that the options name; if they name some in several ways, the most specific wins."""
-    from tpumon.targets.runtime import parse_runtime_addresses
-    from tpumon.targets.selection import Selection
-
-    runtime_addresses = parse_runtime_addresses(runtime_addr or [])
-    if targets.simulate is not None:
-        if any(_is_typed(context, name) for name in _NAMING_WORKERS):
-            raise UsageError("--simulate cannot be combined with options naming workers")
-        simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
-        return Selection(simulate=simulate, runtime_addresses=runtime_addresses)
-    services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
-    workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
-    tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
-    if tpus and services:
-        say("ignoring --tpu: --service-addr is given, too")
-    if level > 0 and services and workers:
-        say("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
-    addresses = workers if workers and (level == 0 or not services) else services
-    if targets.targets is not None and (addresses or tpus):
-        raise UsageError("--targets cannot be combined with other options naming workers")
-    return Selection(
-        addresses=addresses,
-        port=targets.port,
-        tpus=() if addresses else tpus,
-        zone=targets.zone,
-        project=targets.project,
-        targets_file=targets.targets,
-        runtime_addresses=runtime_addresses,
     )

@@ -32,6 +32,9 @@ Reason = Literal[
 ]
 REASONS: tuple[Reason, ...] = get_args(Reason)
 
+CONNECTION_REFUSED = "connection refused"
+"""How the message of a failure begins if the host is there, but nothing listens at the port."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Meaning:
@@ -50,13 +53,13 @@ class Meaning:
     unreached: bool = False
     final: bool = False
     traced: bool = True
-    state: Literal["down", "busy", "continuous", "paused"] = "down"
+    state: Literal["down", "no-activity", "busy", "continuous", "paused"] = "down"
     usable: bool = False
 
     @property
     def retry(self) -> bool:
         """Whether the same query may be tried again in a moment: not while someone asked to be left alone."""
-        return not self.final and self.state == "down"
+        return not self.final and self.state in {"down", "no-activity"}
 
 
 MEANING: Mapping[Reason, Meaning] = {
@@ -88,7 +91,7 @@ MEANING: Mapping[Reason, Meaning] = {
         final=True,
         traced=False,
     ),
-    "empty-trace": Meaning(remedy="wait for the job to begin its first step", usable=True),
+    "empty-trace": Meaning(remedy="wait for the job to begin a step", state="no-activity", usable=True),
     "truncated": Meaning(remedy="ask for a shorter window", usable=True),
     "malformed": Meaning(),
     "too-large": Meaning(remedy="ask for a shorter window", final=True),

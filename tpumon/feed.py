@@ -9,8 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import NoTargetError
-from tpumon.model import Query, Sample, Workers
-from tpumon.outputs import Export, Listening, Output, OutputOptions, QueuedOutput, Speaking, Vouching, open_output
+from tpumon.model import Handover, Query, Sample, Workers
+from tpumon.outputs import (
+    Export,
+    Listening,
+    Output,
+    OutputOptions,
+    QueuedOutput,
+    Speaking,
+    TakingOver,
+    Vouching,
+    open_output,
+)
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, SourceOptions
 from tpumon.system.background import Background
@@ -23,8 +33,11 @@ from tpumon.view.notices import Notice, Notices
 if TYPE_CHECKING:
     from types import TracebackType
 
-Event = Workers | Sample | Notice
-"""What a feed yields: who the workers are from now on, one query's sample, or a line for the user."""
+Told = Workers | Sample | Handover
+"""What a run learns: who the workers are from now on, one query's sample, or what a running exporter hands on."""
+
+Event = Told | Notice
+"""What a feed yields: what the run learns, or a line for the user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +59,35 @@ class Sampling:
     use_proxy: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Samples that were recorded before: not for a feed, which is about what happens now.
+
+    Attributes:
+        where: a directory or a file.
+    """
+
+    where: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSettings:
     """Where events come from, and which outputs get them.
 
     Attributes:
-        origin: samples to take, or the URL of a running exporter.
+        origin: samples to take, or the URL of a running exporter, or what was recorded.
         exports: outputs beside the one on stdout.
         output_options: of all outputs, the one on stdout included.
     """
 
-    origin: Sampling | str
+    origin: Sampling | Recorded | str
     exports: Sequence[Export] = ()
     output_options: OutputOptions = field(default_factory=OutputOptions)
+
+    @property
+    def takes_samples(self) -> bool:
+        """Whether this process samples, and does not show what another one has sampled."""
+        return isinstance(self.origin, Sampling)
 
 
 class Feed:
@@ -82,7 +111,7 @@ class Feed:
         self._notices = Notices()
         self._reported_drops = False
         self._stack = ExitStack()
-        self._background = Background[Workers | Sample](self._run, wake=wake, keep=_is_workers)
+        self._background = Background[Told](self._run, wake=wake, keep=_is_kept)
 
     def __enter__(self) -> Self:
         """Starts.
@@ -136,8 +165,10 @@ class Feed:
             self._check_answered()
         return [shown for event in events for shown in self._with_notices(event)], ended
 
-    def _with_notices(self, event: Workers | Sample) -> Iterator[Event]:
+    def _with_notices(self, event: Told) -> Iterator[Event]:
         yield event
+        if isinstance(event, Handover):
+            return
         for line in self._notices.update(event):
             yield Notice(line)
         if self._background.dropped and not self._reported_drops:
@@ -148,10 +179,10 @@ class Feed:
         if not self._notices.any_answered:
             raise NoTargetError(self._notices.none_answered)
 
-    async def _run(self, show: Callable[[Workers | Sample], None]) -> None:
+    async def _run(self, show: Callable[[Told], None]) -> None:
         """Runs in the thread: outputs get each event before it waits for the consumer."""
 
-        def send(event: Workers | Sample) -> None:
+        def send(event: Told) -> None:
             for output in self._outputs:
                 hand_over(event, output)
             show(event)
@@ -163,10 +194,11 @@ class Feed:
         else:
             from tpumon.remote import RemoteExporter
 
+            assert isinstance(origin, str)
             await RemoteExporter(origin).feed(send)
 
 
-async def _sample(sampling: Sampling, send: Callable[[Workers | Sample], None]) -> None:
+async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
     async with AsyncExitStack() as stack:
         sampler = Sampler(
             await open_discovery(sampling.selection, stack, say),
@@ -183,12 +215,14 @@ async def _sample(sampling: Sampling, send: Callable[[Workers | Sample], None]) 
         await sampler.run()
 
 
-def hand_over(event: Workers | Sample, output: Output) -> None:
-    """Gives an event to an output."""
+def hand_over(event: Told, output: Output) -> None:
+    """Gives an event to an output; what an exporter hands on only to one that takes it."""
     if isinstance(event, Workers):
         output.follow(event)
-    else:
+    elif isinstance(event, Sample):
         output.write(event)
+    elif isinstance(output, TakingOver):
+        output.take_over(event)
 
 
 def _open(export: Export, options: OutputOptions, heartbeat: Heartbeat) -> QueuedOutput:
@@ -202,6 +236,6 @@ def _open(export: Export, options: OutputOptions, heartbeat: Heartbeat) -> Queue
     return QueuedOutput(output, export.name, say)
 
 
-def _is_workers(event: Workers | Sample) -> bool:
-    """Whether the event says who the workers are, which must not be lost."""
-    return isinstance(event, Workers)
+def _is_kept(event: Told) -> bool:
+    """Whether the event must not be lost: it says who the workers are, or all that was before."""
+    return isinstance(event, Workers) or (isinstance(event, Handover) and event.complete)

@@ -228,7 +228,7 @@ STEP_PARTS: Mapping[str, str] = {
     "collective": "Collectives",
     "host_transfer": "Host transfer",
     "input_wait": "Waiting for input",
-    "idle": "Idle",
+    "idle": "No op runs",
 }
 """Labels of the parts of a step, by the keys of `Figures.step_parts_s`."""
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import fsum
+from math import fsum, inf
 from statistics import median
-from typing import Literal
+from typing import NamedTuple
 
 from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP, Figure, values
-from tpumon.history import Histories, State, WorkerHistory
-from tpumon.model import Sample, Target, Workers
+from tpumon.history import Changes, Course, Histories, Moment, Tiers, WorkerHistory, state_of
+from tpumon.model import Change, Handover, Mark, Sample, Severity, Standing, State, Target, What, Workers
+from tpumon.text import one_line
 
-Severity = Literal["ok", "warn", "critical", "unknown"]
-"""unknown: there is no current sample to judge, or only one without figures of the worker's profiler."""
+__all__ = ["MOST_HISTORY_BYTES", "Across", "Assessment", "Cause", "Fleet", "Severity", "Thresholds", "Verdict"]
+
+MOST_HISTORY_BYTES = 12_000_000
+"""How much history of all workers together is handed on."""
+
+_MOST_NEW = 100  # samples of a worker that wait to be judged
+_SAME_TIME_S = 0.001
+_OVERLAP_S = 60.0  # the longest that a query may take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +72,10 @@ class Verdict:
         state: state of the worker.
         severity: that of its worst cause.
         causes: why it is marked, worst first.
-        since_unix_s: when state or severity last changed.
+        since_unix_s: while it is live and well, since when it is well; while it is in trouble, warning or critical,
+            since when; otherwise since when it is in this state. Gaps that say nothing about a worker (another session,
+            a pause, a late sample) do not count. None: it was never queried.
+        critical_since_unix_s: since when it is critical; None: it is not.
         excess: how far its worst figure exceeds its warning limit, as a fraction of that limit; 0 if none does.
     """
 
@@ -72,31 +83,43 @@ class Verdict:
     severity: Severity
     causes: tuple[Cause, ...] = ()
     since_unix_s: float | None = None
+    critical_since_unix_s: float | None = None
     excess: float = 0.0
+
+    @property
+    def mark(self) -> Mark:
+        """What the worker counts as: its severity while it is live, otherwise its state."""
+        return self.severity if self.state == "live" else self.state
 
     @property
     def rank(self) -> int:
         """Sort key that puts the worst first; 0 is the worst."""
-        return _RANKS[self.state if self.state != "live" else self.severity]
+        return _RANKS[self.mark]
 
 
 _RANKS = {
     name: rank
     for rank, name in enumerate(
-        ("down", "critical", "stale", "warn", "waiting", "busy", "continuous", "paused", "unknown", "ok")
+        ("down", "critical", "no-activity", "stale", "warn", "waiting", "busy", "continuous", "paused", "unknown", "ok")
     )
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Across:
-    """One figure over all workers that have it now; `count` is their number."""
+    """One figure over all workers that have it now; `count` is their number.
+
+    Attributes:
+        min_worker, max_worker: name of the first worker with the min, and of the first with the max.
+    """
 
     count: int
     min: float
     avg: float
     max: float
     median: float
+    min_worker: str
+    max_worker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,36 +134,60 @@ class Assessment:
 
     verdicts: Mapping[str, Verdict]
     figures: Mapping[str, Across]
-    counts: Mapping[Severity | State, int]
+    counts: Mapping[Mark, int]
 
 
 @dataclass(slots=True)
 class _Memory:
-    """State of a worker that is kept between assessments; `*_for` count consecutive samples."""
+    """What is kept of a worker between assessments; `*_for` count consecutive samples."""
 
-    judged: Sample | None = None
+    new: deque[tuple[Sample, bool]] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
+    """Samples that are not judged yet, each with whether its job was restarted before it."""
     read: Sample | None = None
     figures: Mapping[str, float | None] = field(default_factory=lambda: _NONE)
     slow_for: int = 0
     very_slow_for: int = 0
     less_idle_for: int = 0
-    severity: Severity | None = None
-    state: State | None = None
-    since_unix_s: float | None = None
+    judged_unix_s: float = -inf
+    known_unix_s: float = -inf
+    """Start of the last sample that the exporter had judged when this took over from it."""
+    causes: tuple[Cause, ...] = ()
+    course: Course = field(default_factory=Course)
+    changed_unix_s: float = -inf
+    number: int = 0
+    """That of the last change of its course."""
 
 
-@dataclass(slots=True)
 class Fleet:
-    """The histories of all workers, and their assessment.
+    """The histories of all workers, their assessment, and the changes of it.
+
+    Args:
+        thresholds: limits beyond which a worker is marked.
+        remember: whether to keep the figures of a week.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
 
     Attributes:
-        thresholds: limits beyond which a worker is marked.
         histories: the history of each worker.
+        changes: what changed, as far as `assess` was called.
+        average: the average of each figure over all workers, over time; None if it is not remembered.
     """
 
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    histories: Histories = field(default_factory=Histories)
-    _memories: dict[str, _Memory] = field(default_factory=dict)
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        *,
+        remember: bool = False,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.thresholds = thresholds or Thresholds()
+        self.histories = Histories(remember=remember, monotonic_s=monotonic_s)
+        self.changes = Changes()
+        self.average = Tiers(tuple(COMPARED)) if remember else None
+        self._average_unix_s = -inf
+        self._average_known = False
+        self._memories: dict[str, _Memory] = {}
+        self._number = 0
+        self._told = False
 
     def follow(self, workers: Workers) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
@@ -149,25 +196,114 @@ class Fleet:
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
-        self.histories.add(sample)
+        history = self.histories.add(sample)
+        if history is not None:
+            self._memories[sample.worker].new.append((sample, history.restarted is sample))
 
     def assess(self, now_unix_s: float) -> Assessment:
-        """Assesses every worker. Call it once per batch of samples, not for each one: it visits all workers."""
+        """Assesses every worker, and notes what changed.
+
+        Call it once per batch of samples, not for each one: it visits all workers.
+        """
         looks = [self._look(history, now_unix_s) for history in self.histories.all()]
         by_slice: dict[str | None, list[_Look]] = {}
         for look in looks:
-            by_slice.setdefault(_group(look.history.target), []).append(look)
+            by_slice.setdefault(group_of(look.history.target), []).append(look)
         medians = {
-            name: (_median(of_slice, STEP.key), _median(of_slice, IDLE.key)) for name, of_slice in by_slice.items()
+            name: _Medians(_median(group, STEP.key), _median(group, IDLE.key)) for name, group in by_slice.items()
         }
         verdicts = {}
-        counts: Counter[Severity | State] = Counter()
+        counts: Counter[Mark] = Counter()
         for look in looks:
             target = look.history.target
-            verdicts[target.worker] = verdict = self._judge(look, *medians[_group(target)], now_unix_s)
-            counts[verdict.severity if verdict.state == "live" else verdict.state] += 1
+            self._judge(look, medians[group_of(target)], now_unix_s)
+            verdicts[target.worker] = verdict = self._verdict(look, now_unix_s)
+            counts[verdict.mark] += 1
         figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
+        self._remember_average(figures, now_unix_s)
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
+
+    def handover(
+        self, now_unix_s: float, *, after: int | None = None, most_bytes: int = MOST_HISTORY_BYTES
+    ) -> Handover:
+        """What to hand on to a reader, so that it knows what is known here. Call `assess` first.
+
+        Args:
+            now_unix_s: the time.
+            after: number of the last change that the reader knows; None: it knows nothing.
+            most_bytes: the most that the history of all workers may take; what is older is left out first.
+        """
+        if after is not None and after > self._number:  # the exporter behind --from was restarted
+            after = None
+        known = 0 if after is None else after
+        standings = tuple(
+            self._standing(history, self._memories[history.target.worker], now_unix_s)
+            for history in self.histories.all()
+            if after is None or self._memories[history.target.worker].number > known
+        )
+        tiers: dict[str, Tiers | None] = {}
+        if after is None:
+            tiers = {"": self.average, **{history.target.worker: history.tiers for history in self.histories.all()}}
+        most_each = most_bytes // max(len(tiers), 1)
+        return Handover(
+            complete=after is None,
+            number=self._number,
+            standings=standings,
+            changes=tuple(self.changes.all(after=known)),
+            history={worker: each.packed(most_each) for worker, each in tiers.items() if each is not None},
+            figures=tuple(COMPARED),
+        )
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes over what an exporter knows: from now on changes are only those that it notes."""
+        self._told = True
+        if handover.complete:
+            self.changes.replace(handover.changes)
+            for worker, packed in handover.history.items():
+                self._unpack(worker, packed, handover)
+        else:
+            for change in handover.changes:
+                self.changes.add(change)
+        self._number = handover.number
+        for standing in handover.standings:
+            memory = self._memories.get(standing.worker)
+            if memory is not None:
+                _resume(memory, standing, complete=handover.complete)
+                memory.number = handover.number
+
+    def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
+        history = self.histories.get(worker)
+        known = self.average if worker == "" else None if history is None else history.tiers
+        if known is None:
+            return
+        try:
+            tiers = Tiers.unpacked(packed, handover.figures, tuple(COMPARED), shift_s=handover.shift_s)
+        except ValueError:  # of another version, or damaged: history then begins here
+            return
+        if history is None:
+            self.average = tiers
+        else:
+            history.tiers = tiers
+
+    def _standing(self, history: WorkerHistory, memory: _Memory, now_unix_s: float) -> Standing:
+        course, now_s = memory.course, history.monotonic_s()
+
+        def time_of(moment: Moment | None) -> float | None:
+            return None if moment is None else moment.unix_s(now_unix_s, now_s)
+
+        return Standing(
+            worker=history.target.worker,
+            state=course.state or "waiting",
+            severity=course.severity,
+            mark_since_unix_s=time_of(course.mark_since),
+            ok=course.ok,
+            ok_since_unix_s=time_of(course.ok_since),
+            critical_since_unix_s=time_of(course.critical_since),
+            slow_for=memory.slow_for,
+            very_slow_for=memory.very_slow_for,
+            less_idle_for=memory.less_idle_for,
+            judged_unix_s=None if memory.judged_unix_s == -inf else memory.judged_unix_s,
+        )
 
     def _look(self, history: WorkerHistory, now_unix_s: float) -> _Look:
         memory, sample = self._memories[history.target.worker], history.current(now_unix_s)
@@ -176,51 +312,113 @@ class Fleet:
             memory.figures = _NONE if sample is None else values(sample.figures)
         return _Look(history, history.state(now_unix_s), sample, memory.figures)
 
-    def _judge(self, look: _Look, median_step_s: float | None, median_idle: float | None, now_unix_s: float) -> Verdict:
-        history = look.history
-        memory = self._memories[history.target.worker]
-        severity: Severity = "unknown"
-        exceeded: list[Cause] = []
-        if look.sample is not None:
-            self._count(memory, look, median_step_s, median_idle)
-            exceeded = self._causes(memory, look.figures, median_step_s, median_idle)
-            severity = "ok" if not exceeded else "critical" if exceeded[0].critical else "warn"
-        causes = list(exceeded)
-        if history.last is not None and history.last.failure is not None:
-            causes.append(Cause(history.last.failure.message))
-            severity = "unknown" if severity == "ok" else severity
-        if (look.state, severity) != (memory.state, memory.severity):
-            memory.state, memory.severity = look.state, severity
-            memory.since_unix_s = history.last.time_unix_s if history.last is not None else now_unix_s
+    def _judge(self, look: _Look, medians: _Medians, now_unix_s: float) -> None:
+        """Judges the samples that came since the last assessment, one by one, and then the present state."""
+        history, memory = look.history, self._memories[look.history.target.worker]
+        while memory.new:
+            sample, restarted = memory.new.popleft()
+            figures = memory.figures if sample is memory.read else values(sample.figures)
+            state, failure = state_of(sample), sample.failure
+            severity: Severity = "unknown"
+            memory.causes = ()
+            if sample.responded:
+                if failure is None and sample.time_unix_s > memory.known_unix_s + _SAME_TIME_S:
+                    self._count(memory, figures, medians)
+                memory.causes = tuple(self._causes(memory, figures, medians))
+                severity = "ok" if not memory.causes else "critical" if memory.causes[0].critical else "warn"
+            if not sample.of_exporter:
+                memory.judged_unix_s = max(memory.judged_unix_s, sample.time_unix_s)
+            if failure is not None:
+                memory.causes = (*memory.causes, Cause(failure.message))
+                severity = "unknown" if severity == "ok" else severity
+            at = Moment(sample.time_unix_s, sample.taken_monotonic_s)
+            self._note(history, memory, at, sample.time_unix_s, state, severity, restarted=restarted)
+        if look.state == "stale" and memory.course.state != "stale" and history.last is not None:
+            at = Moment(history.last.time_unix_s, history.last.taken_monotonic_s)
+            memory.causes = (Cause("no figures in time"),)
+            self._note(history, memory, at, now_unix_s, "stale", "unknown")
+
+    def _note(
+        self,
+        history: WorkerHistory,
+        memory: _Memory,
+        at: Moment,
+        time_unix_s: float,
+        state: State,
+        severity: Severity,
+        *,
+        restarted: bool = False,
+    ) -> None:
+        """Notes what a worker counts as, and remembers the change."""
+        course = memory.course
+        before, since = course.mark, course.mark_since
+        what = course.note(at, state, severity, restarted=restarted)
+        words = "; ".join(cause.words for cause in memory.causes)
+        if what == "capture-ended" and since is not None:
+            words = f"after {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
+        changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
+        changes += [] if what is None else [(what, words)]
+        if self._told or not (changes or course.mark != before):
+            return
+        # A query that began before the last change may end after it.
+        memory.changed_unix_s = max(time_unix_s, min(memory.changed_unix_s, time_unix_s + _OVERLAP_S))
+        for kind, why in changes:
+            self._number += 1
+            change = Change(
+                number=self._number,
+                time_unix_s=memory.changed_unix_s,
+                worker=history.target.worker,
+                what=kind,
+                state=state,
+                severity=severity,
+                before=before,
+                words=one_line(why),
+            )
+            self.changes.add(change)
+        self._number += not changes
+        memory.number = self._number
+
+    def _verdict(self, look: _Look, now_unix_s: float) -> Verdict:
+        history, memory = look.history, self._memories[look.history.target.worker]
+        course, now_s = memory.course, history.monotonic_s()
+        severity = course.severity if look.sample is not None else "unknown"
+        since = course.since
+        critical = course.critical_since if look.state == "live" and severity == "critical" else None
+        failure = None if history.last is None else history.last.failure
+        causes = memory.causes if look.sample is not None or failure is None else (Cause(failure.message),)
         return Verdict(
             state=look.state,
             severity=severity,
-            causes=tuple(causes),
-            since_unix_s=memory.since_unix_s,
-            excess=exceeded[0].excess if exceeded else 0.0,
+            causes=causes if look.state != "stale" or failure is not None else (),
+            since_unix_s=None if since is None else since.unix_s(now_unix_s, now_s),
+            critical_since_unix_s=None if critical is None else critical.unix_s(now_unix_s, now_s),
+            excess=causes[0].excess if causes else 0.0,
         )
 
-    def _count(self, memory: _Memory, look: _Look, median_step_s: float | None, median_idle: float | None) -> None:
-        """Counts for how many consecutive samples step time and idle time have exceeded their limits."""
-        if memory.judged is look.sample:
+    def _remember_average(self, figures: Mapping[str, Across], now_unix_s: float) -> None:
+        """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
+        if self.average is None or not (figures or self._average_known):
             return
-        memory.judged = look.sample
-        limits, step, idle = self.thresholds, look.figures[STEP.key], look.figures[IDLE.key]
-        ratio = step / median_step_s if step is not None and median_step_s else 0.0
-        below_median = median_idle - idle if idle is not None and median_idle is not None else 0.0
+        lasts = [history.last for history in self.histories.all()]
+        intervals_s = [last.interval_s for last in lasts if last is not None and last.interval_s is not None]
+        if 0 <= now_unix_s - self._average_unix_s < 0.9 * min(intervals_s, default=1.0):
+            return
+        self._average_unix_s, self._average_known = now_unix_s, bool(figures)
+        averages = [figures[key].avg if key in figures else None for key in COMPARED]
+        self.average.add(now_unix_s, "live" if figures else "waiting", averages)
+
+    def _count(self, memory: _Memory, figures: Mapping[str, float | None], medians: _Medians) -> None:
+        """Counts for how many consecutive samples step time and idle time have exceeded their limits."""
+        limits, step, idle = self.thresholds, figures[STEP.key], figures[IDLE.key]
+        ratio = step / medians.step_s if step is not None and medians.step_s else 0.0
+        below_median = medians.idle - idle if idle is not None and medians.idle is not None else 0.0
         memory.slow_for = memory.slow_for + 1 if ratio > limits.step_warn_ratio else 0
         memory.very_slow_for = memory.very_slow_for + 1 if ratio > limits.step_critical_ratio else 0
         memory.less_idle_for = memory.less_idle_for + 1 if below_median > limits.idle_below_ratio else 0
 
-    def _causes(
-        self,
-        memory: _Memory,
-        figures: Mapping[str, float | None],
-        median_step_s: float | None,
-        median_idle: float | None,
-    ) -> list[Cause]:
+    def _causes(self, memory: _Memory, figures: Mapping[str, float | None], medians: _Medians) -> list[Cause]:
         """The figures that exceed their limits, worst first."""
-        limits = self.thresholds
+        limits, median_step_s, median_idle = self.thresholds, medians.step_s, medians.idle
         causes: list[Cause] = []
         step, idle, infeed, hbm = (figures[figure.key] for figure in (STEP, IDLE, INFEED, HBM))
         if step is not None and median_step_s and memory.slow_for >= limits.sustained:
@@ -248,6 +446,33 @@ def _cause(figure: Figure, words: str, value: float, limit: float, *, critical: 
 _NONE: Mapping[str, float | None] = dict.fromkeys(COMPARED)
 
 
+class _Medians(NamedTuple):
+    """Step time and idle ratio of the workers of a slice."""
+
+    step_s: float | None
+    idle: float | None
+
+
+def _resume(memory: _Memory, standing: Standing, *, complete: bool) -> None:
+    """Goes on from what an exporter knows of a worker."""
+
+    def moment(time_unix_s: float | None) -> Moment | None:
+        return None if time_unix_s is None else Moment(time_unix_s)
+
+    memory.course = Course(
+        state=None if standing.state == "waiting" else standing.state,
+        severity=standing.severity,
+        mark_since=moment(standing.mark_since_unix_s),
+        ok=standing.ok,
+        ok_since=moment(standing.ok_since_unix_s),
+        critical_since=moment(standing.critical_since_unix_s),
+    )
+    if complete:
+        memory.slow_for, memory.very_slow_for = standing.slow_for, standing.very_slow_for
+        memory.less_idle_for = standing.less_idle_for
+        memory.known_unix_s = -inf if standing.judged_unix_s is None else standing.judged_unix_s
+
+
 @dataclass(frozen=True, slots=True)
 class _Look:
     """One worker at the moment of an assessment."""
@@ -258,7 +483,7 @@ class _Look:
     figures: Mapping[str, float | None]
 
 
-def _group(target: Target) -> str | None:
+def group_of(target: Target) -> str | None:
     """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
     return f"\0{target.worker}" if target.independent else target.slice
 
@@ -277,4 +502,13 @@ def _across(looks: list[_Look], name: str) -> Across | None:
     if not values:
         return None
     avg = fsum(value / len(values) for value in values)  # of the sum, the largest floats would overflow
-    return Across(count=len(values), min=values[0], avg=avg, max=values[-1], median=median(values))
+    low, high = (next(look for look in looks if look.figures[name] == end) for end in (values[0], values[-1]))
+    return Across(
+        count=len(values),
+        min=values[0],
+        avg=avg,
+        max=values[-1],
+        median=median(values),
+        min_worker=low.history.target.worker,
+        max_worker=high.history.target.worker,
+    )

@@ -156,6 +156,8 @@ def _parts(parts_s: Mapping[str, float] | None) -> Iterable[Series]:
 
 
 def _info(sample: Sample) -> Iterable[Series]:
+    if not sample.answered:
+        return ()
     labels = (
         sample.device_type or "",
         "" if sample.cores is None else str(sample.cores),
@@ -282,6 +284,11 @@ def _in_state(*states: State) -> _TargetValues:
     return lambda history, now_unix_s: (((), float(history.state(now_unix_s) in states)),)
 
 
+def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
+    state = history.state(now_unix_s)
+    return (((), float(state == "live")),) if state in {"live", "no-activity"} else ()
+
+
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
     """A figure of the last query, answered or not."""
     values = _figure(get)
@@ -296,8 +303,14 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
     TargetMetric(
         name="tpumon_target_up",
         help="1 if the worker responds, even if only that another session is active; 0 if it does not; "
-        "absent while paused.",
+        "absent while that is not known: before the first query, and while paused.",
         values=_up,
+    ),
+    TargetMetric(
+        name="tpumon_target_active",
+        help="0 if the worker answers, but nothing runs: no event in its trace, or no step and an idle device; 1 if "
+        "something runs; absent while that is not known.",
+        values=_active,
     ),
     TargetMetric(
         name="tpumon_target_busy",
@@ -308,6 +321,11 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         name="tpumon_target_paused",
         help="1 while `tpumon pause` has stopped sampling on this host; otherwise 0.",
         values=_in_state("paused"),
+    ),
+    TargetMetric(
+        name="tpumon_target_independent",
+        help="1 if the worker is not known to work together with others; it is then compared with none. Otherwise 0.",
+        values=lambda history, _now_unix_s: (((), float(history.target.independent)),),
     ),
     TargetMetric(
         name="tpumon_target_last_success_timestamp_seconds",

@@ -27,7 +27,7 @@ from typing import (
 
 from tpumon.errors import UsageError
 from tpumon.fleet import Thresholds
-from tpumon.model import Sample, Workers
+from tpumon.model import Handover, Sample, Workers
 
 _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
@@ -53,6 +53,14 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Ends the output; called once."""
+
+
+@runtime_checkable
+class TakingOver(Protocol):
+    """An output that also takes what a running exporter hands on: since when, changes, history."""
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes over what the exporter knows; after `follow`, and before the samples of the same answer."""
 
 
 @runtime_checkable
@@ -350,7 +358,7 @@ class QueuedOutput:
         self._tick_s = max(output.tick_s, _LEAST_TICK_S) if isinstance(output, Ticking) else None
         self._changed = threading.Condition()
         self._workers: Workers | None = None
-        self._waiting: deque[Sample] = deque(maxlen=_WAITING_LIMIT)
+        self._waiting: deque[Sample | Handover] = deque(maxlen=_WAITING_LIMIT)
         self._closing = self._dropping = False
         self._failing: set[str] = set()  # what was tried: a tick that works says nothing about writing
         self._thread = threading.Thread(target=self._run, name=f"tpumon-{name}", daemon=True)
@@ -364,9 +372,17 @@ class QueuedOutput:
 
     def write(self, sample: Sample) -> None:
         """Queues a sample; never blocks."""
+        self._queue(sample)
+
+    def take_over(self, handover: Handover) -> None:
+        """Queues what an exporter hands on; never blocks."""
+        if isinstance(self._output, TakingOver):
+            self._queue(handover)
+
+    def _queue(self, event: Sample | Handover) -> None:
         with self._changed:
             drops = len(self._waiting) == _WAITING_LIMIT and not self._dropping
-            self._waiting.append(sample)
+            self._waiting.append(event)
             self._changed.notify()
         if drops:
             self._dropping = True
@@ -389,12 +405,15 @@ class QueuedOutput:
                     None if tick_due_s is None else max(0.0, tick_due_s - time.monotonic()),
                 )
                 closing, workers, self._workers = self._closing, self._workers, None
-                samples = list(self._waiting)
+                events = list(self._waiting)
                 self._waiting.clear()
             if workers is not None:
                 self._attempt("follow", partial(output.follow, workers))
-            for sample in samples:
-                self._attempt("write", partial(output.write, sample))
+            for event in events:
+                if isinstance(event, Sample):
+                    self._attempt("write", partial(output.write, event))
+                else:
+                    self._attempt("write", partial(cast("TakingOver", output).take_over, event))
             if tick_due_s is not None and self._tick_s is not None and time.monotonic() >= tick_due_s and not closing:
                 self._attempt("tick", partial(cast("Ticking", output).tick, time.time()))
                 tick_due_s = time.monotonic() + self._tick_s

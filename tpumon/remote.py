@@ -20,8 +20,10 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import Reason, UsageError
-from tpumon.model import SCHEMA_VERSION, Failure, Sample, Target, Workers, bounded
+from tpumon.handing_on import read_handover
+from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
+from tpumon.model.sample import EXPORTER
 from tpumon.system.threads import in_thread
 from tpumon.text import one_line
 
@@ -50,17 +52,27 @@ class RemoteExporter:
         url: `http://HOST:PORT` or `https://...`; `user:password@` before the host is used and never shown.
         poll_s: interval between polls.
         clock: returns the seconds since the epoch.
+        monotonic_s: reads a monotonic clock.
 
     Raises:
         UsageError: the URL is not of this form.
     """
 
-    def __init__(self, url: str, *, poll_s: float = _POLL_S, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        poll_s: float = _POLL_S,
+        clock: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._poll_s = poll_s
         self._clock = clock
+        self._monotonic_s = monotonic_s
         self._where = _Where(url)
         self._run: object = None
         self._after: int | None = None
+        self._changed: int | None = None  # number of the last change that the exporter handed on
         self._workers: Workers | None = None
         self._failures = 0
         self._reported: str | None = None
@@ -71,26 +83,27 @@ class RemoteExporter:
         """The URL without user and password."""
         return self._where.name
 
-    async def feed(self, send: Callable[[Workers | Sample], None]) -> None:
+    async def feed(self, send: Callable[[_Told], None]) -> None:
         """Sends the exporter's workers and samples, then polls for new ones, until it is cancelled.
 
-        During an outage it sends one failed sample per worker (source `exporter`) with the reason; if the exporter
-        never answered, `Workers.waiting` has the reason. After an outage it sends each worker's last sample again.
+        At first, and after an outage, it sends what the exporter knows of the time before, then each worker's last
+        sample; later only what is new. During an outage it sends one failed sample per worker (source `exporter`) with
+        the reason; if the exporter never answered, `Workers.waiting` has the reason.
         """
         while True:
             began_unix_s = self._clock()
             try:
-                page = await self._where.fetch(self._after)
+                page = await self._where.fetch(self._after, self._changed)
             except _TroubleError as trouble:
                 self._failed(trouble, began_unix_s, send)
             else:
                 if self._after is not None and page.get("run") != self._run:
-                    self._after, self._sent = None, {}  # the exporter was restarted: its sequence starts again
+                    self._after, self._changed, self._sent = None, None, {}  # it was restarted, and counts anew
                     continue
                 self._answered(page, (began_unix_s + self._clock()) / 2, send)
             await asyncio.sleep(self._poll_s)
 
-    def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
+    def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Callable[[_Told], None]) -> None:
         self._failures, self._reported = 0, None
         self._run, self._after = page.get("run"), whole_number(page.get("sequence"))
         workers = _workers(page)
@@ -101,29 +114,35 @@ class RemoteExporter:
             send(workers)
         there_unix_s = number(page.get("now_unix_s"))
         shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
+        shift_s = shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0
+        handover = read_handover(page, shift_s)
+        if handover is not None:
+            self._changed = handover.number
+            if handover.complete or handover.standings or handover.changes:
+                send(handover)
         for raw in _list(page.get("samples"), 100_000):
             sample = _sample(raw)
             if sample is not None and sample.worker in followed:
                 if sample.time_unix_s <= self._sent.get(sample.worker, -math.inf):
                     sample = replace(sample, traced_s=0.0)  # sent before the outage: do not count its cost twice
                 self._sent[sample.worker] = sample.time_unix_s
-                shifted = sample.time_unix_s + (shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0)
-                now_unix_s, now_s = self._clock(), time.monotonic()
+                shifted = sample.time_unix_s + shift_s
+                now_unix_s, now_s = self._clock(), self._monotonic_s()
                 shifted = min(shifted, now_unix_s)  # a sample from the future would never become stale
                 send(replace(sample, time_unix_s=shifted, taken_monotonic_s=now_s - (now_unix_s - shifted)))
 
-    def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[Workers | Sample], None]) -> None:
+    def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[_Told], None]) -> None:
         self._failures += 1
         message = str(trouble)
         targets = self._workers.targets if self._workers is not None else ()
         if message == self._reported or (targets and self._failures < _PATIENCE):
             return
         self._reported = message
-        self._after = None  # after the outage, ask for each worker's last sample again
+        self._after = self._changed = None  # after the outage, ask for everything again
         if not targets:
             self._workers = Workers(waiting=message)
             send(self._workers)
-        failure = Failure(source="exporter", reason=trouble.reason, message=message)
+        failure = Failure(source=EXPORTER, reason=trouble.reason, message=message)
         for target in targets:
             send(
                 Sample(
@@ -137,6 +156,9 @@ class RemoteExporter:
                     errors=(failure,),
                 )
             )
+
+
+_Told = Workers | Sample | Handover
 
 
 class _Where:
@@ -160,14 +182,19 @@ class _Where:
             secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
             self._headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
 
-    async def fetch(self, after: int | None) -> dict[str, Any]:
-        """Fetches `/samples`, or the samples after a sequence number. Follows no redirect: it could leak the password.
+    async def fetch(self, after: int | None, changed: int | None = None) -> dict[str, Any]:
+        """Fetches `/samples`, or what is new there. Follows no redirect: it could leak the password.
+
+        Args:
+            after: sequence of the last sample that is known; None: none is, so history is wanted, too.
+            changed: number of the last change that is known.
 
         Raises:
             _TroubleError: no answer in time, or not one of an exporter.
         """
         exchange = _Exchange(self._connection())
-        path = f"{self._path}/samples" if after is None else f"{self._path}/samples?after={after}"
+        query = "history=1" if after is None else f"after={after}&changed={changed or 0}"
+        path = f"{self._path}/samples?{query}"
         try:
             return await in_thread(lambda: self._fetched(exchange, path), timeout_s=_WHOLE_S)
         except TimeoutError:

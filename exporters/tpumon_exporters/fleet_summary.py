@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from tpumon.enough import unjudged
 from tpumon.fleet import Assessment, Fleet, Thresholds
 from tpumon.model import SCHEMA_VERSION, Sample, Workers
 from tpumon.outputs import OutputOptions, takes
@@ -107,12 +108,14 @@ class FleetSummary:
 
     def _summarise(self, now_unix_s: float) -> None:
         assessment = self._fleet.assess(now_unix_s)
+        unsure = unjudged(self._fleet, assessment)
         line = {
             "schema": SCHEMA_VERSION,
             "time_unix_s": now_unix_s,
+            "too_few_samples": bool(unsure),
             "fleet": {
                 "workers": len(assessment.verdicts),
-                "counts": dict(assessment.counts),
+                "counts": _counts(assessment, unsure),
                 "figures": {name: asdict(across) for name, across in assessment.figures.items()},
             },
             "workers": self._not_ok(assessment, now_unix_s),
@@ -147,6 +150,15 @@ class FleetSummary:
                 }
             )
         return rows
+
+
+def _counts(assessment: Assessment, unsure: frozenset[str]) -> dict[str, int]:
+    """Number of workers by severity or state; those with too few samples are unknown, not ok."""
+    counts: dict[str, int] = dict(assessment.counts.items())
+    if unsure:
+        counts["ok"] -= len(unsure)
+        counts["unknown"] = counts.get("unknown", 0) + len(unsure)
+    return {kind: count for kind, count in counts.items() if count}
 
 
 @takes(FleetSummaryOptions)

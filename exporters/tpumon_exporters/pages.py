@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import secrets
 import threading
@@ -17,8 +18,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
-from tpumon.history import Histories, WorkerHistory
-from tpumon.model import SCHEMA_VERSION, Sample, Workers
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.handing_on import page_of
+from tpumon.history import WorkerHistory
+from tpumon.model import SCHEMA_VERSION, Handover, Sample, Workers
 from tpumon.text import one_line
 from tpumon_exporters.exposition import Exposition
 from tpumon_exporters.web import Request, Response
@@ -27,6 +30,9 @@ _REMEMBERED = 4096
 _REMEMBERED_S = 60.0
 _ANSWERED = 1024
 """Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
+
+_ASSESS_S = 1.0
+"""How often changes are looked for."""
 
 _STALLED_S = 15.0
 """Without a heartbeat for this long, sampling is stuck; it beats every second."""
@@ -46,6 +52,7 @@ class Pages:
         clock: returns seconds since the epoch.
         say: takes one line about a problem.
         heartbeat_age_s: returns the seconds since the sampling loop last ran.
+        thresholds: limits beyond which a worker is marked.
     """
 
     def __init__(
@@ -54,6 +61,7 @@ class Pages:
         clock: Callable[[], float],
         say: Callable[[str], None],
         heartbeat_age_s: Callable[[], float] = lambda: 0.0,
+        thresholds: Thresholds | None = None,
     ) -> None:
         self._level = level
         self._clock = clock
@@ -62,7 +70,9 @@ class Pages:
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()
-        self._histories = Histories()
+        self._fleet = Fleet(thresholds, remember=True)
+        self._histories = self._fleet.histories
+        self._assessed_unix_s = -math.inf
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
         self._run = secrets.token_hex(8)
@@ -71,14 +81,15 @@ class Pages:
     def follow(self, workers: Workers) -> None:
         """Takes the workers to follow."""
         with self._lock:
-            self._histories.follow(workers)
+            self._fleet.follow(workers)
             self._ready = self._ready or workers.waiting is not None
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
         with self._lock:
-            if self._histories.add(sample) is None:
+            if self._histories.get(sample.worker) is None:
                 return
+            self._fleet.add(sample)
             self._ready = True
             self._sequence += 1
             now_unix_s = self._clock()
@@ -87,6 +98,25 @@ class Pages:
             # Only what the JSON contains is worth the memory.
             kept = replace(sample, figures=replace(sample.figures, step_durations_s=()), server_text=None)
             self._recent.append((self._sequence, now_unix_s, kept))
+            if not self._assessed_lately(now_unix_s):
+                self._assess(now_unix_s)
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes over what another exporter knows, to hand it on."""
+        with self._lock:
+            self._fleet.take_over(handover)
+
+    def tick(self, now_unix_s: float) -> None:
+        """Notes what changed in the meantime, also if no sample came."""
+        with self._lock:
+            self._assess(now_unix_s)
+
+    def _assessed_lately(self, now_unix_s: float) -> bool:
+        return 0 <= now_unix_s - self._assessed_unix_s < _ASSESS_S
+
+    def _assess(self, now_unix_s: float) -> None:
+        self._assessed_unix_s = now_unix_s
+        self._fleet.assess(now_unix_s)
 
     def answer(self, request: Request) -> Response:
         """Returns the page at the request's path."""
@@ -135,16 +165,28 @@ class Pages:
         return Response(body=page.encode(errors="replace") + rest, content_type=content_type)
 
     def _samples(self, request: Request) -> Response:
-        """For `tpumon --from`: the samples after a sequence number, or the last one of each worker."""
-        after = request.query.get("after", [""])[0]
-        if after and not re.fullmatch(r"[0-9]{1,18}", after):
-            return _refused(HTTPStatus.BAD_REQUEST, "after must be the sequence of an earlier answer")
+        """For `tpumon --from`: the samples after a sequence number, or the last one of each worker, with history.
+
+        A reader that was away for too long gets the last ones again, and history.
+        """
+        given = {name: request.query.get(name, [""])[0] for name in ("after", "changed", "history")}
+        if any(text and not re.fullmatch(r"[0-9]{1,18}", text) for text in given.values()):
+            return _refused(HTTPStatus.BAD_REQUEST, "after and changed must be those of an earlier answer")
+        after = int(given["after"]) if given["after"] else None
         with self._lock:
             sequence = self._sequence
             histories = self._histories.all()
             waiting = self._histories.waiting
-            if after and int(after) <= sequence:
-                samples = [sample for number, _, sample in self._recent if number > int(after)][-_ANSWERED:]
+            handover = None
+            if given["history"] or given["changed"]:
+                now_unix_s = self._clock()
+                missed = after is None or not self._has_all_after(after)
+                if missed or not self._assessed_lately(now_unix_s):
+                    self._assess(now_unix_s)
+                handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
+                after = None if missed else after
+            if after is not None and after <= sequence:
+                samples = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]
             else:
                 samples = [history.last for history in histories if history.last is not None]
         header = {
@@ -159,9 +201,15 @@ class Pages:
                 {"worker": history.target.worker, "address": history.target.address, "slice": history.target.slice}
                 for history in histories
             ],
+            **({} if handover is None else page_of(handover)),
         }
         body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
         return Response(body=body, content_type="application/json")
+
+    def _has_all_after(self, after: int) -> bool:
+        """Whether every sample after this one is remembered, and they fit into one answer."""
+        new = self._sequence - after
+        return 0 <= new <= min(_ANSWERED, len(self._recent))
 
     def _health(self) -> Response:
         age_s = self._heartbeat_age_s()

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from tpumon.errors import UsageError
-from tpumon.model import Address, Sample, Workers
+from tpumon.model import Address, Handover, Sample, Workers
 from tpumon.outputs import OutputOptions, not_to_stdout
 from tpumon.text import one_line
 from tpumon_exporters.pages import Pages
@@ -39,7 +39,10 @@ class PrometheusOutput:
         listening: one line that says where it listens.
         say: takes one line about a problem, from any thread; prints to stderr unless replaced.
         heartbeat_age_s: returns the seconds since the sampling loop last ran; 0 unless replaced.
+        tick_s: seconds between ticks.
     """
+
+    tick_s = 1.0
 
     def __init__(self, host: str, port: int, run: OutputOptions, *, clock: Callable[[], float] = time.time) -> None:
         self.say: Callable[[str], None] = _say
@@ -49,7 +52,7 @@ class PrometheusOutput:
             from tpumon_exporters.webconfig import WebConfig
 
             security = WebConfig(run.web_config, self._report)
-        self._pages = Pages(run.level, clock, self._report, self._stuck_s)
+        self._pages = Pages(run.level, clock, self._report, self._stuck_s, run.thresholds)
         listener = listen(host, port)
         port = listener.getsockname()[1]
         scheme = "https" if security.context() else "http"
@@ -66,6 +69,14 @@ class PrometheusOutput:
     def write(self, sample: Sample) -> None:
         """Adds a sample, which the next scrape shows."""
         self._pages.add(sample)
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes what another exporter knows, and hands it on to readers of this one."""
+        self._pages.take_over(handover)
+
+    def tick(self, now_unix_s: float) -> None:
+        """Notes which workers fell silent."""
+        self._pages.tick(now_unix_s)
 
     def close(self) -> None:
         """Stops listening; gives running scrapes at most 1 s to complete."""

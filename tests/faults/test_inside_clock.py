@@ -174,6 +174,8 @@ class _Screen:
 class _Display:
     """Changes by itself after ten seconds."""
 
+    wants_mouse = False
+
     def __init__(self):
         self.refreshed = []
 
@@ -185,6 +187,9 @@ class _Display:
 
     def press(self, _key):
         return Reply.NOTHING
+
+    def take_alarm(self):
+        return False
 
     def changes_at(self, now_unix_s):
         return now_unix_s + 10.0

@@ -134,7 +134,7 @@ def test_a_screen_that_raises_ends_nothing(tmux, home):
     assert "LIVE" in window.lines[0]
     written = len(export.read_text().splitlines())
     wait_until(lambda: len(export.read_text().splitlines()) > written + 2, 20, "no new samples")
-    window.send("h").wait_for("pause the picture").send("Escape").wait_for("Cannot show")
+    window.send("h").wait_for("freeze the picture").send("Escape").wait_for("Cannot show")
     window.send("Escape").wait_for("TPU idle").send("q").wait_for("\nended 0")
     assert window.ask(FLAGS) == AS_FOUND
 
@@ -170,7 +170,7 @@ def test_keys(terminal):
     """Help and back, a pause of the picture and its end, and quitting."""
     screen = terminal(*SIMULATED).wait_for("LIVE")
     screen.send("?").wait_for("Keys").send("\x1b").wait_for(lambda: "Keys" not in screen.text)
-    screen.send("p").wait_for("PAUSED").send("p").wait_for(lambda: "PAUSED" not in screen.text)
+    screen.send("p").wait_for("FROZEN").send("p").wait_for(lambda: "FROZEN" not in screen.text)
     assert screen.send("q").end() == 0
     assert screen.as_found
 
@@ -210,7 +210,7 @@ def test_nothing_gets_onto_the_picture_from_elsewhere(terminal):
     wait_until(lambda: "DOWN" in screen.text, 30, lambda: screen.text)
     begin = screen.raw.index(b"\x1b[?1049h")
     outside = re.sub(rb"\x1b\[\?2026h.*?\x1b\[\?2026l", b"", screen.raw[begin:], flags=re.DOTALL)
-    assert outside.partition(b"\x1b[?2026h")[0] == b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h"
+    assert outside.partition(b"\x1b[?2026h")[0] == b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h\x1b[?1000h\x1b[?1006h"
     assert screen.send("q").end() == 0
 
 

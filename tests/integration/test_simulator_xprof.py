@@ -43,30 +43,51 @@ def written(job, directory, *, host_level=0, start_ns=START_NS, stop_ns=STOP_NS)
     return files
 
 
+def check(found, job, expected):
+    """The page's properties of one worker against the simulator's figures; what is absent is 0 there."""
+    assert found["hardware_type"] == "TPU"
+    assert found["device_type"] == job.topology.generation.device_type
+    assert int(found["device_core_count"]) == job.topology.devices_per_host
+    for name, field in (("average", "avg"), ("minimum", "min"), ("maximum", "max")):
+        ranges = (expected.step_s, expected.infeed_ratio)
+        step_s, infeed_ratio = (0 if one is None else getattr(one, field) for one in ranges)
+        assert float(found[f"steptime_ms_{name}"]) == pytest.approx(1e3 * step_s, rel=1e-3)
+        assert float(found[f"infeed_percent_{name}"]) / 100 == pytest.approx(infeed_ratio, abs=1e-3)
+    assert ratio(found, "mxu_utilization_percent") == pytest.approx(expected.mxu_ratio, abs=1e-3)
+    assert ratio(found, "device_idle_time_percent") == pytest.approx(expected.idle_ratio, abs=1e-3)
+
+
+FAULTS = [
+    ("jax+input-bound", 3.0),
+    ("host-bound", 3.0),
+    ("slow-core+slow-down", 3.0),
+    ("recompiling", 11.5),
+    ("evaluation", 599.5),
+    ("hang", 59.5),
+    ("collective-bound+outfeed-bound", 3.0),
+    ("host-transfer-bound+async-wait", 3.0),
+    ("data-shuffle+sparsecore-bound", 3.0),
+    ("barrier-wait+debug-print", 3.0),
+    ("small-shapes", 3.0),
+    ("memory-bound", 3.0),
+    ("compute-bound+jitter", 3.0),
+]
+
+
+@pytest.mark.parametrize(("scenario", "start_s"), FAULTS)
+def test_the_overview_page_shows_what_faults_make_of_a_job(scenario, start_s, tmp_path):
+    job = Job(topology=parse_topology("v4-16"), scenario=scenario, seed=4)
+    start_ns = int(start_s * SECOND)
+    file = written(job, tmp_path, host_level=2, start_ns=start_ns, stop_ns=start_ns + SECOND)[0]
+    check(overview([file]), job, figures(job, 0, start_ns, start_ns + SECOND))
+
+
 @pytest.mark.parametrize("host_level", [0, 2])
 @pytest.mark.parametrize(("topology", "scenario"), CASES)
 def test_the_overview_page_shows_what_each_worker_was_set_to(topology, scenario, host_level, tmp_path):
     job = Job(topology=parse_topology(topology), scenario=scenario, seed=4)
     for worker, file in enumerate(written(job, tmp_path, host_level=host_level)):
-        found = overview([file])
-        expected = figures(job, worker, START_NS, STOP_NS)
-        assert found["hardware_type"] == "TPU"
-        assert found["device_type"] == job.topology.generation.device_type
-        assert int(found["device_core_count"]) == job.topology.devices_per_host
-        for name, step_s in (
-            ("average", expected.step_s.avg),
-            ("minimum", expected.step_s.min),
-            ("maximum", expected.step_s.max),
-        ):
-            assert float(found[f"steptime_ms_{name}"]) == pytest.approx(1e3 * step_s, rel=1e-3)
-        for name, infeed_ratio in (
-            ("average", expected.infeed_ratio.avg),
-            ("minimum", expected.infeed_ratio.min),
-            ("maximum", expected.infeed_ratio.max),
-        ):
-            assert float(found[f"infeed_percent_{name}"]) / 100 == pytest.approx(infeed_ratio, abs=1e-3)
-        assert ratio(found, "mxu_utilization_percent") == pytest.approx(expected.mxu_ratio, abs=1e-3)
-        assert ratio(found, "device_idle_time_percent") == pytest.approx(expected.idle_ratio, abs=1e-3)
+        check(overview([file]), job, figures(job, worker, START_NS, STOP_NS))
 
 
 def test_xprof_counts_the_same_steps_with_the_same_infeed(tmp_path):

@@ -67,6 +67,8 @@ class Feed:
 class Told:
     """A display that shows what it was told."""
 
+    wants_mouse = True
+
     def __init__(self, what, log):
         self.what, self.log = what, log
         self.drawn = self.refreshed = self.delivered = 0
@@ -106,6 +108,9 @@ class Told:
                  f"delivered {self.delivered}", *(f"notice {line}" for line in self.notices[-5:])]  # fmt: skip
         bottom = [[]] * (height - len(texts) - 1) + [[Segment("bottom".ljust(width, "."))]]
         return ([[Segment(text)] for text in texts] + bottom)[:height]
+
+    def take_alarm(self):
+        return False
 
     def changes_at(self, now_unix_s):
         if self.what == "always-changes":

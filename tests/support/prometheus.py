@@ -163,12 +163,12 @@ def running_prometheus(
             process.wait()
 
 
-def promtool(*args: str, text: str | None = None) -> str:
-    """Runs promtool, with `text` on its stdin; what it printed. Fails the test where it finds fault."""
+def promtool(*args: str, text: str | None = None, expect: int = 0) -> str:
+    """Runs promtool, with `text` on its stdin; what it printed. Fails the test where it ends with another status."""
     require(shutil.which("promtool"), "promtool")
     done = subprocess.run(["promtool", *args], input=text, capture_output=True, text=True, timeout=60, check=False)
     said = done.stdout + done.stderr
-    assert done.returncode == 0, f"promtool {' '.join(args)} ended with {done.returncode}\n{said}"
+    assert done.returncode == expect, f"promtool {' '.join(args)} ended with {done.returncode}\n{said}"
     return said
 
 

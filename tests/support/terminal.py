@@ -27,6 +27,9 @@ _WAIT_S = 20.0
 _TAKE = "import os, sys; os.close(os.open(os.ttyname(1), os.O_RDWR)); os.execvp(sys.argv[1], sys.argv[1:])"
 
 
+_SWITCHED = (1000, 1006, 2004)  # the mouse, the form of its reports, marks around pasted text
+
+
 class Terminal:
     """A command with a terminal of its own, as its session's leader; leaving the block kills it.
 
@@ -113,8 +116,8 @@ class Terminal:
         with self._changed:
             wraps = pyte.modes.DECAWM in self.screen.mode
             raw = self.raw
-        pastes = raw.rfind(b"\x1b[?2004h") > raw.rfind(b"\x1b[?2004l")
-        return not self.alternate and self.cursor and wraps and not pastes and self.modes == self.modes_before
+        switched = any(raw.rfind(b"\x1b[?%dh" % mode) > raw.rfind(b"\x1b[?%dl" % mode) for mode in _SWITCHED)
+        return not self.alternate and self.cursor and wraps and not switched and self.modes == self.modes_before
 
     def send(self, keys: str | bytes) -> Self:
         """Types."""

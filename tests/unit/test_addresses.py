@@ -117,3 +117,28 @@ def test_spellings_of_one_place():
     """Upper case, a final dot, and this host's three names."""
     assert len({Address.parse(text).place for text in ("HOST.a.:1", "host.a:1")}) == 1
     assert len({Address.parse(text).place for text in ("localhost:1", "127.0.0.1:1", "[::1]:1")}) == 1
+
+
+def test_a_range_of_ports_is_an_address_for_each():
+    """No port of a range becomes another one; each address counts once."""
+    assert parse_addresses(["h:20000-20002,h:20001"]) == ("h:20000", "h:20001", "h:20002")
+    assert parse_addresses(["grpc://[fd00::2]:1-2"]) == ("[fd00::2]:1", "[fd00::2]:2")
+    assert parse_addresses(["h:8469-8471"]) == ("h:8469", "h:8470", "h:8471")
+    assert len(parse_addresses(["h:1-1024"])) == 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("h:3-2", "backwards"),
+        ("h:1-1025", "more than 1024 ports"),
+        ("h:0-5", "not between 1 and 65535"),
+        ("h:65530-65536", "not between 1 and 65535"),
+        ("-h:1-2", "not a name or an address"),
+        ("h:1-", "not between 1 and 65535"),
+    ],
+)
+def test_a_wrong_range_is_explained(text, why):
+    """In the words of the user's own text."""
+    with pytest.raises(UsageError, match=why):
+        parse_addresses([text])

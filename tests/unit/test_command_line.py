@@ -13,7 +13,13 @@ from tpumon.outputs import Export, output_names
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {"": GROUP, **GROUP.commands}
-ARGUMENTS = {"simulate": ["v5e-8"], "analyze": ["host.xplane.pb"], "pause": ["10m"]}
+ARGUMENTS = {
+    "completion": ["bash"],
+    "simulate": ["v5e-8"],
+    "export": ["rec"],
+    "analyze": ["host.xplane.pb"],
+    "pause": ["10m"],
+}
 WITHOUT_VARIABLE = {"help", "version"}
 PANELS = ["Targets", "What to measure", "Output", "Appearance of the live view", "Thresholds", "Options"]
 
@@ -47,6 +53,11 @@ SAMPLES = {
     "--listen": (":1234", ":1234"),
     "--export": ("csv=a.csv jsonl=b.jsonl", ["csv=a.csv", "jsonl=b.jsonl"]),
     "--web-config": ("web.yml", "web.yml"),
+    "--record": ("rec", "rec"),
+    "--record-keep": ("1d,1MB", "1d,1MB"),
+    "--on-change": ("cat", "cat"),
+    "--follow": ("1", True),
+    "--to": ("a.parquet", "a.parquet"),
     "--sort": ("name", "name"),
     "--filter": ("w1", "w1"),
     "--ascii": ("1", True),
@@ -192,6 +203,14 @@ def test_the_live_view_and_the_outputs_judge_alike():
     assert monitor.display.level == monitor.feed.output_options.level == monitor.feed.origin.query.level == 1
 
 
+def test_limits_may_be_percentages():
+    """5% is 0.05."""
+    thresholds = settings("--simulate", "v5e-8", "--infeed-limits", "5%, 20%", "--step-limits", "120%,1.5")
+    limits = thresholds.display.thresholds
+    assert (limits.infeed_warn_ratio, limits.infeed_critical_ratio) == (0.05, 0.20)
+    assert (limits.step_warn_ratio, limits.step_critical_ratio) == (1.2, 1.5)
+
+
 def test_a_simulated_tpu_is_asked_every_second():
     """Defaults depend on where samples come from."""
     simulated, real = settings("--simulate", "v5e-8").feed.origin, settings("--service-addr", "h:1").feed.origin
@@ -208,6 +227,19 @@ def test_the_old_spelling_of_the_level_brings_text_and_a_hundred_queries():
     assert (new.output, new.number_samples, new.feed.origin.pace.num_queries) == ("auto", False, 0)
 
 
+def test_once_samples_at_its_own_pace(monkeypatch):
+    """Not at a monitor's: only what is typed counts, and --max-duty."""
+    monkeypatch.setenv("TPUMON_INTERVAL", "60")
+    monkeypatch.setenv("TPUMON_NUM_QUERIES", "100")
+    here = ("once", "--service-addr", "h:1")
+    chosen = settings(*here)
+    assert (chosen.samples, chosen.feed.origin.pace.interval_s) == (3, 1.0)
+    assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
+    typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
+    assert (typed.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
+    assert settings("once", "--from", "h:1").feed.origin == "http://h:1"
+
+
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
     assert settings("--from", "http://h:1").feed.origin == "http://h:1"
@@ -219,10 +251,27 @@ def test_from_takes_no_samples_itself():
         (["--service-adr", "h:1"], "no such option: --service-adr; did you mean --service-addr? (see tpumon --help)"),
         (["serve", "--lissten", ":1"], "no such option: --lissten; did you mean --listen? (see tpumon serve --help)"),
         (["serv"], "no such command 'serv'. Did you mean 'serve'? (see tpumon --help)"),
+        (
+            ["10.0.0.2:9999"],
+            "no such command '10.0.0.2:9999'; to watch a worker: tpumon --service-addr 10.0.0.2:9999; ",
+        ),
+        (
+            ["http://h:1"],
+            "no such command 'http://h:1'; to show an exporter: tpumon --from http://h:1 (see tpumon --help)",
+        ),
+        (["day.jsonl.gz"], "no such command 'day.jsonl.gz'; to show recorded samples: tpumon --from day.jsonl.gz"),
+        (["h.xplane.pb"], "no such command 'h.xplane.pb'; to show a profile's figures: tpumon analyze h.xplane.pb"),
+        (["--level"], "--level requires a value: 0|1|2 (see tpumon --help)"),
+        (["--level", "two"], "--level must be a whole number from 0 to 2, not 'two' (see tpumon --help)"),
+        (["--infeed-limits", "5,20"], "--infeed-limits 5,20: a share is at most 1; for percent, write 5%,20%"),
+        (["--hbm-limits", "0.9,97"], "--hbm-limits 0.9,97: a share is at most 1"),
+        (["--infeed-limits", "5%,x%"], "--infeed-limits 5%,x%: use two numbers"),
         (["--level", "7"], "--level must be a whole number from 0 to 2, not 7 (see tpumon --help)"),
         (["--color", "green"], "--color 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
-        (["--export"], "option '--export' requires an argument (see tpumon --help)"),
+        (["--export"], "--export requires a value: NAME=WHERE (see tpumon --help)"),
         (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
+        (["--max-duty", "nan"], "--max-duty nan: give a number"),
+        (["serve", "--interval", "nan"], "--interval nan: give a number"),
         (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
         (["--level", "0"], "--level 0 requires --logdir"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),

@@ -10,7 +10,8 @@ import sys
 import pytest
 import yaml
 
-from grafana.generate import RUNBOOKS, dashboards
+from grafana.config import RUNBOOKS, Config
+from grafana.generate import dashboards
 from support import REPOSITORY
 from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
 from tpumon.metrics import EXPORTER_METRICS, METRICS, SAMPLE_METRICS
@@ -20,6 +21,8 @@ LINTED_UNITS = {"percentunit", "s", "bytes", "short", "none", "ops"}
 
 HAS_UNITS = {"stat", "table", "timeseries", "gauge"}
 """Panels whose unit the linter asks for."""
+
+JOBS = 'cluster=~"$cluster",namespace=~"$namespace",job=~"$job"'
 
 every_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
 every_target = pytest.mark.parametrize("target", targets(), ids=str)
@@ -38,7 +41,7 @@ def test_the_dashboards_are_as_generated():
     """Nobody edits the JSON: `python -m grafana.generate` makes it."""
     files = {path.name: path.read_text() for path in (GRAFANA / "dashboards").glob("*.json")}
 
-    assert files == dashboards(), "run: python -m grafana.generate"
+    assert files == dashboards(Config()), "run: python -m grafana.generate"
 
 
 def test_the_generator_puts_another_base_for_runbooks_everywhere(tmp_path):
@@ -47,11 +50,18 @@ def test_the_generator_puts_another_base_for_runbooks_everywhere(tmp_path):
     command = [sys.executable, "-m", "grafana.generate", "--runbooks", f"{base}/", "--out", tmp_path]
     subprocess.run(command, check=True, cwd=REPOSITORY, timeout=60)
 
-    written = {str(path.relative_to(tmp_path)): path.read_text() for path in tmp_path.rglob("*.*")}
+    written = {
+        str(path.relative_to(tmp_path)): path.read_text()
+        for folder in ("dashboards", "prometheus")
+        for path in (tmp_path / folder).iterdir()
+    }
     kept = [*(GRAFANA / "dashboards").glob("*.json"), *(GRAFANA / "prometheus").glob("*.rules.yml")]
     assert written == {str(path.relative_to(GRAFANA)): path.read_text().replace(RUNBOOKS, base) for path in kept}
     assert f"{base}/TpuWorkerDown.md" in written["prometheus/alerts.rules.yml"]
     assert f'"{base}"' in written["dashboards/tpumon-fleet.json"]
+    assert f"{base}/TpuWorkerDown.md" in (tmp_path / "kubernetes" / "prometheusrule.yaml").read_text()
+    boards = yaml.safe_load((tmp_path / "kubernetes" / "dashboards-configmap.yaml").read_text())["data"]
+    assert boards == {path.name: path.read_text() for path in (tmp_path / "dashboards").iterdir()}
 
 
 def test_the_generator_does_not_change_what_is_checked_in():
@@ -84,17 +94,17 @@ def test_the_variables_are_as_the_linter_wants_them(dashboard):
     """Data source, Job, Worker: reloaded when the time range changes, several or all to be chosen."""
     found = variables(dashboard)
 
-    assert list(found) == ["datasource", "job", "worker"]
+    assert list(found) == ["datasource", "cluster", "namespace", "job", "worker"]
     source = found["datasource"]  # template-datasource-rule
     assert (source["type"], source["query"], source["label"]) == ("datasource", "prometheus", "Data source")
-    for name, label in (("job", "Job"), ("worker", "Worker")):  # template-job-rule, and the same for worker
+    for name in ("cluster", "namespace", "job", "worker"):  # template-job-rule, and the same for the others
         variable = found[name]
         assert variable["type"] == "query"
-        assert variable["label"] == label
+        assert variable["label"] == name.capitalize()
         assert variable["datasource"]["uid"] == "${datasource}"
         assert variable["multi"]
         assert variable["includeAll"]
-        assert variable["allValue"] == ".+"
+        assert variable["allValue"] == (".+" if name == "worker" else ".*")  # a label that nobody attached is empty
         assert variable["refresh"] == 2  # template-on-time-change-reload-rule
         # template-label-promql-rule
         assert re.fullmatch(r"label_values\([a-z_]+(\{[^}]+\})?, [a-z]+\)", variable["query"])
@@ -108,7 +118,7 @@ def test_alerts_are_drawn_into_every_graph(dashboard):
 
     assert alerts["enable"]
     assert alerts["datasource"]["uid"] == "${datasource}"
-    assert alerts["expr"] == 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",job=~"$job"}'
+    assert alerts["expr"] == 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",' + JOBS + "}"
 
 
 @every_dashboard
@@ -197,8 +207,9 @@ def test_a_query_asks_for_the_chosen_job_and_worker(target):
     """target-job-rule; and `worker` where the linter has `instance`, but for what is not of a worker."""
     of_no_worker = OF_PROMETHEUS | {metric.name for metric in EXPORTER_METRICS}
     for name, matchers in selectors(target.expr):
-        assert 'job=~"$job"' in matchers, name
-        whole_slice = target.expr.count("quantile by (job, tpu_job, tpu_slice, slice)") and "worker=~" not in matchers
+        assert JOBS in matchers, name
+        whole_slice = "quantile by (cluster, namespace, job, tpu_job, tpu_slice, slice)" in target.expr
+        whole_slice = whole_slice and "worker=~" not in matchers
         if name not in of_no_worker and not whole_slice:
             assert 'worker=~"$worker"' in matchers, name
 
@@ -233,7 +244,9 @@ def test_lines_are_few_however_many_workers_there_are(target):
     """What draws a line or bar a series is aggregated or bounded by topk or bottomk; only heatmaps take all."""
     if target.panel["type"] in {"heatmap", "table"}:
         return
-    aggregated = re.search(r"\b(sum|avg|min|max|quantile|histogram_quantile)\b(?! by \(job)", target.expr)
+    aggregated = re.search(
+        r"\b(sum|avg|min|max|quantile|histogram_quantile|count_values)\b(?! by \(cluster)", target.expr
+    )
 
     bounded = re.search(r"\b(topk|bottomk)\((10|25|32|5),", target.expr)
     # Over a range, topk alone chooses anew at each moment; what is drawn then is everybody who ever was among them.

@@ -11,6 +11,7 @@ import pytest
 from support import wait_until
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.feed import Feed, FeedSettings, Sampling
+from tpumon.history import state_of
 from tpumon.model import Query, Sample, Workers
 from tpumon.outputs import Export, OutputOptions
 from tpumon.sampler import Pace
@@ -80,6 +81,20 @@ def test_a_run_without_any_answer_is_an_error():
             events.extend(feed)
     (notice,) = (event.text for event in events if isinstance(event, Notice))
     assert "[unavailable]" in notice
+
+
+def test_a_run_in_which_nothing_runs_is_no_error():
+    """An idle TPU answers with an empty trace: it is not said to be gone, and the run ends well."""
+    settings = FeedSettings(
+        origin=Sampling(
+            query=Query(level=2, window_s=0.02),
+            selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
+            pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=1),
+        )
+    )
+    with Feed(settings, consumer="the test") as feed:
+        (sample,) = (event for event in feed if isinstance(event, Sample))
+    assert state_of(sample) == "no-activity"
 
 
 def test_a_run_without_any_answer_is_an_error_to_whoever_fetches():

@@ -9,7 +9,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.fleet import Thresholds
-from tpumon.model import Spread, Target, Workers
+from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions, open_output
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.fleet_summary import FleetSummary, FleetSummaryOptions
@@ -129,3 +129,13 @@ def test_workers_that_are_not_ok_are_told_worst_first_with_their_figures(log):
     assert (dead["worker"], dead["state"], dead["causes"], dead["sample"]) == ("b", "down", ["unavailable"], None)
     assert (slow["worker"], slow["severity"], slow["causes"]) == ("a", "warn", ["infeed 10%"])
     assert slow["sample"]["infeed_ratio"]["avg"] == 0.1
+
+
+def test_too_few_samples_to_compare_are_not_called_ok(log):
+    """One sample of each: nobody can be named a straggler yet, and nobody is ok."""
+    for worker, step_s in (("a", 0.2), ("b", 0.1), ("c", 0.1)):
+        times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
+        log.output.write(sample(worker, time_unix_s=START, step_time_s=times))
+    (line,) = log.lines
+    assert line["too_few_samples"] is True
+    assert line["fleet"]["counts"] == {"unknown": 3}

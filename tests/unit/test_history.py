@@ -7,7 +7,7 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Target, Workers
+from tpumon.model import Failure, Target, Workers
 
 NOW = 1_000_000.0
 
@@ -45,7 +45,7 @@ def exposed(name, history, now=NOW):
         ([failed("not-a-profiler")], "down", False),
         ([answered(), failed("busy")], "busy", True),
         ([answered(), failed("paused")], "paused", None),
-        ([failed("empty-trace")], "down", True),
+        ([failed("empty-trace")], "no-activity", True),
         ([failed("unavailable", source="runtime")], "live", True),
         ([failed("busy", source="runtime")], "busy", True),
         ([failed("unavailable"), answered()], "live", True),
@@ -77,6 +77,38 @@ def test_runtime_metrics_alone_are_shown_but_are_no_answer_of_the_profiler():
     assert exposed("tpumon_target_last_success_timestamp_seconds", history) == {(): NOW + 1.2}
 
 
+@pytest.mark.parametrize(
+    ("samples", "active"),
+    [
+        ([], {}),
+        ([answered()], {(): 1.0}),
+        ([answered(), failed("empty-trace")], {(): 0.0}),
+        ([answered(idle_ratio=1.0)], {(): 0.0}),
+        ([answered(), failed("busy")], {}),
+        ([answered(), failed("unavailable")], {}),
+    ],
+)
+def test_a_worker_on_which_nothing_runs_is_up_and_not_active(samples, active):
+    """Absent where that is not known."""
+    history = history_of(*samples)
+    assert exposed("tpumon_target_active", history) == active
+    assert exposed("tpumon_target_active", history, NOW + 100) == {}, "stale"
+
+
+def test_an_answer_without_activity_is_current_and_has_no_series():
+    """It did not fail; but there is nothing to tell of the device."""
+    history = history_of(answered(), failed("empty-trace", time_unix_s=NOW + 10))
+    assert history.current(NOW + 11) is history.last
+    assert not [series for metric in SAMPLE_METRICS for series in metric.values(history.last)]
+
+
+def test_an_exporter_that_is_gone_counts_for_nothing():
+    """Whether its workers are up is not known, and none of them failed a query."""
+    away = answered(source=None, errors=(Failure(source="exporter", reason="unavailable", message="gone"),))
+    history = history_of(answered(), away)
+    assert (history.state(NOW), history.is_up(NOW), dict(history.errors), history.samples) == ("stale", None, {}, 1)
+
+
 def test_counts_are_of_all_queries():
     """Answers, failures by reason and traced time are counted from the first query on."""
     history = history_of(answered(traced_s=0.5), failed("busy"), failed("busy"), answered(traced_s=0.25))
@@ -90,14 +122,6 @@ def test_truncated_samples_are_counted():
     history = history_of(answered(), answered(truncated="TPU:0 has 3 runs without any op"), answered())
     assert exposed("tpumon_truncated_samples_total", history) == {(): 1.0}
     assert exposed("tpumon_samples_total", history) == {(): 3.0}
-
-
-def test_the_same_state_began_with_the_first_sample_of_it():
-    """`changed` stays while the state does."""
-    history = history_of(
-        answered(), failed("unavailable", time_unix_s=NOW + 5), failed("deadline", time_unix_s=NOW + 9)
-    )
-    assert history.changed.time_unix_s == NOW + 5
 
 
 def test_steps_of_traces_are_counted_in_buckets():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from support.samples import bare_sample
 from tpumon.model import Failure, Target, Workers
 from tpumon.view.notices import Notices
@@ -105,3 +107,17 @@ def test_why_there_is_nobody_is_told_once_and_who_comes_and_goes_each_time():
         "now following w0 at w0:1, w1 at w1:1, w2 at w2:1, w3 at w3:1, w4 at w4:1 and 3 more"
     ]
     assert notices.update(Workers(targets=many[1:])) == ["no longer following w0"]
+
+
+@pytest.mark.parametrize(("reason", "answered"), [("empty-trace", True), ("paused", True), ("unavailable", False)])
+def test_who_has_nothing_to_tell_or_is_not_asked_is_not_said_to_be_gone(reason, answered):
+    """A job that compiles answers; a host that is paused is not asked."""
+    notices = Notices()
+    notices.update(sample(reason=reason))
+    assert notices.any_answered is answered
+
+
+def test_a_job_that_runs_again_was_never_gone():
+    notices = Notices()
+    notices.update(sample(reason="empty-trace"))
+    assert notices.update(sample()) == ["w: runs again after 1 query in which nothing ran"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -49,11 +50,23 @@ def test_the_wheel_has_the_command_and_its_outputs(wheel: zipfile.ZipFile) -> No
     points = configparser.ConfigParser(delimiters=("=",))
     points.read_string(wheel.read(name).decode())
 
-    assert dict(points["console_scripts"]) == {"tpumon": "tpumon.__main__:main"}
+    commands = ("tpumon", "capture_tpu_profile")
+    assert dict(points["console_scripts"]) == dict.fromkeys(commands, "tpumon.__main__:main")
     assert points["tpumon.exporters"]
     for where in points["tpumon.exporters"].values():
         module, function = where.split(":")
         assert f"def {function}(" in wheel.read(module.replace(".", "/") + ".py").decode(), where
+
+
+@pytest.mark.parametrize("version", [(3, 9, 18), (3, 10, 13)])
+def test_an_older_python_is_told_what_is_needed(version: tuple[int, int, int]) -> None:
+    """A checkout can be run by any Python; the line comes before anything that needs a newer one."""
+    program = f"import sys; sys.version_info = {version}; import tpumon.__main__"
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1
+    found = ".".join(map(str, version))
+    assert done.stderr == f"tpumon: needs Python 3.11 or newer; {sys.executable} is Python {found}\n"
 
 
 def test_the_wheel_names_its_licence(wheel: zipfile.ZipFile) -> None:

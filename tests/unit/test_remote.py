@@ -23,7 +23,7 @@ from tpumon import remote
 from tpumon.errors import REASONS, UsageError
 from tpumon.history import Histories
 from tpumon.metrics import METRICS, SampleMetric
-from tpumon.model import Sample, Spread, StepTimes, Workers
+from tpumon.model import Handover, Sample, Spread, StepTimes, Workers
 from tpumon.remote import RemoteExporter
 from tpumon.system.background import Background
 
@@ -49,7 +49,7 @@ class Following:
     """What a RemoteExporter sends, in a thread as the commands run it."""
 
     def __init__(self, url, **options):
-        self.events: deque[Workers | Sample] = deque()
+        self.events: deque[Workers | Sample | Handover] = deque()
         self._exporter = RemoteExporter(url, poll_s=0.01, **options)
         self._stack = contextlib.ExitStack()
 
@@ -163,7 +163,7 @@ def test_each_sample_comes_once_and_workers_when_they_change():
         output.follow(found("a", "c"))
         following.wait_for(lambda event: event == found("a", "c"))
     assert [each.figures.idle_ratio for each in following.samples] == [0.0, 0.1, 0.2, 0.3, 0.4]
-    assert len(following.events) == 5 + 3
+    assert len([event for event in following.events if not isinstance(event, Handover)]) == 5 + 3
 
 
 def test_a_restarted_exporter_is_followed_from_its_beginning():
@@ -173,12 +173,12 @@ def test_a_restarted_exporter_is_followed_from_its_beginning():
         following.wait_for_sample(idle_ratio=0.7)
         wait_until(lambda: len(server.asked) >= 4, 20, "it asks on")
         assert [path for path, _ in server.asked[:4]] == [
-            "/samples", "/samples?after=1", "/samples", "/samples?after=9",
+            "/samples?history=1", "/samples?after=1&changed=0", "/samples?history=1", "/samples?after=9&changed=0",
         ]  # fmt: skip
 
 
 def test_an_exporter_that_goes_takes_its_workers_with_it():
-    """Each is down with the reason, once; nothing is live; and all is well again when it comes back."""
+    """Nothing is known of each, with the reason, once; and all is well again when it comes back."""
     port = free_port()
     histories = Histories()
     with serving("a", "b", where=f"127.0.0.1:{port}") as output:
@@ -196,9 +196,11 @@ def test_an_exporter_that_goes_takes_its_workers_with_it():
         for event in list(following.events):
             if isinstance(event, Workers):
                 histories.follow(event)
-            else:
+            elif isinstance(event, Sample):
                 histories.add(event)
-        assert [history.state(failed.time_unix_s) for history in histories.all()] == ["down", "down"]
+        assert [history.state(failed.time_unix_s) for history in histories.all()] == ["stale", "stale"]
+        assert [history.is_up(failed.time_unix_s) for history in histories.all()] == [None, None]
+        assert not any(history.errors for history in histories.all())
         with serving("a", "b", where=f"127.0.0.1:{port}") as output:
             output.write(sample("a", idle_ratio=0.5))
             following.wait_for_sample(idle_ratio=0.5)
@@ -223,9 +225,8 @@ def test_an_outage_is_told_once_and_its_end_too():
             wait_until(lambda: len(following.samples) >= 3, 20, "well, down, well again")
         assert [each.answered for each in following.samples[:3]] == [True, False, True]
         assert [each.traced_s for each in following.samples[:3]] == [0.5, 0, 0], "the same sample costs nothing again"
-        assert [path for path, _ in server.asked[:6]] == [
-            "/samples", "/samples?after=1", "/samples?after=1", "/samples", "/samples", "/samples",
-        ]  # fmt: skip
+        new, everything = "/samples?after=1&changed=0", "/samples?history=1"
+        assert [path for path, _ in server.asked[:6]] == [everything, new, new, everything, everything, everything]
 
 
 @pytest.mark.parametrize("ahead_s", [3600.0, -3600.0])
@@ -322,7 +323,7 @@ def test_the_page_that_people_know_will_do(path):
     """The address of a scrape."""
     with Scripted((200, told())) as server, Following(server.url + path) as following:
         following.wait_for_sample(worker="w")
-        assert server.asked[0][0] == "/samples"
+        assert server.asked[0][0] == "/samples?history=1"
 
 
 ANYTHING = st.recursive(

@@ -112,7 +112,7 @@ async def no_pause():
     """This host is not paused."""
 
 
-def sample(*sources, window_s=1.0, pause=no_pause, **pace):
+def sample(*sources, window_s=1.0, pause=no_pause, say=print, **pace):
     """Follows every address of the sources' scripts; returns the samples by worker."""
     samples = defaultdict(list)
     targets = [Target(worker=address, address=address) for address in sources[0].scripts]
@@ -124,6 +124,7 @@ def sample(*sources, window_s=1.0, pause=no_pause, **pace):
         open_client=FakeClient,
         profilers=sources,
         pause=pause,
+        say=say,
     )
     virtual_time.run(sampler.run())
     return samples
@@ -147,6 +148,13 @@ def test_a_failed_query_is_a_sample_without_figures():
     assert not failed.answered
     assert failed.figures.mxu_utilization_ratio is None
     assert [(error.source, error.reason) for error in failed.errors] == [("fake", "deadline")]
+
+
+@pytest.mark.parametrize(("reason", "why"), [("empty-trace", "nothing ran"), ("deadline", None)])
+def test_why_a_worker_on_which_nothing_runs_has_no_figures(reason, why):
+    """It answered, so that is known."""
+    (failed,) = sample(Fake(a=[reason]), num_queries=1, attempts=1)["a"]
+    assert failed.figures.absent.get("idle_ratio") == why
 
 
 @pytest.mark.parametrize("attempts", [1, 3, 5])
@@ -221,6 +229,18 @@ def test_an_interval_is_kept_on_average_and_jittered():
     assert max(periods) <= 11.1
     assert max(periods) - min(periods) > 1
     assert sum(periods) / len(periods) == pytest.approx(10, rel=0.03)
+
+
+def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_the_workers():
+    """Twelve workers that are all asked late: their interval is the one that results, so none looks stale."""
+    said = []
+    samples = sample(
+        Fake(took_s=6.0, **{f"w{i}": [GOOD] for i in range(12)}),
+        num_queries=4, interval_s=1.0, max_duty_ratio=1.0, say=said.append,
+    )  # fmt: skip
+    assert said == ["tpumon cannot keep up: raise --interval to 8 s"]
+    last = [got[-1].interval_s for got in samples.values()]
+    assert min(last) >= 6.0
 
 
 def test_the_next_source_is_tried_where_one_is_not_offered():

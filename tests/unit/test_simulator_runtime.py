@@ -18,6 +18,7 @@ USED = "tpu.runtime.hbm.memory.usage.bytes"
 DUTY = "tpu.runtime.tensorcore.dutycycle.percent"
 BANDWIDTH = "tpu.runtime.hbm.utilization.percent"
 IDLE = "tpu.runtime.tensorcore.idle_duration.seconds"
+QUEUE = "hlo.queue.size.gauge"
 UPTIME = "tpu.runtime.uptime.seconds.gauge"
 
 
@@ -97,7 +98,7 @@ def test_the_list_obeys_its_filter_and_refuses_a_broken_one():
         return failed.value.code()
 
     everything, hbm, refused = asked("v5e-8", supported, lambda channel: supported(channel, "memory"), broken)
-    assert set(everything) == {TOTAL, USED, DUTY, BANDWIDTH, IDLE, UPTIME}
+    assert set(everything) == {TOTAL, USED, DUTY, BANDWIDTH, IDLE, QUEUE, UPTIME}
     assert set(hbm) == {TOTAL, USED}
     assert refused == grpc.StatusCode.INVALID_ARGUMENT
 
@@ -112,6 +113,21 @@ def test_an_idle_tpu_has_been_idle_since_it_started():
 def test_a_busy_tpu_is_not_idle():
     (idle,) = asked("v5e-8", metric(IDLE))
     assert set(values(idle).values()) == {0.0}
+
+
+@pytest.mark.parametrize(("worker", "queued"), [(0, 1), (1, 1), (2, 0), (3, 1)])
+def test_a_job_that_hangs_is_alive_and_does_nothing(worker, queued):
+    """Programs wait on the workers that wait for another one; on that one nothing waits."""
+    duty, idle, queue, uptime = asked(
+        "v4-32", metric(DUTY), metric(IDLE), metric(QUEUE), metric(UPTIME), scenario="hang@10:worker=2", worker=worker,
+        after_s=90.0,
+    )  # fmt: skip
+    assert set(values(duty).values()) == {0.0}
+    assert all(79.9 < idle_s < 80.2 for idle_s in values(idle).values())
+    rows = [{pair.key: pair.value for pair in row.attribute.value.kvlist_attr.attributes} for row in queue.metrics]
+    assert [row["device_ordinal"].int_attr for row in rows] == [0, 1, 2, 3]
+    assert [row.gauge.as_int for row in queue.metrics] == [queued] * 4
+    assert [row.gauge.as_int for row in uptime.metrics] == [90]
 
 
 def test_uptime_starts_anew_after_a_crash():

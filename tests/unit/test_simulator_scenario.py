@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.errors import UsageError
 from tpumon.simulator.figures import figures, window_events
-from tpumon.simulator.scenario import CHAPTER_NS, SCENARIOS, SECOND, STEP_GAP_NS, Job, layout
+from tpumon.simulator.scenario import CHAPTER_NS, SCENARIOS, SECOND, STEP_GAP_NS, Job
 from tpumon.simulator.topology import parse_topology
 
 TRAINING = [scenario for scenario in SCENARIOS if scenario != "idle"]
+TOGETHER = [
+    "input-bound+straggler",
+    "jax+input-bound+host-bound:share=0.3",
+    "slow-down@300.5+600:by=1+straggler@200+1000:by=1+collective-bound:share=0.8",
+    "hang@300.01+50+checkpoint:every=13,lasts=1+drift:over=100",
+    "preemption:every=90+recompiling:every=3,lasts=1+jitter:by=1+slow-core:by=1",
+    "evaluation@7+1+slow-down@14.99+1.1",
+]
 jobs = st.builds(
     Job,
     topology=st.sampled_from([parse_topology(name) for name in ("v2-8", "v3-32", "v4-16", "v5e-1", "v5p-128")]),
-    scenario=st.sampled_from(TRAINING),
+    scenario=st.sampled_from([*TRAINING, *TOGETHER]),
     seed=st.integers(-(2**70), 2**70),
 )
 moments_ns = st.integers(0, 30 * 24 * 3600 * SECOND // 1000)
@@ -33,25 +40,33 @@ def test_the_parts_of_a_step_fill_it(job, start_ns, data):
     device = data.draw(st.integers(0, job.topology.devices_per_host - 1))
     for step in job.steps(start_ns, start_ns + SECOND):
         parts = job.parts(step, worker, device)
-        assert min(parts) > 0
+        assert min(parts) >= 0
+        assert min(parts.convolution, parts.loop, parts.all_reduce, parts.marker) > 0
         assert parts.busy + parts.idle == parts.marker
-        assert parts.idle > 0
-        assert parts.marker + STEP_GAP_NS <= step.period_ns
-        slots = layout(parts)
+        assert parts.idle >= parts.barrier + parts.debug_print
+        assert parts.marker + parts.gap + STEP_GAP_NS <= step.period_ns
+        if step.missing is not None:
+            continue
+        slots = job.slots(step, worker, parts)
         assert sum(slot.duration_ns for slot in slots) == parts.busy
-        assert slots[0].offset_ns == 0
+        assert slots[0].offset_ns == 0 or step.work.program.jax
         assert slots[-1].offset_ns + slots[-1].duration_ns == parts.marker
         assert all(a.offset_ns + a.duration_ns <= b.offset_ns for a, b in itertools.pairwise(slots))
 
 
 @given(job=jobs, start_ns=moments_ns)
 def test_steps_follow_each_other(job, start_ns):
-    steps = list(job.steps(start_ns, start_ns + 3 * CHAPTER_NS))
-    assert len(steps) > 40
-    assert steps[0].start_ns <= start_ns or job.scenario == "compile-pause"
+    stop_ns = start_ns + 3 * CHAPTER_NS
+    steps = list(job.steps(start_ns, stop_ns))
+    without_silence = not list(job.silences(start_ns, stop_ns))
+    if without_silence:
+        assert len(steps) > 20
+        assert steps[0].start_ns <= start_ns
+        assert steps[-1].start_ns + steps[-1].period_ns >= stop_ns
     for step, following in itertools.pairwise(steps):
         assert following.number == step.number + 1
-        if job.scenario != "compile-pause":
+        assert following.start_ns >= step.start_ns + step.period_ns
+        if without_silence:
             assert following.start_ns == step.start_ns + step.period_ns
 
 
@@ -70,14 +85,14 @@ def test_figures_are_shares_of_what_they_should_be(job, start_ns, window_ns, dat
     worker = data.draw(st.integers(0, job.topology.hosts - 1))
     found = figures(job, worker, start_ns, start_ns + window_ns)
     assert 0 <= found.mxu_ratio <= 1
-    assert all(0 <= share <= 1 for share in found.busy)
+    assert all(0 <= share <= 1 + 1e-9 for share in found.busy)
     assert (found.step_s is None) == (found.infeed_ratio is None) == (found.steps == 0)
     if found.idle_ratio is not None:
-        assert 0 <= found.idle_ratio < 1
+        assert -1e-9 <= found.idle_ratio < 1
     if found.step_s is not None and found.infeed_ratio is not None:
         assert 0 < found.step_s.min <= found.step_s.avg * (1 + 1e-9)
         assert found.step_s.avg <= found.step_s.max * (1 + 1e-9)
-        assert 0 < found.infeed_ratio.min <= found.infeed_ratio.max < 1
+        assert 0 <= found.infeed_ratio.min <= found.infeed_ratio.max < 1
 
 
 def test_the_same_seed_makes_the_same_job_and_another_seed_another():
@@ -109,15 +124,18 @@ def test_scenarios_are_what_they_are_called():
     assert (idle.mxu_ratio, idle.idle_ratio, idle.step_s, idle.steps) == (0, None, None, 0)
 
 
-def test_one_worker_of_a_pod_is_the_straggler_and_the_others_wait():
-    pod = job("straggler", topology="v4-32", seed=1)
-    seen = [figures(pod, worker, 0, 4 * SECOND) for worker in range(4)]
-    slow = [worker for worker in range(4) if pod.is_slow(worker, 0)]
-    assert len(slow) == 1
-    for worker, found in enumerate(seen):
-        if worker not in slow:
-            assert found.step_s.avg < 0.85 * seen[slow[0]].step_s.avg
-            assert found.idle_ratio > seen[slow[0]].idle_ratio + 0.1
+def test_steady_is_what_it_was():
+    """Pictures, golden files and benchmarks are made of it."""
+    pod = job("steady", topology="v4-16", seed=7)
+    text = repr(
+        [
+            (step.number, step.start_ns, [tuple(slot) for slot in pod.slots(step, worker, parts)])
+            for step in pod.steps(100 * SECOND, 101 * SECOND)
+            for worker in range(2)
+            if (parts := pod.parts(step, worker, 1))
+        ]
+    )
+    assert hashlib.sha256(text.encode()).hexdigest()[:16] == "047e5bec01c7b96e"
 
 
 def test_on_a_single_host_one_device_is_the_straggler():
@@ -172,8 +190,3 @@ def test_memory_in_use_fits():
         for device in range(8):
             used = job(scenario).hbm_used_bytes(0, device, 10 * SECOND)
             assert 0 < used < job(scenario).topology.device_hbm_bytes
-
-
-def test_an_unknown_scenario_is_a_usage_error_that_names_the_known():
-    with pytest.raises(UsageError, match=r"unknown scenario 'stedy'; choose one of steady, input-bound"):
-        job("stedy")

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from fakes.proc import JAX, NCCL, FakeProc
+from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.tpu_node import BUSY_STEP, TpuNode
 from support.watching import watching
 from tpumon.errors import SourceError
@@ -503,3 +503,53 @@ def test_without_proc_the_usual_ports_are_called_and_the_reason_is_told(world, m
         assert world.calls[6000] == 1
 
     asyncio.run(main())
+
+
+def waiting_line(world):
+    """What is said while there is no worker; None: there is one."""
+
+    async def main():
+        async with watching(world.finder()) as watch:
+            await watch.until(lambda: watch.found, "the first look")
+            return watch.found[0].waiting
+
+    return asyncio.run(main())
+
+
+def test_a_job_without_a_profiler_server_is_named(world):
+    """With its script and the line of its framework; of several, the one that holds a TPU, or the parent."""
+    world.proc.process(JOB, JAX, cmdline="/usr/bin/python3 -u /home/me/train.py --key secret")
+    said = waiting_line(world)
+    assert said.startswith(f"pid 42 `train.py` runs JAX but has no profiler server; add `{LINE_FOR_A_JOB}` to it, or ")
+    assert "9012" in said
+    assert "secret" not in said
+    world.proc.process(50, TENSORFLOW, cmdline="python3 fit.py")
+    world.proc.opens(50, "/dev/accel0")
+    assert waiting_line(world).startswith(
+        "pid 50 `fit.py` runs TensorFlow but has no profiler server; add `tf.profiler"
+    )
+
+
+def test_a_job_that_may_have_a_profiler_server_is_not_said_to_have_none(world):
+    """It listens on a port that is not called, or that took the call and did not answer."""
+    world.proc.process(JOB, JAX, NCCL)
+    world.proc.opens(JOB, "/dev/nvidia0")
+    world.proc.listen(23456, JOB)
+    assert waiting_line(world).startswith("no profiler server on this host's usual ports")
+    world.proc.close(23456)
+    world.proc.listen(8476, JOB)
+    assert waiting_line(world).startswith("pid 42 `train.py` runs JAX")
+
+
+def test_jobs_of_other_containers_and_tpumon_itself_are_not_meant(world):
+    """Another network namespace cannot be reached from here; tpumon has no line to add."""
+    (world.proc.root / "self" / "ns").mkdir(parents=True)
+    (world.proc.root / "self" / "ns" / "net").symlink_to("net:[1]")
+    (world.proc.root / str(JOB) / "ns").mkdir()
+    (world.proc.root / str(JOB) / "ns" / "net").symlink_to("net:[2]")
+    assert waiting_line(world).startswith("no profiler server on this host's usual ports")
+    (world.proc.root / str(JOB) / "ns" / "net").unlink()
+    (world.proc.root / str(JOB) / "ns" / "net").symlink_to("net:[1]")
+    assert waiting_line(world).startswith("pid 42")
+    world.proc.process(JOB, JAX, cmdline="/usr/bin/python3 /usr/bin/tpumon simulate v5e-8")
+    assert waiting_line(world).startswith("no profiler server")

@@ -8,11 +8,12 @@ from collections import Counter
 
 import pytest
 
+from support.samples import figures_of
 from support.simulated import fleet_of
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.logdir import LocalLogDir
-from tpumon.model import Query
+from tpumon.model import LONGEST_WINDOW_S, Query, StepTimes
 from tpumon.sources import Client, SourceOptions
 from tpumon.sources.trace import TraceSource
 from tpumon.sources.window import Window
@@ -310,3 +311,34 @@ def test_an_idle_device_does_not_make_the_window_grow_beyond_two_seconds():
                 return grown_s, source._window.length_s
 
     assert asyncio.run(main()) == (pytest.approx(0.16), 2.0)
+
+
+def test_steps_longer_than_a_window_that_was_given_are_said():
+    """With a window that would do; not while the window grows by itself, the device is idle, or a step was whole."""
+    busy, idle = figures_of(idle_ratio=0.1), figures_of(idle_ratio=0.9)
+    given = Query(level=2, window_s=1.0)
+    assert Window().caution(given, busy).message == (
+        "steps seem longer than the window of 1000 ms; give --duration-ms 5000"
+    )
+    whole = figures_of(idle_ratio=0.1, step_time_s=StepTimes(avg=1.0, min=1.0, max=1.0, count=1))
+    assert Window().caution(given, whole) is None
+    assert Window().caution(given, idle) is None
+    assert Window().caution(Query(level=1, window_s=1.0), busy) is None
+    window = Window()
+    assert window.caution(Query(level=2), busy) is None
+    for _ in range(9):
+        window.grow(LONGEST_WINDOW_S)
+    assert window.caution(Query(level=2), busy).code == "long-steps"
+
+
+def test_a_window_without_a_whole_step_of_a_busy_device_brings_that_caution():
+    """A simulated step takes 62 ms."""
+
+    async def main():
+        async with fleet_of() as fleet, Client(fleet.targets[0].address) as client:
+            source = TraceSource(client, fleet.targets[0], SourceOptions())
+            for window_s, codes in ((0.02, ["long-steps"]), (0.2, [])):
+                sample = await source.fetch(Query(level=2, window_s=window_s))
+                assert [one.code for one in sample.warnings if one.code == "long-steps"] == codes
+
+    asyncio.run(main())

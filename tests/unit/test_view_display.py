@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import re
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ import pytest
 
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
-from tpumon.model import Caution, Failure, StepTimes, Target, Workers
+from tpumon.model import Caution, Failure, Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.drawing.cells import clock
 from tpumon.view.screens.screen import Reply
@@ -28,7 +29,7 @@ def rows_of(display, width=100, height=30, now=NOW):
     found = []
     for line in lines(display, width, height, now):
         words = line.replace("▸", " ").split()
-        words = words[1:] if words and words[0] in {"X", "!", "?", "B", "P", "W"} else words
+        words = words[1:] if words and words[0] in {"X", "!", "?", "B", "D", "P", "S", "W"} else words
         if words and words[0] in names and len(line) > 40 and "·" not in line:
             found.append(words[0])
     return found
@@ -94,7 +95,7 @@ def test_a_row_without_figures_says_so_and_for_how_long():
     display = display_of(answered("a"), answered("b", NOW - 300), failed("b", time_unix_s=NOW - 120))
 
     row = next(line for line in lines(display) if " b " in line)
-    assert row.startswith(" X b")
+    assert row.startswith(" D b")
     assert row.count("n/a") >= 3
     assert "DOWN 2m: connection refused" in row
     assert "45.3%" not in row
@@ -117,7 +118,7 @@ def test_fleet_numbers_say_how_many_report():
 
     assert "29/30" in shown
     assert "29 ok" in shown
-    assert "X 1 down" in shown
+    assert "D 1 down" in shown
     assert "LIVE 29/30" in shown
 
 
@@ -167,7 +168,7 @@ def test_a_live_worker_without_a_profiler_is_not_ok():
     assert row.startswith(" ? w3 ")
     assert "connection refused" in row
     assert "10.0.0.3" not in row
-    assert "?1" in lines(display, 80, 24)[0]
+    assert "? 1 unknown" in lines(display, 80, 24)[0]
     press(display, "f")
     assert rows_of(display, 80, 24) == ["w3"]
     press(display, "h")
@@ -193,9 +194,9 @@ def test_an_exporter_that_is_gone_is_not_taken_for_the_fleet(width):
 def test_a_graph_of_what_was_says_until_when():
     """`last 2m` is of now; of a worker or fleet without present figures the end is said."""
     samples = [answered("w", NOW - 100 + 10 * i) for i in range(10)]
-    assert ", last 90s" in screen(display_of(*samples), 80, 24)
+    assert ", last 2m" in screen(display_of(*samples), 80, 24)
     stale = screen(display_of(*samples, now=NOW + 7200), 80, 24, now=NOW + 7200)
-    assert f", until {clock(NOW - 10, NOW)}" in stale
+    assert f", 2m until {clock(NOW - 10, NOW)}" in stale
     assert ", last " not in stale
 
     display = display_of(*fleet(20), now=NOW)
@@ -211,7 +212,7 @@ def test_a_chart_with_nothing_in_it_has_no_axis():
     display = display_of(answered("a"), failed("w"))
     press(display, "enter")
     shown = screen(display, 80, 30)
-    assert "Step time  nothing yet" in shown
+    assert "Step time  none, 1m until" in shown
     assert "1000┤" not in shown
 
 
@@ -231,7 +232,7 @@ def test_on_a_narrow_screen_the_interval_is_no_age(width):
     stale = " ".join(lines(display_of(*fleet(3, time_unix_s=NOW - 40)), width, 12)[:2])
     assert re.search(r"(@|every )10s", stale)
     waiting = " ".join(lines(Display(DisplaySettings()), width, 12)[:2])
-    assert re.search(r"WAITING (@|every )10s +--:--:--", waiting)
+    assert re.search(r"WAITING (@|every )10s +last --:--:--", waiting)
     assert re.search(r"(@|every )1s", " ".join(lines(Display(DisplaySettings(from_url="http://h:1")), width, 12)[:2]))
 
 
@@ -250,8 +251,8 @@ def test_q_quits_and_unknown_keys_do_nothing():
 
 
 @pytest.mark.parametrize("key", ["p", " "])
-def test_pause_holds_the_picture_while_data_goes_on_being_taken_in(key):
-    """PAUSED and the old figures, with their time; then at once the newest, history included."""
+def test_freezing_holds_the_picture_while_data_goes_on_being_taken_in(key):
+    """FROZEN and the old figures, with their time; then at once the newest, history included."""
     display = display_of(answered("w", mxu_utilization_ratio=0.11))
     press(display, key)
     before = screen(display, now=NOW)
@@ -260,20 +261,20 @@ def test_pause_holds_the_picture_while_data_goes_on_being_taken_in(key):
         display.refresh(NOW + i)
 
     held = screen(display, now=NOW + 6)
-    assert "PAUSED" in held
+    assert "FROZEN" in held
     assert "11.0%" in held
     assert "77.0%" not in held
     assert held == before
 
     press(display, key)
     after = screen(display, now=NOW + 6)
-    assert "PAUSED" not in after
+    assert "FROZEN" not in after
     assert "77.0%" in after
     assert display._controls.scene.trends.of("w").count == 6
 
 
 def test_a_held_picture_says_when_the_worker_is_gone_meanwhile():
-    """PAUSED does not hide that there are no figures any more."""
+    """FROZEN does not hide that there are no figures any more."""
     display = display_of(answered("w"))
     press(display, "p")
     display.write(failed("w", time_unix_s=NOW + 5))
@@ -446,14 +447,14 @@ def test_help_lists_keys_marks_and_thresholds():
     display = display_of(*fleet(2), thresholds=Thresholds(step_warn_ratio=1.07, infeed_critical_ratio=0.33))
     press(display, "?")
     pages = []
-    for _ in range(12):
+    for _ in range(16):
         pages.append(screen(display, 90, 16))
         press(display, "pagedown")
     shown = "\n".join(pages)
 
     for words in (
         "quit",
-        "last 25m, worst of 3  time span of a graph",
+        "last 15m              that time",
         "1.07x the slice's median",
         "33%",
         "critical",
@@ -469,10 +470,12 @@ def test_help_lists_keys_marks_and_thresholds():
 
 
 def test_a_notice_is_shown_for_a_while_and_kept_in_help():
-    """At the bottom in place of the keys, then on the help screen with its time."""
+    """Above the keys, which stay, then on the help screen with its time."""
     display = display_of(*fleet(2))
     display.notice("w1: answers again\x1b[2J after 3 queries")
-    assert "w1: answers again after 3 queries" in lines(display)[-1]
+    *_, message, keys = lines(display)
+    assert "w1: answers again after 3 queries" in message
+    assert "q quit" in keys
 
     over = display.changes_at(NOW)
     assert over < NOW + 20
@@ -497,20 +500,20 @@ def test_the_same_of_many_workers_is_one_message():
         display.notice(f"{name_of(i)}: {name_of(i)}:8466: connection refused by 10.0.0.{i} [unavailable]")
     display.notice(f"{name_of(5)}: 3 events dropped")
 
-    assert lines(display, 120)[-1].startswith(f" (+2, see h) {name_of(5)}: 3 events dropped")
+    assert lines(display, 120)[-2].startswith(f" (+2, see h) {name_of(5)}: 3 events dropped")
     press(display, "h")
     shown = screen(display, 120, 60)
     assert f"{name_of(0)} and 63 more: connection refused by 10.0.0.0 [unavailable]" in shown
     assert "looked at it" in shown
     press(display, "esc", "/", *"er-63", "enter", "enter")
-    assert "refused by 10.0.0.63" in " ".join(screen(display, 120, 70).split())
+    assert "refused by 10.0.0.63" in " ".join(screen(display, 120, 80).split())
 
 
-def test_a_message_has_the_line_but_for_the_position():
-    """On a narrow screen, too."""
+def test_a_message_takes_the_place_of_the_keys_on_a_low_screen():
+    """But not that of the position."""
     display = display_of(*fleet(30))
     display.notice("something happened, it was")
-    assert re.fullmatch(r" something happened, it was +1-\d/30", lines(display, 40, 12)[-1])
+    assert re.fullmatch(r" something happened, it was +1-\d/30", lines(display, 40, 11)[-1])
 
 
 def test_a_message_goes_though_the_clock_was_set_back():
@@ -644,3 +647,49 @@ def test_a_gap_in_the_history_is_a_gap():
     assert display._controls.scene.trends.of("a").last("mxu")[:2] == [0.0, pytest.approx(math.nan, nan_ok=True)]
     row = next(line for line in lines(display, 110) if " a " in line)
     assert "▁ ▁▁" in row
+
+
+def test_rows_that_are_equally_bad_stay_by_name():
+    """However their figures jitter; one that gets much worse goes first."""
+    names = [name_of(i) for i in range(6)]
+
+    def later(time_unix_s, seed):
+        jitter = random.Random(seed)
+        return [
+            answered(name, time_unix_s, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))
+            for name in names
+            for ratio in [jitter.uniform(0.875, 0.885)]
+        ]
+
+    display = display_of(*later(NOW, 0))
+    for second in range(0, 120, 6):
+        for sample in later(NOW + second, second):
+            display.write(sample)
+        display.refresh(NOW + second)
+        assert rows_of(display, now=NOW + second) == names
+    display.write(answered(names[4], NOW + 200, infeed_ratio=Spread(avg=0.99, min=0.99, max=0.99)))
+    for sample in later(NOW + 200, 1):
+        if sample.worker != names[4]:
+            display.write(sample)
+    display.refresh(NOW + 200)
+    assert rows_of(display, now=NOW + 200)[0] == names[4]
+
+
+@pytest.mark.parametrize(("width", "least"), [(80, "w-000"), (120, "w-000"), (200, "w-000")])
+def test_names_do_not_take_the_room_of_figures(width, least):
+    """Of long names that differ at their end, the end is shown; whole ones are on the worker's page."""
+    long = "gke-cluster-of-some-team-us-central2-b-nodepool-w-{:03}"
+    display = display_of(*(answered(long.format(i)) for i in range(6)))
+    row = next(line for line in lines(display, width) if "w-000 " in line and "·" not in line)
+    assert row.index("45.3%") <= 3 + 35 + 8
+    assert least in row
+    press(display, "enter")
+    assert long.format(0) in screen(display, width)
+
+
+def test_a_worker_that_is_slow_and_one_that_is_down_have_marks_of_their_own():
+    """And the header says in words what they mean where there is room."""
+    display = display_of(*fleet(6), slow(name_of(4)), failed(name_of(5)), thresholds=AT_ONCE)
+    down, critical = lines(display, 120)[2:4]
+    assert (down[1], critical[1]) == ("D", "X")
+    assert "D 1 down  X 1 critical" in lines(display, 120)[0]

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from support.shown import NOW, answered, failed
 from tpumon.figures import COMPARED
+from tpumon.fleet import Fleet
 from tpumon.model import Target, Workers
-from tpumon.view.drawing.graphs import RATIO, bar, chart, pooled, soft_axis, soft_ratio_axis, spark
+from tpumon.view.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.style import ASCII, UNICODE
 from tpumon.view.parts.trends import POINTS, Trend, Trends
 
@@ -39,38 +40,21 @@ def test_a_sparkline_tells_a_gap_from_a_zero():
     assert spark([0.0, NAN, 0.5, 1.0], RATIO, 6, ASCII) == "  . =#"
 
 
+def bands(*values):
+    """Columns of one value each."""
+    return [(value, value, value) for value in values]
+
+
 def test_a_chart_fills_columns_from_below():
     """A zero shows on the bottom line, a missing value nowhere, a full one to the top."""
-    assert chart([0.0, NAN, 0.5, 1.0], RATIO, 2, UNICODE) == ["   █", "▁ ██"]
+    assert chart(bands(0.0, NAN, 0.5, 1.0), RATIO, 2, UNICODE) == ["   █", "▁ ██"]
 
 
-def test_compressing_keeps_the_worst():
-    """One spike among many values is still there."""
-    values = [0.1] * 599 + [0.9]
-    values[100] = 0.8
-    columns, size = pooled(values, 600, 60, max)
-
-    assert size == 10
-    assert sorted(columns)[-2:] == [0.8, 0.9]
-    assert len(columns) == 60
-
-
-@given(st.integers(1, 2 * POINTS), st.integers(1, 120))
-def test_columns_do_not_change_while_they_move(count, width):
-    """With one value more, whole columns are the same ones, moved."""
-    values = [math.sin(i * i) for i in range(count + 1)]
-    before, size = pooled(values[:count][-POINTS:], count, width, max)
-    after, size_after = pooled(values[-POINTS:], count + 1, width, max)
-    if size == size_after and len(before) > 3:
-        inner = before[1:-1]
-        assert any(after[i : i + len(inner)] == inner for i in range(len(after)))
-
-
-def test_a_gap_stays_a_gap_when_compressed():
-    """A column without any value is empty; a partly empty one shows what there was."""
-    columns, _ = pooled([NAN] * 10 + [0.5, NAN] * 5, 20, 2, max)
-    assert math.isnan(columns[0])
-    assert columns[1] == 0.5
+def test_a_chart_shows_the_least_the_median_and_the_greatest_value():
+    """Each in cells of its own kind, with colours or without."""
+    assert chart([(0.25, 0.5, 1.0)], RATIO, 4, UNICODE) == ["░", "░", "▓", "█"]
+    assert chart([(0.25, 0.5, 1.0)], RATIO, 4, ASCII) == ["'", "'", "%", "#"]
+    assert chart([(0.25, 0.5, 0.6)], RATIO, 4, UNICODE) == [" ", " ", "▓", "█"]
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50))
@@ -102,26 +86,37 @@ def test_a_ring_gives_its_last_values_in_their_order(count, most):
     assert trend.span_s() == max(len(wanted) - 1, 0)
 
 
-def test_a_failed_query_is_noted_as_a_gap():
-    """NaN in every figure, so that time goes on."""
-    trends = Trends()
-    trends.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
-    trends.add(answered("w", NOW))
-    trends.add(failed("w", time_unix_s=NOW + 10))
-    trends.add(answered("unknown", NOW))
+@pytest.fixture
+def trends():
+    """The trends of a fleet of one worker, and the fleet."""
+    fleet = Fleet(remember=True)
+    fleet.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
+    return Trends(fleet), fleet
 
-    values = trends.of("w").last("mxu")
+
+def test_a_failed_query_is_noted_as_a_gap(trends):
+    """NaN in every figure, so that time goes on; before it was drawn, or after."""
+    trends, fleet = trends
+    fleet.add(answered("w", NOW))
+    fleet.add(failed("w", time_unix_s=NOW + 10))
+    assert trends.of("w").count == 2
+    trends.add(failed("w", time_unix_s=NOW + 20))
+
+    first, *values = trends.of("w").last("mxu")
+    assert first == pytest.approx(0.453, rel=1e-3)
     assert len(values) == 2
-    assert math.isnan(values[1])
-    assert trends.of("w").span_s() == 10
+    assert all(map(math.isnan, values))
+    assert trends.of("w").span_s() == pytest.approx(20, abs=0.02)
     assert trends.of("unknown").count == 0
 
 
-def test_a_snapshot_does_not_move():
-    """What is added later is not in it."""
-    trends = Trends()
-    trends.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
-    copy = trends.snapshot()
-    trends.add(answered("w"))
-
-    assert (copy.of("w").count, trends.of("w").count) == (0, 1)
+def test_a_snapshot_does_not_move(trends):
+    """What is added later is not in it, whether it was drawn before or not."""
+    trends, fleet = trends
+    fleet.add(answered("w", NOW))
+    copy = trends.snapshot(NOW)
+    fleet.add(answered("w", NOW + 10))
+    assert (copy.of("w").count, trends.of("w").count) == (1, 2)
+    copy = trends.snapshot(NOW + 10)
+    trends.add(answered("w", NOW + 20))
+    assert (copy.of("w").count, trends.of("w").count) == (2, 3)

@@ -21,6 +21,8 @@ KEYS = {
     b"\x7f\x08\t\x0c\x1a": ["backspace", "backspace", "tab", "ctrl-l", "ctrl-z"],
     "é√🙂".encode(): ["é", "√", "🙂"],
     b"\x1b\x1b[A": ["esc", "up"],
+    b"\x1b[<0;10;20M\x1b[<0;10;20m": ["clicked:9:19"],
+    b"\x1b[<64;1;1M\x1b[<65;300;100M": ["wheelup", "wheeldown"],
     b"\x1b[200~q\nrm -rf\n\x1b[A\x1b[201~": ["pasted:q\nrm -rf\n\x1b[A"],
 }
 NOTHING = {
@@ -28,7 +30,7 @@ NOTHING = {
     "shift-tab": b"\x1b[Z",
     "focus": b"\x1b[I\x1b[O",
     "Alt and a key": b"\x1bq",
-    "a mouse": b"\x1b[<0;10;20M\x1b[M q!",
+    "a mouse": b"\x1b[<2;10;20M\x1b[<32;10;20M\x1b[<16;1;1M\x1b[<0;0;0M\x1b[<0;1M\x1b[M q!",
     "cursor position": b"\x1b[24;80R",
     "device attributes": b"\x1b[?64;1;2c",
     "a colour that somebody asked for": b"\x1b]11;rgb:0000/0000/qqqq\x07\x1b]11;rgb:0000/0000/qqqq\x1b\\",
@@ -80,7 +82,7 @@ def test_no_bytes_break_it(reads):
     names = {key for keys in KEYS.values() for key in keys}
     for data in reads:
         assert all(
-            key in names or key.startswith("pasted:") or (len(key) == 1 and key.isprintable())
+            key in names or key.startswith(("pasted:", "clicked:")) or (len(key) == 1 and key.isprintable())
             for key in parser.feed(data)
         )
         assert len(parser._rest) < 100

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -144,10 +145,19 @@ def test_a_terminal_that_takes_everything_again_shows_the_present(live):
     terminal.wait_for(lambda: terminal.drawn > 1).stall()
     drawn = stalled(terminal)
     terminal.resume().wait_for(lambda: terminal.drawn > drawn + 1)
-    terminal.wait_for(lambda: int(terminal.lines[0].split()[0]) > drawn)
-    wait_until(lambda: len({line.split()[0] for line in terminal.lines}) == 1, 20, "two pictures at once")
+    terminal.wait_for(lambda: any(number > drawn for number in numbers_of_pictures(terminal)))
     assert terminal.send("q").end() == 0
     assert terminal.as_found
+
+
+def numbers_of_pictures(terminal):
+    """Numbers of the pictures that were written, in their order; none is mixed with another one."""
+    pictures = re.findall(rb"\x1b\[\?2026h(.*?)\x1b\[\?2026l", terminal.raw, re.DOTALL)
+    numbers = [{int(number) for number in re.findall(rb"m(\d+) \d+ x", picture)} for picture in pictures]
+    assert all(len(each) == 1 for each in numbers), "two pictures at once"
+    found = [min(each) for each in numbers]
+    assert found == sorted(found)
+    return found
 
 
 def test_a_terminal_that_goes_away_is_a_quiet_end(live):

@@ -32,7 +32,7 @@ def test_a_new_figure_is_a_column_and_in_the_summary():
     display = display_of(*fleet(40))
     texts = lines(display, 120, 40)
     titles = next(line for line in texts if "WORKER " in line)
-    assert titles.split()[1:7] == ["MXU", "IDLE", "STEP", "ms", "INFEED", "HBM"]
+    assert titles.split()[2:8] == ["MXU", "IDLE", "STEP", "ms", "INFEED", "HBM"]
     assert "SPREAD" in titles
     row = next(line for line in texts if f" {name_of(7)} " in line)
     assert "1.40" in row
@@ -50,7 +50,7 @@ def test_a_new_figure_is_on_the_worker_page_with_a_chart():
         assert "Step spread" in shown
         assert "1.40ms" in shown
         assert "1.00 – 2.00ms, by hand" in shown
-        assert "Step spread  1.40 – 1.40 ms, last 2s" in shown
+        assert "Step spread  1.40 – 1.40 ms, last 1m" in shown
 
 
 def test_every_compared_figure_can_be_sorted_by():

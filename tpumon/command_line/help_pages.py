@@ -53,7 +53,7 @@ class _Page:
             panels.setdefault(title, []).append(_row(parameter))
         column = min(max(len(name) for rows in panels.values() for name, _ in rows), _MAX_COLUMN)
         for title in sorted(panels, key=lambda title: _PANELS.index(title) if title in _PANELS else -1):
-            _write_rows(formatter, title, panels[title], column)
+            write_rows(formatter, title, panels[title], column)
         example = next((one for one in visible if one.name not in _WITHOUT_VARIABLE and _variable(one)), None)
         if example is not None:
             variable = f"Each option has an environment variable, such as {_variable(example)} for {example.opts[0]}."
@@ -70,8 +70,8 @@ class CommandPage(_Page, TyperCommand):
 class GroupPage(_Page, TyperGroup):
     """A group of commands whose help is such a page.
 
-    Its own options are not read from the environment while one of its commands runs: what TPUMON_OUTPUT means to the
-    command may be an error to the group.
+    Its own options are not read from the environment or a file while one of its commands runs: what TPUMON_OUTPUT means
+    to the command may be an error to the group.
     """
 
     def collect_usage_pieces(self: Any, context: Any) -> list[str]:
@@ -80,10 +80,12 @@ class GroupPage(_Page, TyperGroup):
     def write_commands(self: Any, context: Any, formatter: Any) -> None:
         commands = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
         rows = [(name, inspect.cleandoc(command.help or "").partition("\n")[0]) for name, command in commands]
-        _write_rows(formatter, "Commands", rows, max(map(len, self.commands)))
+        write_rows(formatter, "Commands", rows, max(map(len, self.commands)))
 
     def parse_args(self: Any, context: Any, args: list[str]) -> list[str]:
         _, rest, _ = self.make_parser(context).parse_args(args=list(args))
+        config = context.default_map or {}  # a command and an option may have one name, so only one kind is handed on
+        context.default_map = config if rest else config.get("")
         variables = [(parameter, parameter.envvar) for parameter in self.params]
         if rest:
             for parameter in self.params:
@@ -96,7 +98,7 @@ class GroupPage(_Page, TyperGroup):
         return remaining
 
 
-def _write_rows(formatter: Any, title: str, rows: Sequence[tuple[str, str]], column: int) -> None:
+def write_rows(formatter: Any, title: str, rows: Sequence[tuple[str, str]], column: int) -> None:
     """Writes a panel: names in a column, and what they do beside them."""
     formatter.write(f"\n{title}:\n")
     for name, text in rows:

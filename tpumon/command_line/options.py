@@ -11,10 +11,11 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from tpumon.command_line.config_file import given_in_file
 from tpumon.command_line.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS, THRESHOLDS
+from tpumon.command_line.scenarios import SCENARIO_HELP
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
-from tpumon.simulator.scenario import SCENARIOS
 from tpumon.targets.addresses import PROFILER_PORT
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
@@ -43,9 +44,17 @@ def as_given(context: typer.Context, name: str, value: str) -> str:
     """How the user gave an option, for messages: `--sort cpu`, or `TPUMON_SORT=cpu` from the environment."""
     option = next((one for one in context.command.params if name in one.opts), None)
     source = None if option is None or option.name is None else context.get_parameter_source(option.name)
-    if option is None or source is None or source.name != "ENVIRONMENT":
-        return f"{name} {value}"
-    return f"{option.envvar}={value}"
+    if option is not None and source is not None and source.name == "ENVIRONMENT":
+        return f"{option.envvar}={value}"
+    if option is not None and source is not None and source.name == "DEFAULT_MAP":
+        return f"{given_in_file(option)}: {value}"
+    return f"{name} {value}"
+
+
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Whether an option comes from the command line, not from its environment variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def check_choice(context: typer.Context, name: str, value: str, choices: Sequence[str]) -> str:
@@ -84,9 +93,6 @@ class Color(StrEnum):
     never = "never"
 
 
-SCENARIO_HELP = f"What the simulated job does: {', '.join(SCENARIOS)}."
-
-
 @dataclass(frozen=True, kw_only=True)
 class TargetOptions:
     """Which workers."""
@@ -96,7 +102,8 @@ class TargetOptions:
         _target(
             "--service-addr",
             metavar="HOST:PORT,...",
-            help="Profiler server of each worker; repeatable. Default: the jobs on this host.",
+            help="Profiler server of each worker; repeatable. HOST:20000-20255 is a range. Default: the jobs on this "
+            "host.",
         ),
     ] = None
     workers_list: Annotated[
@@ -155,9 +162,9 @@ class FromOptions:
         str | None,
         _target(
             "--from",
-            metavar="URL",
-            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, without sampling. A URL with "
-            "a password belongs into TPUMON_FROM: ps shows command lines to everyone.",
+            metavar="URL|DIR|FILE",
+            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, or those that --record wrote, "
+            "without sampling. A URL with a password belongs into TPUMON_FROM: ps shows command lines to everyone.",
         ),
     ] = None
 
@@ -315,6 +322,31 @@ class ExportOptions:
             help="Also write to this exporter, such as csv=FILE or prometheus=HOST:PORT; repeatable. Names: {outputs}.",
         ),
     ] = None
+    on_change: Annotated[
+        str | None,
+        _output(
+            "--on-change",
+            metavar="CMD",
+            help="Run this shell command when a worker becomes slow, stops, or is well again; it gets the change as a "
+            "JSON object on stdin.",
+        ),
+    ] = None
+    record: Annotated[
+        str | None,
+        _output(
+            "--record",
+            metavar="DIR",
+            help="Also record all samples in compressed files in this directory; --from DIR shows them.",
+        ),
+    ] = None
+    record_keep: Annotated[
+        str,
+        _output(
+            "--record-keep",
+            metavar="AGE,SIZE",
+            help="Remove recorded files that are older, and the oldest ones beyond this size.",
+        ),
+    ] = "7d,1GB"
     web_config: Annotated[
         str | None,
         _output(
@@ -352,7 +384,7 @@ class ThresholdOptions:
         _threshold(
             "--infeed-limits",
             metavar="WARN,CRITICAL",
-            help="Mark workers whose infeed takes more than these shares of a step.",
+            help="Mark workers whose infeed takes more than these shares of a step, such as 0.05,0.20 or 5%,20%.",
         ),
     ] = "0.05,0.20"
     hbm_limits: Annotated[
@@ -407,6 +439,7 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., An
 
         def command(**given: Any) -> Any:
             context = given.pop("context")
+            _check_numbers(context, given)
             values = [group(**{item.name: given.pop(item.name) for item in fields(group)}) for group in groups]
             return function(context, *values, **given)
 
@@ -416,6 +449,14 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., An
         return command
 
     return decorate
+
+
+def _check_numbers(context: typer.Context, given: dict[str, Any]) -> None:
+    """Refuses `nan`, which no limit of the parser does."""
+    for option in context.command.params:
+        value = given.get(option.name or "")
+        if isinstance(value, float) and value != value:  # noqa: PLR0124 - only NaN differs from itself
+            raise UsageError(f"{as_given(context, option.opts[0], 'nan')}: give a number")
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from tpumon.commands import replay
 from tpumon.errors import UsageError
-from tpumon.feed import Event, Feed, FeedSettings, Sampling, hand_over
+from tpumon.feed import Event, Feed, FeedSettings, Recorded, Sampling, hand_over
 from tpumon.outputs import Export, Output, Speaking, Ticking, open_output, reason
 from tpumon.system.console import say
 from tpumon.view.notices import Notice
@@ -71,10 +72,15 @@ def _is_live(settings: MonitorSettings) -> bool:
 
 
 def _write(settings: MonitorSettings) -> int:
-    with closing(_Writer(_stdout_output(settings))) as writer, Feed(
-        settings.feed, consumer="the reader of stdout"
-    ) as feed:  # fmt: skip
-        for event in feed.events(timeout_s=writer.tick_s):
+    origin = settings.feed.origin
+    with ExitStack() as stack:
+        writer = stack.enter_context(closing(_Writer(_stdout_output(settings))))
+        if isinstance(origin, Recorded):
+            events: Iterator[Event | None] = replay.events_of(origin.where)
+        else:
+            feed = stack.enter_context(Feed(settings.feed, consumer="the reader of stdout"))
+            events = feed.events(timeout_s=writer.tick_s)
+        for event in events:
             if isinstance(event, Notice):
                 say(event.text)
             elif event is not None:
@@ -145,8 +151,15 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.view.display import Display
     from tpumon.view.loop import live
     from tpumon.view.loop.encoding import terminal_is_utf_8
+    from tpumon.view.replay import KEYS
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
+    if isinstance(settings.feed.origin, Recorded):
+        recorded = replace(
+            settings.display, ascii=ascii_only, sources=titles(), from_url=settings.feed.origin.where, more_keys=(KEYS,)
+        )
+        replay.show(settings.feed.origin.where, recorded, color=settings.color, ascii_only=ascii_only)
+        return 0
     from_url = _shown_url(settings.feed)
     display = Display(replace(settings.display, ascii=ascii_only, from_url=from_url, sources=titles()))
 
@@ -169,7 +182,7 @@ def _show_live(settings: MonitorSettings) -> int:
 
 def _shown_url(settings: FeedSettings) -> str | None:
     """The exporter that is shown, without its password; None if tpumon samples itself."""
-    if isinstance(settings.origin, Sampling):
+    if not isinstance(settings.origin, str):
         return None
     from tpumon.remote import RemoteExporter
 

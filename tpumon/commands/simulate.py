@@ -42,4 +42,4 @@ def _greeting(fleet: SimulatedFleet) -> list[str]:
         lines = [f"{line} runtime metrics {address}" for line, address in zip(lines, runtime, strict=True)]
     addresses = ",".join(target.address for target in targets)
     watch = f"tpumon --level 2 --service-addr {addresses}"
-    return [*lines, f"{SIMULATED_MARK}: {job.topology.name}, scenario {job.scenario}; watch it: {watch}"]
+    return [*lines, f"{SIMULATED_MARK}: {job.topology.name}, scenario {job.title}; watch it: {watch}"]

@@ -19,6 +19,7 @@ from tpumon.model.figures import (
 )
 from tpumon.model.job import Framework, JobSigns
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
+from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
 from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
 
 __all__ = [
@@ -28,22 +29,29 @@ __all__ = [
     "Address",
     "Caution",
     "CautionCode",
+    "Change",
     "CoreFigures",
     "DeviceFigures",
     "Failure",
     "Figures",
     "Framework",
     "FunctionFigures",
+    "Handover",
     "JobSigns",
+    "Mark",
     "MxuMethod",
     "Percentiles",
     "Query",
     "RuntimeFigures",
     "Sample",
+    "Severity",
     "Spread",
+    "Standing",
+    "State",
     "StepSource",
     "StepTimes",
     "Target",
+    "What",
     "Workers",
     "bounded",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from tpumon.errors import Reason
+from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
 from tpumon.model.figures import Figures
 
@@ -22,6 +22,7 @@ CautionCode = Literal[
     "hbm-incomplete",
     "missing-cores",
     "pauses",
+    "long-steps",
     "gpu",
     "unclear-device",
     "runtime-error",
@@ -33,6 +34,9 @@ and the rest is left out."""
 
 _RUNTIME = "runtime"
 """In JSON, the source of a sample that only the runtime metric service answered, whatever the sender's version."""
+
+EXPORTER = "exporter"
+"""The source of failures of the exporter behind --from, which say nothing about a worker."""
 
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
@@ -49,7 +53,7 @@ class Failure:
         address: the `host:port` that was queried; None if there is none.
     """
 
-    source: str = field(metadata=fallback("exporter"))
+    source: str = field(metadata=fallback(EXPORTER))
     reason: Reason = field(metadata=fallback("internal"))
     message: str = field(metadata=fallback("no message"))
     address: str | None = None
@@ -58,6 +62,11 @@ class Failure:
     def line(self) -> str:
         """The message, preceded by the address if there is one."""
         return self.message if self.address is None else f"{self.address}: {self.message}"
+
+    @property
+    def port_closed(self) -> bool:
+        """Whether the host is there, but nothing listens: the process that did has ended."""
+        return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +131,17 @@ class Sample:
         return self.source is not None
 
     @property
+    def responded(self) -> bool:
+        """Whether the worker answered this query, if only that nothing runs."""
+        failure = self.failure
+        return failure is None or self.answered or MEANING[failure.reason].state == "no-activity"
+
+    @property
+    def of_exporter(self) -> bool:
+        """Whether the exporter behind --from did not answer, so that nothing is known about the worker."""
+        return not self.answered and bool(self.errors) and self.errors[-1].source == EXPORTER
+
+    @property
     def fresh_for_s(self) -> float:
         """For how long from its start its figures are current: 2.5 effective intervals plus a window."""
         return _STALE_INTERVALS * (self.interval_s or 0.0) + (self.window_s or 0.0)
@@ -142,9 +162,9 @@ class Sample:
     def is_stale(self, now_unix_s: float, now_monotonic_s: float | None = None) -> bool:
         """Whether it may no longer be shown as current: its query failed, or it is older than `fresh_for_s`.
 
-        The one rule for all outputs.
+        An answer without activity did not fail. The one rule for all outputs.
         """
-        return not self.answered or self.age_s(now_unix_s, now_monotonic_s) > self.fresh_for_s
+        return not self.responded or self.age_s(now_unix_s, now_monotonic_s) > self.fresh_for_s
 
     def to_json(self) -> dict[str, Any]:
         """Returns the Sample object of `--output jsonl`: every field, absent figures as None."""

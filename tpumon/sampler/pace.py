@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Collection
 from dataclasses import dataclass
+from statistics import median
 
 from tpumon.model import Target
 
@@ -15,6 +17,8 @@ CREDIT_S = 1.0
 LONGEST_PAUSE_S = 10.0
 """The longest pause after failures."""
 
+_LEAST_WORKERS = 8
+_LATE = 1.5
 _FIRST_PAUSE_S = 0.5
 _TICK_S = 0.05
 
@@ -87,6 +91,41 @@ class Budget:
     def ready_s(self, traced_s: float) -> float:
         """When `traced_s` more may be spent, by the same clock."""
         return self._counted_s + max(0.0, traced_s - self._credit_s) / self.ratio
+
+
+class KeepingUp:
+    """Notices when answered queries come later than planned, because there are too many for this machine.
+
+    One slow worker says nothing; half of at least eight does.
+    """
+
+    def __init__(self) -> None:
+        self._late: dict[str, tuple[float, float]] = {}
+        self._said = False
+
+    def note(self, worker: str, planned_s: float, actual_s: float) -> None:
+        """Notes how much time was to pass from one query of a worker to the next, and how much did."""
+        self._late[worker] = planned_s, actual_s
+
+    def forget(self, workers: Collection[str]) -> None:
+        """Keeps what is known of these workers only."""
+        self._late = {worker: times for worker, times in self._late.items() if worker in workers}
+
+    @property
+    def interval_s(self) -> float | None:
+        """The interval that results; None: as planned."""
+        if len(self._late) < _LEAST_WORKERS:
+            return None
+        late = sum(actual_s > _LATE * planned_s for planned_s, actual_s in self._late.values())
+        return median(actual_s for _, actual_s in self._late.values()) if 2 * late >= len(self._late) else None
+
+    def advice(self) -> str | None:
+        """What to tell the user, once; None: nothing new."""
+        interval_s = self.interval_s
+        if interval_s is None or self._said:
+            return None
+        self._said = True
+        return f"tpumon cannot keep up: raise --interval to {math.ceil(1.2 * interval_s)} s"
 
 
 def on_a_tick(due_s: float) -> float:

@@ -13,7 +13,7 @@ from tpumon import sources
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.sampler.companions import WorkerCompanions, merged
-from tpumon.sampler.pace import Budget, Pace
+from tpumon.sampler.pace import Budget, KeepingUp, Pace
 from tpumon.sampler.warnings import WarningLimit
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
@@ -75,6 +75,7 @@ class Sampler:
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._workers: dict[_Key, Worker] = {}
         self._budgets: dict[str, Budget] = {}
+        self._keeping_up = KeepingUp()
 
     async def run(self) -> None:
         """Returns when every worker's `num_queries` are done; with 0, only by cancellation.
@@ -118,6 +119,7 @@ class Sampler:
         for key in before.keys() - self._targets.keys():
             self._tasks.pop(key).cancel()
             self._workers.pop(key, None)
+        self._keeping_up.forget({target.address for target in targets})
         new = [key for key in self._targets if key not in before]
         for place, key in enumerate(new):
             delay_s = max(0, place - _AT_ONCE) * _FIRST_GAP_S
@@ -148,18 +150,33 @@ class Sampler:
                 aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
             )
             limit = WarningLimit()
+            last_s = planned_s = None
             while True:
                 start_s = clock_s()
                 budget.change(self._pace.duty_ratio(self._targets[key]), start_s)  # another job may be there
+                if last_s is not None and planned_s:
+                    self._keeping_up.note(target.address, planned_s, start_s - last_s)
                 sample = await self._ask(worker, companions, self._targets[key])
-                self._on_sample(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())))
+                sample = self._paced(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())))
+                self._on_sample(sample)
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
                 due_s = worker.due_s(start_s)
                 if scattered and asked == 1:  # or those that started together stay together
                     due_s = start_s + (due_s - start_s) * random.uniform(1, 2)
+                last_s, planned_s = (start_s, worker.planned_interval_s) if sample.responded else (None, None)
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
+
+    def _paced(self, sample: Sample) -> Sample:
+        """The sample with the interval that results while this machine cannot keep up: its worker is not to blame."""
+        advice = self._keeping_up.advice()
+        if advice is not None:
+            self._say(advice)
+        late_s = self._keeping_up.interval_s
+        if late_s is None or sample.interval_s is None or sample.interval_s >= late_s:
+            return sample
+        return replace(sample, interval_s=late_s)
 
     async def _ask(self, worker: Worker, companions: WorkerCompanions, target: Target) -> Sample:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""

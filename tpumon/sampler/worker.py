@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpumon.errors import MEANING, Reason, SourceError
-from tpumon.model import Failure, Query, Sample, Target
+from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.sampler.pace import JITTER_RATIO, Budget, Pace, jittered, on_a_tick, pause_after_failures
 from tpumon.sources import ProfilerSource
 from tpumon.system.pausing import Pause
 from tpumon.text import one_line
 
+_OF_WHAT_RUNS = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
+_FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
 
 
@@ -84,6 +86,13 @@ class Worker:
         interval_s = max(self._wanted_interval_s, self._traced_s / self._budget.ratio)
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
 
+    @property
+    def planned_interval_s(self) -> float:
+        """From one query to the next if nothing is late: what is wanted, or what the job's share of tracing allows."""
+        if self._pace.max_duty_ratio > _FREE_DUTY_RATIO:
+            return self._wanted_interval_s
+        return max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
+
     def due_s(self, start_s: float) -> float:
         """When to ask next, by the loop's clock, having asked at `start_s`."""
         window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
@@ -120,8 +129,15 @@ class Worker:
             interval_s=self._interval_s,
             traced_s=self._traced_s,
             simulated=self._simulated,
+            figures=Figures(absent=self._why_absent(failure)),
             errors=(failure,),
         )
+
+    def _why_absent(self, failure: Failure) -> Mapping[str, str]:
+        """Why figures are absent although the worker answered: nothing ran."""
+        if MEANING[failure.reason].state != "no-activity":
+            return {}
+        return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], "nothing ran")
 
     def _note_answer(self, sample: Sample) -> Sample:
         self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated

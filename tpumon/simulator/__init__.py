@@ -1,9 +1,10 @@
 """A simulated TPU: real gRPC servers that answer like those of a TPU job, from a deterministic scenario.
 
     topology.py       TPU names such as v5e-8: hosts, chips, devices
-    scenario.py       the simulated job: a pure function of scenario, seed, worker and time
+    scenario/         the simulated job: a pure function of scenario, seed, worker and time
     figures.py        the figures that XProf would compute for a window
     trace.py          the same window as XSpace bytes
+    trace_host.py     events of the host's threads in them
     monitor_text.py   the same window as the text of the Monitor RPC
     settings.py       settings of a simulated fleet
     rpc.py            gRPC servers made of coroutines

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-from tpumon.simulator.scenario import FUSIONS, OPS, Category, Job, Parts, Slot, Step, layout, op_bytes, op_flops
+from tpumon.simulator.scenario import OPS, Job, Parts, Program, Slot, Step, layout
 
 
 class CoreStep(NamedTuple):
@@ -19,7 +20,7 @@ class CoreStep(NamedTuple):
     Attributes:
         step: the step.
         parts: how the core spends it.
-        partial: the ops that lie in the window; None if the whole step does.
+        partial: the ops that lie in the window; None if the whole step does, and is finished.
     """
 
     step: Step
@@ -73,18 +74,19 @@ def window_events(job: Job, worker: int, start_ns: int, stop_ns: int) -> list[li
         [
             recorded
             for step in steps
-            if (recorded := _recorded(step, job.parts(step, worker, device), start_ns, stop_ns)) is not None
+            if (recorded := _recorded(job, step, worker, device, start_ns, stop_ns)) is not None
         ]
         for device in range(job.topology.devices_per_host)
     ]
 
 
-def _recorded(step: Step, parts: Parts, start_ns: int, stop_ns: int) -> CoreStep | None:
-    if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns:
+def _recorded(job: Job, step: Step, worker: int, device: int, start_ns: int, stop_ns: int) -> CoreStep | None:
+    parts = job.parts(step, worker, device)
+    if step.start_ns >= start_ns and step.start_ns + parts.marker <= stop_ns and step.missing is None:
         return CoreStep(step, parts, None)
     slots = tuple(
         slot
-        for slot in layout(parts)
+        for slot in job.slots(step, worker, parts)
         if step.start_ns + slot.offset_ns >= start_ns and step.start_ns + slot.offset_ns + slot.duration_ns <= stop_ns
     )
     return CoreStep(step, parts, slots) if slots else None
@@ -98,26 +100,30 @@ def figures(job: Job, worker: int, start_ns: int, stop_ns: int) -> Figures:
 def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
     """Computes the figures of recorded events."""
     spans_ns = [_span_ns(core) for core in events]
-    busy_ns = fusions = 0
+    busy_ns = flops = moved = 0
     busy_shares: list[float] = []
+    peak = job.topology.device_peak_flops
+    bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
+    program: Program | None = None
     for core, span_ns in zip(events, spans_ns, strict=True):
-        durations = _durations(core)
-        core_busy_ns = sum(durations[: len(Category)])
+        core_busy_ns = 0
+        for step, parts, partial in core:
+            if step.work.program is not program:
+                program = step.work.program
+                amounts = _amounts(program, peak, bandwidth)
+            core_busy_ns += parts.busy if partial is None else sum(slot.duration_ns for slot in partial)
+            for op in (_ALL_OPS,) if partial is None else (slot.op for slot in partial):
+                flops += amounts[op][0]
+                moved += amounts[op][1]
         busy_ns += core_busy_ns
-        fusions += durations[-1]
         busy_shares.append(core_busy_ns / span_ns if span_ns else 0.0)
     total_ns = sum(spans_ns)
-    peak = job.topology.device_peak_flops
-    flops = fusions * op_flops(job.scenario, peak)
-    bandwidth = job.topology.device_hbm_bandwidth_bytes_per_s
-    # There are as many loop fusions as convolution fusions, except at the edges of the window.
-    moved = sum(op_bytes(job.scenario, category, bandwidth) for category in (Category.CONVOLUTION, Category.LOOP))
     lengths, infeeds = _per_step(events)
     return Figures(
         mxu_ratio=flops / (total_ns / 1e9 * peak) if total_ns else 0.0,
         idle_ratio=1 - busy_ns / total_ns if total_ns else None,
         flops_ratio=flops / (busy_ns / 1e9 * peak) if busy_ns else None,
-        hbm_ratio=fusions * moved / (total_ns / 1e9 * bandwidth) if total_ns else None,
+        hbm_ratio=moved / (total_ns / 1e9 * bandwidth) if total_ns else None,
         step_s=_range(lengths),
         infeed_ratio=_range(infeeds),
         steps=len(lengths),
@@ -125,28 +131,22 @@ def measure(job: Job, events: Sequence[Sequence[CoreStep]]) -> Figures:
     )
 
 
+_ALL_OPS = len(OPS)
+
+
+@lru_cache(maxsize=256)
+def _amounts(program: Program, peak_flops: float, bandwidth_bytes_per_s: float) -> tuple[tuple[int, int], ...]:
+    """FLOPs and bytes of each op of a step; the last item is all of them."""
+    each = [(program.flops(op, peak_flops), program.bytes(op, bandwidth_bytes_per_s)) for op in range(len(OPS))]
+    return (*each, (sum(flops for flops, _ in each), sum(moved for _, moved in each)))
+
+
 def _span_ns(core: Sequence[CoreStep]) -> int:
-    """Time from a core's first event to its last. Every step begins and ends with an op."""
+    """Time from a core's first op to its last. Every step with a marker begins and ends with an op."""
     if not core:
         return 0
     first, last = core[0].slots[0], core[-1].slots[-1]
     return core[-1].step.start_ns + last.offset_ns + last.duration_ns - core[0].step.start_ns - first.offset_ns
-
-
-def _durations(core: Sequence[CoreStep]) -> list[int]:
-    """Op time per category; the last item is the number of convolution fusions."""
-    totals = [0] * (len(Category) + 1)
-    for _, parts, partial in core:
-        if partial is None:
-            for category in range(len(Category)):
-                totals[category] += parts[category]
-            totals[-1] += FUSIONS
-            continue
-        for slot in partial:
-            category = OPS[slot.op][1]
-            totals[category] += slot.duration_ns
-            totals[-1] += category is Category.CONVOLUTION
-    return totals
 
 
 def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[float]]:
@@ -154,7 +154,7 @@ def _per_step(events: Sequence[Sequence[CoreStep]]) -> tuple[list[float], list[f
     whole: dict[int, list[Parts]] = {}
     for core in events:
         for one in core:
-            if one.partial is None:
+            if one.partial is None and not one.step.work.program.jax:
                 whole.setdefault(one.step.number, []).append(one.parts)
     lengths: list[float] = []
     infeeds: list[float] = []

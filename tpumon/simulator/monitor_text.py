@@ -33,7 +33,7 @@ def monitor_text(job: Job, figures: Figures, *, level: int, unix_s: float | None
     if detailed and figures.step_s is not None and figures.infeed_ratio is not None:
         lines.append(f"Step time: {_spread(figures.step_s, _milliseconds)}")
         lines.append(f"Infeed percentage: {_spread(figures.infeed_ratio, _percent)}")
-    lines.append(f"{SIMULATED_MARK}: scenario {job.scenario}")
+    lines.append(f"{SIMULATED_MARK}: scenario {job.title}")
     return "\n".join(lines) + "\n"
 
 

@@ -78,7 +78,7 @@ class ProfilerService:
     async def _profile(self, data: bytes) -> bytes:
         await self._stumble()
         request = _parse(data, profiler_pb2.ProfileRequest)
-        if self._job.overflow == "refused" and request.opts.advanced_configuration:
+        if self._job.overflow(self._now_ns()) == "refused" and request.opts.advanced_configuration:
             raise Abort(Code.INVALID_ARGUMENT, f"{SIMULATED_MARK}: unrecognized option in advanced_configuration")
         if self._session is not None:
             raise Abort(Code.INTERNAL, BUSY)
@@ -110,7 +110,7 @@ class ProfilerService:
         requested = TraceOptions(
             host_tracer_level=options.host_tracer_level, device_tracer_level=options.device_tracer_level
         )
-        overflow, lighter = self._job.overflow, bool(options.advanced_configuration)
+        overflow, lighter = self._job.overflow(start_ns), bool(options.advanced_configuration)
         if overflow == "nothing" and lighter:
             requested = replace(requested, device_tracer_level=0)
         slept_ns = int(slept_s * 1e9)
@@ -161,7 +161,7 @@ class ProfilerService:
     async def _stumble(self) -> None:
         """Makes some calls of a flaky worker fail or hang."""
         self._calls += 1
-        failure = self._job.call_fails(self._worker, self._calls)
+        failure = self._job.call_fails(self._worker, self._calls, self._now_ns())
         if failure == "unavailable":
             raise Abort(Code.UNAVAILABLE, f"{SIMULATED_MARK}: Socket closed")
         if failure == "hang":

@@ -11,11 +11,9 @@ from google.protobuf.message import DecodeError
 from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.figures import figures
 from tpumon.simulator.rpc import Abort, Code, Method
-from tpumon.simulator.scenario import SECOND, Job, to_ns
+from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, Job, to_ns
 from tpumon.wire import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
 
-# libtpu reports 31.25 of the 32 GiB of a v6e as the total; the same ratio is assumed for the other generations.
-USABLE_HBM_RATIO = 31.25 / 32
 _PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
 
@@ -52,6 +50,7 @@ class RuntimeMetrics:
                 "time since the TensorCore was last busy, in seconds",
                 self._idle_duration,
             ),
+            "hlo.queue.size.gauge": ("programs that wait or run on each device", self._queue_size),
             "tpu.runtime.uptime.seconds.gauge": ("time since the runtime started, in seconds", self._uptime),
         }
         if not job.topology.generation.answers_monitor:  # v4 and later
@@ -76,7 +75,12 @@ class RuntimeMetrics:
         response.metric.description = f"{SIMULATED_MARK}: {description}"
         for row in values(to_ns(self._clock()) - self._epoch_unix_ns):
             metric = response.metric.metrics.add()
-            if row.device is None:
+            if name == "hlo.queue.size.gauge" and row.device is not None:
+                metric.attribute.key = "core"
+                pairs = metric.attribute.value.kvlist_attr.attributes
+                pairs.add(key="device_ordinal").value.int_attr = row.device
+                pairs.add(key="core_type").value.string_attr = "TENSOR_CORE"
+            elif row.device is None:
                 metric.attribute.key = "ml_framework"
                 framework = metric.attribute.value.kvlist_attr.attributes.add(key="ml_framework_name")
                 framework.value.string_attr = "JAX"
@@ -137,11 +141,14 @@ class RuntimeMetrics:
             yield _Value(device, 100 * ratio)
 
     def _idle_duration(self, now_ns: int) -> Iterator[_Value]:
-        began_ns = self._job.up_since_ns(self._worker, now_ns) or 0
-        ends_ns = [step.start_ns + step.period_ns for step in self._job.steps(now_ns - 10 * SECOND, now_ns)]
-        idle_ns = max(0, now_ns - max(ends_ns, default=began_ns))
+        idle_ns = now_ns - self._job.last_busy_ns(self._worker, now_ns)
         for _, device in self._devices():
             yield _Value(device, idle_ns / 1e9)
+
+    def _queue_size(self, now_ns: int) -> Iterator[_Value]:
+        size = self._job.queue_size(self._worker, now_ns)
+        for local, _ in self._devices():
+            yield _Value(local, size)
 
     def _uptime(self, now_ns: int) -> Iterator[_Value]:
         began_ns = self._job.up_since_ns(self._worker, now_ns) or 0

@@ -62,7 +62,7 @@ class SimulatedFleet:
         except BaseException:
             await self._stop()
             raise
-        if self.job.scenario == "crash-and-return":
+        if self.job.goes_down:
             self._life = asyncio.create_task(self._live(epoch_unix_ns), name="simulated crashes")
         return self
 

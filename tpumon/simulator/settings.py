@@ -17,7 +17,7 @@ class SimulatorSettings:
 
     Attributes:
         topology: TPU name, for example "v5e-8".
-        scenario: one of `tpumon.simulator.scenario.SCENARIOS`.
+        scenario: what the job does, as `tpumon.simulator.scenario.faults` describes.
         seed: the same seed makes the same job.
         monitor: whether the Monitor RPC answers; None: as on real TPUs (v2 and v3 only).
         server: one of `SERVERS`.

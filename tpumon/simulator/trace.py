@@ -7,15 +7,11 @@ from dataclasses import dataclass
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.figures import CoreStep, measure, window_events
-from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, Category, Job, op_bytes, op_flops
+from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, Job, Part, Program
+from tpumon.simulator.trace_host import CONTEXT, PS_PER_NS, add_host_events
 from tpumon.wire import xplane_pb2
 
-PS_PER_NS = 1000
-PROGRAM_ID = 7_310_467_204_561_120_160
-MODULE = f"jit_train_step({PROGRAM_ID})"
-
 _READ, _WRITE, _HBM = 1, 2, 1  # operation types and memory space of memory_access_breakdown
-_CONTEXT = 12  # _pt and _ct: the kind of link; any number that is equal on both sides
 
 _STATS = (
     "device_type_string",
@@ -36,9 +32,13 @@ _STATS = (
     "_ct",
     "_c",
 )
-_STAT = {name: i for i, name in enumerate(_STATS, start=1)}
+_ORIGIN_STATS = ("tf_op", "source")  # only of programs whose ops have them
+_STAT = {name: i for i, name in enumerate((*_STATS, *_ORIGIN_STATS), start=1)}
 
-_STEP_EVENT, _MODULE_EVENT, _FIRST_OP = 1, 2, 3  # metadata ids
+_STEP_EVENT, _MODULE_EVENT, _FIRST_OP = 1, 2, 3  # metadata ids; each further program has its own, so much later:
+_NEXT_PROGRAM = 100
+_WAITS = {Part.BARRIER: ("barrier-cores", 90), Part.DEBUG_PRINT: ("debug_print", 91)}  # names and metadata ids
+_WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,16 +87,17 @@ def build_trace(
             plane = space.planes.add(id=2 + device, name=f"/device:TPU:{device}")
             _add_device_stats(plane, job, worker, device)
             _add_device_events(plane, job, core, start_ns)
+            _add_sparse_core(space, job, device, core, start_ns)
     host = space.planes.add(id=100, name="/host:CPU")
     if options.device_tracer_level:
         host.stat_metadata[1].id = 1
         host.stat_metadata[1].name = "matrix_unit_utilization_percent"
         host.stats.add(metadata_id=1, double_value=100 * measure(job, events).mxu_ratio)
     if options.host_tracer_level:
-        _add_host_events(host, job, options.host_tracer_level, start_ns, stop_ns)
+        add_host_events(host, job, worker, level=options.host_tracer_level, start_ns=start_ns, stop_ns=stop_ns)
     _add_environment(space.planes.add(id=101), epoch_unix_ns + start_ns, epoch_unix_ns + stop_ns)
     space.hostnames.append(hostname)
-    space.warnings.append(f"{SIMULATED_MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
+    space.warnings.append(f"{SIMULATED_MARK}: scenario {job.title}, {job.topology.name}, seed {job.seed}")
     if full_ns is not None:
         space.warnings.append("The trace buffers are full: device events were dropped.")
     empty = not any(line.events for plane in space.planes for line in plane.lines)
@@ -109,7 +110,7 @@ def empty_trace(job: Job, worker: int, *, start_unix_ns: int) -> Trace:
     space.planes.add(id=100, name="/host:CPU")
     _add_environment(space.planes.add(id=101), start_unix_ns, start_unix_ns)
     space.hostnames.append(job.topology.worker_name(worker))
-    space.warnings.append(f"{SIMULATED_MARK}: scenario {job.scenario}, {job.topology.name}, seed {job.seed}")
+    space.warnings.append(f"{SIMULATED_MARK}: scenario {job.title}, {job.topology.name}, seed {job.seed}")
     return Trace(xspace=space.SerializeToString(), empty=True)
 
 
@@ -126,33 +127,72 @@ def _add_environment(plane: xplane_pb2.XPlane, start_unix_ns: int, stop_unix_ns:
 def _add_device_events(plane: xplane_pb2.XPlane, job: Job, core: Sequence[CoreStep], start_ns: int) -> None:
     if not core:
         return
-    _add_event_metadata(plane, job)
-    steps = plane.lines.add(id=1, name="Steps")
-    modules = plane.lines.add(id=2, name="XLA Modules")
-    ops = plane.lines.add(id=3, name="XLA Ops")
-    all_reduce = len(OPS) - 2
+    offsets = _add_event_metadata(plane, job, core)
+    lines = {
+        name: plane.lines.add(id=i, name=name)
+        for i, name in enumerate(("Steps", "XLA Modules", "XLA Ops"), start=1)
+        if name != "Steps" or not all(one.step.work.program.jax for one in core)
+    }
     for one in core:
         at_ps = (one.step.start_ns - start_ns) * PS_PER_NS
+        program = one.step.work.program
         if one.partial is None:
             length_ps = one.parts.marker * PS_PER_NS
-            steps.events.add(metadata_id=_STEP_EVENT, offset_ps=at_ps, duration_ps=length_ps)
-            module = modules.events.add(metadata_id=_MODULE_EVENT, offset_ps=at_ps, duration_ps=length_ps)
-            module.stats.add(metadata_id=_STAT["_ct"], int64_value=_CONTEXT)
+            if not program.jax:
+                lines["Steps"].events.add(metadata_id=_STEP_EVENT, offset_ps=at_ps, duration_ps=length_ps)
+            module = lines["XLA Modules"].events.add(
+                metadata_id=_MODULE_EVENT + offsets[program], offset_ps=at_ps, duration_ps=length_ps
+            )
+            module.stats.add(metadata_id=_STAT["_ct"], int64_value=CONTEXT)
             module.stats.add(metadata_id=_STAT["_c"], int64_value=one.step.number)
+            _add_waits(plane, lines, one, at_ps)
         for op, offset_ns, duration_ns in one.slots:
-            event = ops.events.add(
-                metadata_id=_FIRST_OP + op,
+            event = lines["XLA Ops"].events.add(
+                metadata_id=_FIRST_OP + op + offsets[program],
                 offset_ps=at_ps + offset_ns * PS_PER_NS,
                 duration_ps=duration_ns * PS_PER_NS,
             )
-            if op == all_reduce:
+            if OPS[op].part is Part.ALL_REDUCE:
                 event.stats.add(metadata_id=_STAT["all_reduce_unique_id"], uint64_value=one.step.number + 1)
 
 
+def _add_waits(plane: xplane_pb2.XPlane, lines: dict[str, xplane_pb2.XLine], one: CoreStep, at_ps: int) -> None:
+    """Adds what a core does without an op, just before the all-reduce: it waits at a barrier, or prints."""
+    end_ns = one.parts.marker - one.parts.outfeed - one.parts.all_reduce
+    for part, length_ns in ((Part.BARRIER, one.parts.barrier), (Part.DEBUG_PRINT, one.parts.debug_print)):
+        if not length_ns:
+            continue
+        if "XLA TraceMe" not in lines:
+            lines["XLA TraceMe"] = plane.lines.add(id=4, name="XLA TraceMe")
+        name, number = _WAITS[part]
+        plane.event_metadata[number].id = number
+        plane.event_metadata[number].name = name
+        end_ns -= length_ns
+        lines["XLA TraceMe"].events.add(
+            metadata_id=number, offset_ps=at_ps + end_ns * PS_PER_NS, duration_ps=length_ns * PS_PER_NS
+        )
+
+
+def _add_sparse_core(space: xplane_pb2.XSpace, job: Job, device: int, core: Sequence[CoreStep], start_ns: int) -> None:
+    """Adds the SparseCore of a device that the TensorCore waits for, where the generation has SparseCores."""
+    waited = [one for one in core if one.partial is None and one.parts.sparse_wait]
+    if not waited or job.topology.generation.name in _WITHOUT_SPARSE_CORES:
+        return
+    plane = space.planes.add(id=200 + device, name=f"/device:TPU:{device} SparseCore 0")
+    for number, name in enumerate(("embedding_lookup", "jit_embedding_lookup(1)"), start=1):
+        plane.event_metadata[number].id = number
+        plane.event_metadata[number].name = name
+    modules = plane.lines.add(id=1, name="Sparse Core Modules")
+    ops = plane.lines.add(id=2, name="Sparse Core Ops")
+    for one in waited:
+        at_ps = (one.step.start_ns - start_ns) * PS_PER_NS
+        end_ns = one.parts.marker - one.parts.outfeed - one.parts.all_reduce
+        for line, number in ((ops, 1), (modules, 2)):
+            line.events.add(metadata_id=number, offset_ps=at_ps, duration_ps=end_ns * PS_PER_NS)
+
+
 def _add_device_stats(plane: xplane_pb2.XPlane, job: Job, worker: int, device: int) -> None:
-    for name, i in _STAT.items():
-        plane.stat_metadata[i].id = i
-        plane.stat_metadata[i].name = name
+    _add_stat_names(plane, _STATS)
     topology = job.topology
     generation = topology.generation
     chip, core = divmod(device, generation.devices_per_chip)
@@ -179,65 +219,54 @@ def _add_device_stats(plane: xplane_pb2.XPlane, job: Job, worker: int, device: i
     add(metadata_id=_STAT["has_merged_vmem"], int64_value=1)
 
 
-def _add_event_metadata(plane: xplane_pb2.XPlane, job: Job) -> None:
-    plane.event_metadata[_STEP_EVENT].id = _STEP_EVENT
-    plane.event_metadata[_STEP_EVENT].name = "train"
-    plane.event_metadata[_MODULE_EVENT].id = _MODULE_EVENT
-    plane.event_metadata[_MODULE_EVENT].name = MODULE
-    peak, bandwidth = job.topology.device_peak_flops, job.topology.device_hbm_bandwidth_bytes_per_s
-    for i, (name, category) in enumerate(OPS):
-        metadata = plane.event_metadata[_FIRST_OP + i]
-        metadata.id = _FIRST_OP + i
-        metadata.name = f"%{name} = bf16[8192,8192]{{1,0}} {HLO_CATEGORIES[category].split()[-1]}()"
-        metadata.display_name = name
-        flops = op_flops(job.scenario, peak) if category is Category.CONVOLUTION else 0
-        moved = op_bytes(job.scenario, category, bandwidth)
-        breakdown = _accessed(_READ, moved - moved // 3) + _accessed(_WRITE, moved // 3) if moved else b""
-        add = metadata.stats.add
-        add(metadata_id=_STAT["hlo_category"], str_value=HLO_CATEGORIES[category])
-        add(metadata_id=_STAT["program_id"], uint64_value=PROGRAM_ID)
-        add(metadata_id=_STAT["symbol_id"], uint64_value=i + 1)
-        add(metadata_id=_STAT["flops"], int64_value=flops)
-        add(metadata_id=_STAT["model_flops"], int64_value=flops)
-        add(metadata_id=_STAT["bytes_accessed"], int64_value=moved)
-        add(metadata_id=_STAT["raw_bytes_accessed"], int64_value=moved)
-        add(metadata_id=_STAT["memory_access_breakdown"], bytes_value=breakdown)
+def _add_stat_names(plane: xplane_pb2.XPlane, names: Sequence[str]) -> None:
+    for name in names:
+        plane.stat_metadata[_STAT[name]].id = _STAT[name]
+        plane.stat_metadata[_STAT[name]].name = name
 
 
-_HOST_STATS = {"step_num": 2, "_r": 3, "_pt": 4, "_p": 5}
-_HOST_EVENTS = {"train": 1, "PjitFunction(train_step)": 2, "TpuExecute": 3, "DevicePut": 4}
+def _add_event_metadata(plane: xplane_pb2.XPlane, job: Job, core: Sequence[CoreStep]) -> dict[Program, int]:
+    """Adds the names of steps, modules and ops; returns by how much the ids of each program's are moved."""
+    if not all(one.step.work.program.jax for one in core):
+        plane.event_metadata[_STEP_EVENT].id = _STEP_EVENT
+        plane.event_metadata[_STEP_EVENT].name = "train"
+    parts: dict[Program, set[Part]] = {}
+    for one in core:
+        present = parts.setdefault(one.step.work.program, set())
+        present.update(part for part in Part if one.step.work.ms[part])
+    offsets = {program: i * _NEXT_PROGRAM for i, program in enumerate(parts)}
+    for program, offset in offsets.items():
+        module = plane.event_metadata[_MODULE_EVENT + offset]
+        module.id = _MODULE_EVENT + offset
+        module.name = program.module
+        for op, (_, part, _, _) in enumerate(OPS):
+            if part in parts[program]:
+                if program.tf_op(op):
+                    _add_stat_names(plane, _ORIGIN_STATS)
+                _add_op(plane.event_metadata[_FIRST_OP + offset + op], _FIRST_OP + offset + op, job, program, op)
+    return offsets
 
 
-def _add_host_events(plane: xplane_pb2.XPlane, job: Job, level: int, start_ns: int, stop_ns: int) -> None:
-    """Adds the events of the job's Python thread: step annotations from level 1, runtime calls from level 2."""
-    for name, i in _HOST_STATS.items():
-        plane.stat_metadata[i].id = i
-        plane.stat_metadata[i].name = name
-    for name, i in _HOST_EVENTS.items():
-        plane.event_metadata[i].id = i
-        plane.event_metadata[i].name = name
-    line = plane.lines.add(id=1, name="python")
-    for step in job.steps(start_ns, stop_ns):
-        begin_ns, length_ns = step.start_ns - start_ns, step.period_ns - 5_000
-        if begin_ns < 0 or begin_ns + length_ns > stop_ns - start_ns:
-            continue
-
-        def add(name: str, lead_ns: int, for_ns: int, *, begin_ns: int = begin_ns) -> xplane_pb2.XEvent:
-            return line.events.add(
-                metadata_id=_HOST_EVENTS[name],
-                offset_ps=(begin_ns + lead_ns) * PS_PER_NS,
-                duration_ps=for_ns * PS_PER_NS,
-            )
-
-        annotation = add("train", 0, length_ns)
-        annotation.stats.add(metadata_id=_HOST_STATS["step_num"], int64_value=step.number)
-        annotation.stats.add(metadata_id=_HOST_STATS["_r"], int64_value=1)
-        execute = add("PjitFunction(train_step)", 2_000, 400_000)
-        execute.stats.add(metadata_id=_HOST_STATS["_pt"], int64_value=_CONTEXT)
-        execute.stats.add(metadata_id=_HOST_STATS["_p"], int64_value=step.number)
-        if level >= 2:
-            add("TpuExecute", 50_000, 200_000)
-            add("DevicePut", 500_000, 150_000)
+def _add_op(metadata: xplane_pb2.XEventMetadata, number: int, job: Job, program: Program, op: int) -> None:
+    name, part, code, _ = OPS[op]
+    metadata.id = number
+    metadata.name = f"%{name} = {program.shape} {code}()"
+    metadata.display_name = name
+    flops = program.flops(op, job.topology.device_peak_flops)
+    moved = program.bytes(op, job.topology.device_hbm_bandwidth_bytes_per_s)
+    breakdown = _accessed(_READ, moved - moved // 3) + _accessed(_WRITE, moved // 3) if moved else b""
+    add = metadata.stats.add
+    add(metadata_id=_STAT["hlo_category"], str_value=HLO_CATEGORIES[part])
+    add(metadata_id=_STAT["program_id"], uint64_value=program.number)
+    add(metadata_id=_STAT["symbol_id"], uint64_value=op + 1)
+    add(metadata_id=_STAT["flops"], int64_value=flops)
+    add(metadata_id=_STAT["model_flops"], int64_value=flops)
+    add(metadata_id=_STAT["bytes_accessed"], int64_value=moved)
+    add(metadata_id=_STAT["raw_bytes_accessed"], int64_value=moved)
+    add(metadata_id=_STAT["memory_access_breakdown"], bytes_value=breakdown)
+    if tf_op := program.tf_op(op):
+        add(metadata_id=_STAT["tf_op"], str_value=tf_op)
+        add(metadata_id=_STAT["source"], str_value=f"train.py:{100 + op}")
 
 
 def _accessed(operation: int, moved: int) -> bytes:

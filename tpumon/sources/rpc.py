@@ -16,7 +16,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from tpumon import __version__, wire
-from tpumon.errors import Reason, SourceError
+from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
 from tpumon.sources.answers import COMPRESSED, parse
 from tpumon.system.descriptors import may_connect
 from tpumon.text import one_line
@@ -208,7 +208,7 @@ def _explain_unavailable(details: str) -> tuple[Reason, str]:
         ("DNS resolution failed", "resolve", "this name has no IP address; check it, or give the IP address"),
         ("Failed parsing HTTP/2", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
         ("before receiving SETTINGS", "not-a-profiler", "what listens there does not speak gRPC; check the port"),
-        ("Connection refused", "unavailable", "connection refused; no profiler server is listening there"),
+        ("Connection refused", "unavailable", f"{CONNECTION_REFUSED}; no profiler server is listening there"),
         ("No route to host", "unavailable", "no route to this host"),
         ("Connection reset", "unavailable", "the connection was closed by the other side"),
         ("Socket closed", "unavailable", "the connection was closed by the other side"),

@@ -22,7 +22,7 @@ from tpumon.sources.lighter import Lighter
 from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
 from tpumon.sources.restraint import Restraint
 from tpumon.sources.sharing import Lane
-from tpumon.sources.window import USUAL_LONGEST_WINDOW_S, Window
+from tpumon.sources.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.text import one_line
 from tpumon.xspace.outline import outline
 
@@ -35,7 +35,6 @@ _Result = TypeVar("_Result")
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
 _COLLECTING_S = 5.0
-_BUSY_IDLE_RATIO = 0.5
 
 # For how long a worker may keep one of the turns that quick ones share.
 _QUICK_PROBE_S = 3.0
@@ -256,7 +255,7 @@ class TraceSource(ProfilerSource):
             pass  # its figures need no whole step
         elif self._profiler.has_devices:
             idle_ratio = None if figures is None else figures.idle_ratio
-            busy = idle_ratio is not None and idle_ratio < _BUSY_IDLE_RATIO
+            busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
             self._window.grow(LONGEST_WINDOW_S if busy else USUAL_LONGEST_WINDOW_S)
         elif not self._profiler.leaves_out_host_events:
             self._window.grow(LONGEST_WINDOW_S)
@@ -312,6 +311,8 @@ class TraceSource(ProfilerSource):
             await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
 
     def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float) -> Sample:
+        long_steps = None if trace.stepless or trace.truncated else self._window.caution(query, trace.figures)
+        lighter = self._lighter.caution if taken.advanced else None
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
@@ -325,7 +326,7 @@ class TraceSource(ProfilerSource):
             cores=trace.cores if query.level > 1 else None,
             figures=of_level(trace.figures, query.level),
             truncated=trace.truncated,
-            warnings=(*trace.warnings, *filter(None, [self._lighter.caution if taken.advanced else None])),
+            warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
         )
 
 

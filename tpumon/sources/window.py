@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from tpumon.model import LONGEST_WINDOW_S
+from tpumon.model import LONGEST_WINDOW_S, Caution, Figures, Query
 
 USUAL_LONGEST_WINDOW_S = 2.0
 """The longest window as long as nothing shows that steps are longer."""
 
+BUSY_IDLE_RATIO = 0.5
+"""A device that is idle for less than this, without a whole step, is taken to be within a long one."""
+
+_SUGGESTED = 5  # times the window that held no step
 _FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
@@ -37,6 +41,17 @@ class Window:
     def grow(self, longest_s: float) -> None:
         """Notes that the last window held no whole step."""
         self.length_s = max(self.length_s, min(longest_s, self._longest_s, 2 * self.length_s))
+
+    def caution(self, query: Query, figures: Figures) -> Caution | None:
+        """What to tell if the device was busy and no step was whole, and the window does not grow by itself."""
+        window_s = query.window_s or self.length_s
+        grows = query.window_s is None and window_s < self._longest_s
+        busy = figures.idle_ratio is not None and figures.idle_ratio < BUSY_IDLE_RATIO
+        if query.level < 2 or grows or not busy or figures.step_time_s is not None:
+            return None
+        wanted_ms = _SUGGESTED * window_s * 1000
+        words = f"steps seem longer than the window of {window_s * 1000:.0f} ms; give --duration-ms {wanted_ms:.0f}"
+        return Caution("long-steps", words)
 
     def shrink(self) -> None:
         """Notes that the last window's trace was too large."""

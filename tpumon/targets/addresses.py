@@ -22,6 +22,8 @@ PROFILER_PORT = 8466
 
 _MASTER_PORT = 8470  # a TPU node's own address; its profiler is beside it
 _MAX_PORT = 65535
+_MOST_PORTS = 1024  # of a range
+_RANGE = re.compile(r"(?P<host>.+):(?P<first>\d{1,5})-(?P<last>\d{1,5})")
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_.])?")
 _GOOD_FORM = "give HOST:PORT, for example 10.0.0.2:8466, tpu-w-0:9999 or [fd00::2]:9999"
 
@@ -64,6 +66,8 @@ def parse_address(text: str, *, default_port: int = PROFILER_PORT) -> str:
 def parse_addresses(texts: Iterable[str], *, default_port: int = PROFILER_PORT) -> tuple[str, ...]:
     """Reads options that may repeat and may hold several addresses with commas; in order, each once.
 
+    `host:20000-20255` is an address for each of these ports.
+
     Raises:
         UsageError: an address is bad, or there is none.
     """
@@ -71,7 +75,22 @@ def parse_addresses(texts: Iterable[str], *, default_port: int = PROFILER_PORT) 
     parts = [part for text in given for part in text.split(",") if part.strip()]
     if given and not parts:
         raise _bad(",".join(given), "it is empty")
-    return tuple(dict.fromkeys(parse_address(part, default_port=default_port) for part in parts))
+    return tuple(dict.fromkeys(address for part in parts for address in _each(part, default_port)))
+
+
+def _each(text: str, default_port: int) -> list[str]:
+    """The address that a text is, or those of a range of ports."""
+    several = _RANGE.fullmatch(text.strip())
+    if several is None:
+        return [parse_address(text, default_port=default_port)]
+    _ = parse_address(f"{several['host']}:{several['last']}")  # whose ports no range turns into others
+    address = Address.parse(parse_address(f"{several['host']}:{several['first']}"))
+    first, last = int(several["first"]), int(several["last"])
+    if first > last:
+        raise _bad(text, "its range of ports runs backwards")
+    if last - first >= _MOST_PORTS:
+        raise _bad(text, f"its range has more than {_MOST_PORTS} ports")
+    return [str(address.at(port)) for port in range(first, last + 1)]
 
 
 def name_targets(addresses: Sequence[str]) -> tuple[Target, ...]:

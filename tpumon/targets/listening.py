@@ -132,6 +132,12 @@ def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
     return _signs(_read(proc / str(pid) / "maps"), files)
 
 
+def owner_at(pid: int, files: Iterable[str], proc: Path = PROC) -> tuple[Owner, str]:
+    """What can be seen of a process that has these files open, and the name of the program or script that it runs."""
+    program, _ = _command(_read(proc / str(pid) / "cmdline").split(b"\0"))
+    return _owner(pid, proc, files), program.decode(errors="replace")
+
+
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 

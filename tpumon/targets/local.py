@@ -14,6 +14,7 @@ from tpumon.errors import SourceError
 from tpumon.model import Framework, Target, Workers
 from tpumon.sources.runtime import PORTS
 from tpumon.targets.announced import attached_processes
+from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
 from tpumon.targets.processes import PROC
@@ -47,6 +48,7 @@ _OTHERS_S = 0.5  # ... and so long for others after it
 _KEEP_GONE_S = 600.0
 _CLOSED_S = 8.0  # for a port if only a call shows whether anything listens
 _SILENT_S, _SILENT_TRIES = 30.0, 3
+_JOBS_S = 30.0  # between two looks for a job without a profiler server
 _STRANGERS_TRIES, _FORGET_S = 2, 600.0
 
 
@@ -242,6 +244,8 @@ class LocalDiscovery:
         self._calls: dict[int, _Call] = {}
         self._refused: dict[int, _Refused] = {}
         self._workers: dict[int, _Worker] = {}
+        self._job: Job | None = None  # one without a profiler server, as far as is known
+        self._look_for_job_s = -math.inf
         self._said_no_profiler = False
         self._said_subprocesses: set[int] = set()
 
@@ -257,7 +261,10 @@ class LocalDiscovery:
                 self._call_new_ones(clock_s())
                 if sent is None:
                     await self._first_answers(clock_s)
+                await self._find_job(clock_s())
                 workers = self._now()
+                if self._calls and sent is not None and not (sent.targets or workers.targets):
+                    workers = sent  # the answer will say more
                 if workers != sent:
                     sent = workers
                     yield workers
@@ -284,6 +291,16 @@ class LocalDiscovery:
         if fresh and self._blind is None:
             self._owners |= await asyncio.to_thread(_owners_of, fresh, self._proc)
         self._attached = await asyncio.to_thread(attached_processes, list(here.values()), self._proc)
+
+    async def _find_job(self, now_s: float) -> None:
+        """While there is no worker: which job could be one, if it had a profiler server."""
+        if self._workers or self._port is not None or self._blind is not None:
+            self._job = None
+            return
+        ended = self._job is not None and not (self._proc / str(self._job.pid)).exists()
+        if ended or now_s - self._look_for_job_s >= _JOBS_S:
+            self._look_for_job_s = now_s
+            self._job = await asyncio.to_thread(find_job, self._proc)
 
     def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
         for port, worker in list(self._workers.items()):
@@ -471,10 +488,22 @@ class LocalDiscovery:
         silent = [one.address for port, one in self._listeners.items() if port in self._refused_silently]
         if silent:
             where += f" ({', '.join(silent[:3])} took the call and never answered)"
+        job = self._job
+        if job is not None and not self._may_have_profiler(job.pid):
+            return (
+                f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server; add `{line_for(job.framework)}` to "
+                f"it, or give --service-addr HOST:PORT; there is none on this host's {where}"
+            )
         return (
             f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "
             "HOST:PORT; to look around: tpumon --simulate v5e-8"
         )
+
+    def _may_have_profiler(self, pid: int) -> bool:
+        """Whether a process listens on a port that was not called, or did not answer."""
+        not_profilers = {*RUNTIME_PORTS, *_TPU_RUNTIME_PORTS}
+        ports = [port for port, one in self._owners.items() if one.pid == pid and port not in not_profilers]
+        return any(port not in self._refused or self._refused[port].silent for port in ports)
 
 
 def _same(listener: Listener, other: Listener | None) -> bool:

@@ -15,26 +15,31 @@ from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
-from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, UNICODE, WARN
-from tpumon.view.loop.keys import PASTED
+from tpumon.view.drawing.style import ASCII, CRITICAL, HEADER, HEADER_WORD, UNICODE, WARN
+from tpumon.view.loop.keys import CLICKED, PASTED
 from tpumon.view.parts.frame import Frame
-from tpumon.view.parts.header import Heading, Piece, footer, header, hints
+from tpumon.view.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.order import Order
 from tpumon.view.parts.scene import Row, Watch
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
-from tpumon.view.screens.screen import Drawn, Key, Reply, Screen
+from tpumon.view.screens.screen import Drawn, Hit, Key, Reply, Screen
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Workers
+    from tpumon.model import Handover, Sample, Workers
+    from tpumon.view.parts.frame import KeySection
 
 T = TypeVar("T")
 
 _NOTICES = 10_000
 _SOON_S = 0.01
 _LONGEST_NOTICE = 500
+_WHEEL = {"wheelup": "up", "wheeldown": "down"}
+_LINES_PER_TURN = 3
+_ALARMING = frozenset({"critical", "down"})
 _LEAST_WITH_FOOTER = 6
+_LEAST_WITH_MESSAGE_LINE = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,7 @@ class DisplaySettings:
         thresholds: when a figure is marked.
         from_url: the exporter that samples come from; None: the workers themselves.
         sources: titles of the sources of figures, by name; others go by their name.
+        more_keys: keys that something else takes, for the help screen.
     """
 
     level: int = 2
@@ -60,6 +66,7 @@ class DisplaySettings:
     thresholds: Thresholds = field(default_factory=Thresholds)
     from_url: str | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    more_keys: Sequence[KeySection] = ()
 
 
 class Display:
@@ -75,12 +82,26 @@ class Display:
         order = Order(settings.sort, reverse=settings.reverse)
         self._controls = Controls(self._watch.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
-        self._key_sections = table.key_sections()
+        self._key_sections = [*settings.more_keys, *table.key_sections()]
         self._now_unix_s = 0.0
         self._size = (80, 24)
         self._notices: deque[str] = deque(maxlen=_NOTICES)
         self._messages = Messages()
         self._failed: str | None = None
+        self._tag = ""
+        self._hits: Sequence[Hit] = ()
+        self._last_change = 0
+        self._alarm = False
+
+    @property
+    def wants_mouse(self) -> bool:
+        """Whether the terminal should tell of its mouse."""
+        return self._controls.mouse
+
+    def take_alarm(self) -> bool:
+        """Whether the bell is to ring: it is on, and a worker has become critical or went down since the last call."""
+        alarm, self._alarm = self._alarm and self._controls.bell, False
+        return alarm
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -91,8 +112,27 @@ class Display:
         """Takes one query's sample."""
         self._watch.add(sample)
 
+    def take_over(self, handover: Handover) -> None:
+        """Takes what a running exporter knows: since when, changes, history."""
+        self._watch.take_over(handover)
+        if handover.complete:
+            self._last_change = self._watch.last_change  # what happened before is no news
+
     def close(self) -> None:
         """Nothing to do."""
+
+    @property
+    def typing(self) -> bool:
+        """Whether keys are the text of a filter now."""
+        return self._controls.typing
+
+    def tag(self, text: str) -> None:
+        """Shows this in the header from now on."""
+        self._tag = text
+
+    def start_again(self) -> None:
+        """Forgets all samples, but not what the user chose."""
+        self._watch, self._messages = Watch(self._settings.thresholds, self._glyphs), Messages()
 
     def notice(self, line: str) -> None:
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
@@ -104,8 +144,25 @@ class Display:
         try:
             self._take_notices(now_unix_s)
             self._controls.update(self._watch.scene(now_unix_s))
+            self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot judge the workers: {_where(error)}"  # what is known is old: it is not shown
+
+    def _note_changes(self) -> None:
+        """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
+        first = self._last_change == 0
+        for change in self._watch.changes_after(self._last_change):
+            self._last_change = change.number
+            if first and change.before in {None, "waiting"}:
+                continue  # it was so from the first
+            row = self._controls.latest.row(change.worker)
+            since_unix_s = None if row is None else row.verdict.critical_since_unix_s
+            if change.mark == "critical" and since_unix_s is not None and since_unix_s < change.time_unix_s - _SOON_S:
+                continue  # it was so before a gap, too
+            self._alarm = self._alarm or change.mark in _ALARMING
+            if change.what == "restart" or change.mark == "critical":
+                what = change.words if change.what == "restart" else f"critical: {change.words}"
+                self._messages.add(self._now_unix_s, one_line(f"{change.worker}: {what}", limit=_LONGEST_NOTICE))
 
     def changes_at(self, now_unix_s: float) -> float | None:
         """Wall-clock time at which the picture changes by itself; None: not before something comes in."""
@@ -120,15 +177,19 @@ class Display:
             for row in latest.rows
             if row.verdict.state != "live" and row.since_unix_s is not None
         ]
-        if ages_s and not self._controls.paused:
+        if ages_s and not self._controls.frozen:
             # Many ages change at many times; once a second is enough for all of them.
             times.append(now_unix_s + max(min(map(age_changes_in_s, ages_s)), 1.0 if len(ages_s) > 1 else 0.0))
         return max(min(times), now_unix_s) + _SOON_S if times else None
 
     def press(self, name: str) -> Reply:
         """Takes a key: a printable character, or one of the names in `tpumon.view.loop.keys`."""
+        if name in _WHEEL:
+            return [self.press(_WHEEL[name]) for _ in range(_LINES_PER_TURN)][-1]
         if self._controls.typing:
             return self._type(name)
+        if name.startswith(CLICKED):
+            return self._click(name)
         screen = self._screen(self._frame())
         key = next((key for key in table.keys_on(screen) if name in key.names), None)
         if key is None:
@@ -138,6 +199,17 @@ class Display:
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             self.notice(f"{key.written} failed on {screen.title}: {_where(error)}")
             return Reply.REDRAW
+
+    def _click(self, name: str) -> Reply:
+        """Takes a click at a place of the last picture."""
+        column, line = map(int, name.removeprefix(CLICKED).split(":"))
+        hit = next((hit for hit in self._hits if hit.line == line and hit.begin <= column < hit.end), None)
+        if hit is None:
+            return Reply.NOTHING
+        if isinstance(hit.press, str):
+            return self.press(hit.press)
+        hit.press(self._controls)
+        return Reply.REDRAW
 
     def render(self, width: int, height: int, now_unix_s: float) -> Lines:
         """The picture: at most `height` lines of at most `width` cells. Never raises."""
@@ -156,11 +228,16 @@ class Display:
             self.refresh(now_unix_s)  # old figures are never shown as fresh
         self._take_notices(now_unix_s)
         self._size = width, height = max(width, 1), max(height, 1)
-        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or self._message() != ""
+        message = self._message()
+        has_footer = height >= _LEAST_WITH_FOOTER or self._controls.typing or message != ""
+        above: Lines = []
+        if message and height >= _LEAST_WITH_MESSAGE_LINE:
+            above = [footer(message, "", width, self._glyphs, WARN)]  # the keys stay in sight
+        below = len(above) + has_footer
         frame = self._frame()
         screen = self._screen(frame)
         lines = header(frame, self._heading(screen, frame))
-        room = max(height - len(lines) - has_footer, 0)
+        room = max(height - len(lines) - below, 0)
         drawn, position = self._draw(screen, replace(frame, height=room))
         shown = ""
         while not has_footer and position != shown:
@@ -169,10 +246,14 @@ class Display:
             lines = header(frame, self._heading(screen, frame, Piece(position, HEADER)))
             room = min(room, max(height - len(lines), 0))
             drawn, position = self._draw(screen, replace(frame, height=room))
+        first = 0 if drawn.position is not None else self._controls.scroll
+        hits = [replace(hit, line=hit.line - first + len(lines)) for hit in drawn.hits]
+        self._hits = [hit for hit in hits if len(lines) <= hit.line < height - below]
         lines = [*lines, *drawn.lines]
         if has_footer:
-            blank: Lines = [[]] * (height - 1 - len(lines))
-            lines = [*lines[: height - 1], *blank, self._footer(screen, drawn.notes, position)]
+            blank: Lines = [[]] * (height - below - len(lines))
+            bottom = self._footer(screen, drawn.notes, position, "" if above else message)
+            lines = [*lines[: height - below], *blank, *above, bottom]
         return lines[:height]
 
     def _take_notices(self, now_unix_s: float) -> None:
@@ -193,7 +274,7 @@ class Display:
             height=self._size[1],
             level=self._settings.level,
             glyphs=self._glyphs,
-            now_unix_s=controls.scene.time_unix_s if controls.paused else self._now_unix_s,
+            now_unix_s=controls.scene.time_unix_s if controls.frozen else self._now_unix_s,
             thresholds=self._settings.thresholds,
             sources=self._settings.sources,
             messages=self._messages.all(),
@@ -201,10 +282,12 @@ class Display:
             sort=controls.order.by,
             reverse=controls.order.reverse,
             filter=controls.filter,
-            only_not_ok=controls.only_not_ok,
+            kind=controls.kind,
             selected=controls.selected,
             opened=controls.opened,
             top=controls.top,
+            span_s=controls.span_s,
+            end_unix_s=controls.end_unix_s,
         )
 
     def _screen(self, frame: Frame) -> Screen:
@@ -243,28 +326,38 @@ class Display:
         return Heading(
             now_unix_s=self._now_unix_s,
             row=_or_if_it_fails(lambda: screen.about(frame), no_row),
-            paused_unix_s=frame.scene.time_unix_s if self._controls.paused else None,
+            frozen_unix_s=frame.scene.time_unix_s if self._controls.frozen else None,
             now=self._controls.latest,
             from_url=self._settings.from_url,
-            extra=extra,
+            extra=(*([Piece(self._tag, HEADER_WORD)] if self._tag else ()), *extra),
         )
 
     def _message(self) -> str:
         """The newest message, while it is new."""
         return tame(self._messages.now(self._now_unix_s), ascii_only=self._glyphs.ascii)
 
-    def _footer(self, screen: Screen, notes: Sequence[str], position: str) -> list[Segment]:
+    def _footer(self, screen: Screen, notes: Sequence[str], position: str, message: str) -> list[Segment]:
+        """Keys at the left, or a message that has no line of its own; at the right, what is shown."""
         width = self._size[0]
         if self._controls.typing:
             return self._filter_line(position)
-        if message := self._message():
+        if message:
             return footer(message, position, width, self._glyphs, WARN)
         right = position
-        for note in reversed(notes):
+        switched = [
+            word for word, is_so in (("bell", self._controls.bell), ("no mouse", not self._controls.mouse)) if is_so
+        ]
+        for note in reversed([*switched, *notes]):
             if cell_len(right) + cell_len(note) + 8 <= width:
                 right = f"{note}  {right}" if right else note
-        shown = [self._hint(key) for key in table.keys_on(screen)]
-        return footer(hints(list(filter(None, shown)), width - cell_len(right) - 4), right, width, self._glyphs)
+        shown = [(hint, key.names[0]) for key in table.keys_on(screen) if (hint := self._hint(key))]
+        text = hints([hint for hint, _ in shown], width - cell_len(right) - 4)
+        at = 1
+        for hint, name in shown:
+            if at + cell_len(hint) <= 1 + cell_len(text):
+                self._hits = [*self._hits, Hit(self._size[1] - 1, at, at + cell_len(hint), name)]
+            at += cell_len(hint) + HINT_GAP
+        return footer(text, right, width, self._glyphs)
 
     def _hint(self, key: Key) -> str:
         return _or_if_it_fails(lambda: key.footer(self._controls, self._glyphs.arrows), "")

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tpumon.errors import MEANING, Reason
+from tpumon.history import state_of
 from tpumon.model import Failure, Sample, Workers
 
 _NUMBER = re.compile(r"\d+")
@@ -19,9 +21,6 @@ _MOST_KINDS = 50  # of warnings that are remembered per worker
 _MOST_WARNINGS = 20  # of one sample
 _LINES_AT_ONCE = 10.0
 _LINES_PER_S = 1 / 60
-
-EXPORTER = "exporter"
-"""The source of failures of the exporter behind --from, which concern all workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Notice:
 class _Trouble:
     """Why a worker does not answer, and for how many queries so far."""
 
-    reason: str
+    reason: Reason
     queries: int
 
 
@@ -96,7 +95,7 @@ class Notices:
         self._traced = False
         self._workers: Workers | None = None
         self.any_answered = False
-        """Whether any worker answered at least once."""
+        """Whether any worker answered at least once, if only that nothing runs, or was not to be asked."""
 
     @property
     def none_answered(self) -> str:
@@ -110,9 +109,9 @@ class Notices:
         """Returns the lines to print about an event; usually none."""
         if isinstance(event, Workers):
             return self._about_workers(event)
-        self.any_answered = self.any_answered or event.answered
+        self.any_answered = self.any_answered or state_of(event) not in {"down", "stale"}
         failure = event.failure
-        if failure is not None and failure.source == EXPORTER:
+        if failure is not None and event.of_exporter:
             return self._about_exporter(failure)
         about_exporter = [] if self._exporter_trouble is None else ["the exporter answers again"]
         self._exporter_trouble = None
@@ -167,6 +166,8 @@ def _end(sample: Sample, about: _Worker) -> list[str]:
     trouble, about.trouble = about.trouble, None
     if trouble is None:
         return []
+    if MEANING[trouble.reason].state == "no-activity":
+        return [f"{sample.worker}: runs again after {_queries(trouble.queries)} in which nothing ran"]
     return [f"{sample.worker}: answers again after {_queries(trouble.queries)} without an answer"]
 
 

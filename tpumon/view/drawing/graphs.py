@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tpumon.view.drawing.style import Glyphs
 
@@ -11,6 +11,9 @@ Axis = tuple[float, float]
 """The values at the bottom and the top."""
 
 RATIO: Axis = (0.0, 1.0)
+
+Band = tuple[float, float, float]
+"""The least, the median and the greatest value of a column; nan: it has none."""
 
 _TINIEST, _LARGEST = 1e-12, 1e15
 
@@ -51,49 +54,46 @@ def spark(values: Sequence[float], axis: Axis, width: int, glyphs: Glyphs) -> st
     ).rjust(width)
 
 
-def pooled(
-    values: Sequence[float], count: int, width: int, worst: Callable[[Sequence[float]], float]
-) -> tuple[list[float], int]:
-    """Pools values into at most `width` columns, each the worst of its values; also returns how many share a column.
+def chart(bands: Sequence[Band], axis: Axis, height: int, glyphs: Glyphs) -> list[str]:
+    """A chart of `height` lines, from the top; one column per band.
 
-    Columns begin at whole multiples, counted from the very first value, so that they do not change as they move.
-
-    Args:
-        values: oldest first.
-        count: how many values there have ever been, including these.
-        width: columns.
-        worst: picks the worst of several values.
+    A column is filled up to the median. Whole cells between the least value and the median, and between the median and
+    the greatest value, look different.
     """
-    if not values or width <= 0:
-        return [], 1
-    size = max(len(values) // width, 1)
-    begin = count - len(values)
-    columns: list[float] = []
-    start = 0
-    while start < len(values):
-        stop = ((begin + start) // size + 1) * size - begin
-        known = [value for value in values[start:stop] if not math.isnan(value)]
-        columns.append(worst(known) if known else math.nan)
-        start = stop
-    return columns[-width:], size
-
-
-def chart(values: Sequence[float], axis: Axis, height: int, glyphs: Glyphs) -> list[str]:
-    """A chart of `height` lines, from the top; one column per value."""
     low, high = axis
     steps = len(glyphs.levels) - 1
     whole = height * steps
-    fills = []
-    for value in values:
-        if not math.isfinite(value):
-            fills.append(0)
-            continue
+
+    def fill(value: float) -> int:
         share = (value - low) / (high - low) if high > low else 0.0
-        fills.append(max(1, min(round(share * whole), whole)))
+        return max(1, min(round(share * whole), whole))
+
+    # An infinite value or nan minus itself is not 0.
+    fills = [tuple(map(fill, band)) if band[0] - band[0] == band[2] - band[2] == 0 else None for band in bands]
+    levels = glyphs.levels
     return [
-        "".join(glyphs.levels[min(max(fill - below, 0), steps)] for fill in fills)
+        "".join(
+            [
+                " "
+                if each is None
+                else levels[min(max(each[1] - below, 0), steps)]
+                if each[0] == each[2]
+                else _cell(each, below, steps, glyphs)
+                for each in fills
+            ]
+        )
         for below in range((height - 1) * steps, -1, -steps)
     ]
+
+
+def _cell(fills: tuple[int, ...], below: int, steps: int, glyphs: Glyphs) -> str:
+    """One cell of a column; `below` is how many steps are below it."""
+    least, middle, greatest = fills
+    if middle >= below + steps:
+        return glyphs.to_median if least <= below else glyphs.levels[steps]
+    if middle > below:
+        return glyphs.levels[middle - below]
+    return glyphs.to_greatest if greatest >= below + steps else " "
 
 
 def soft_axis(values: Iterable[float], *, least_share: float = 0.25) -> Axis:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -13,6 +13,7 @@ from tpumon.view.drawing.lines import tame
 from tpumon.view.drawing.style import Glyphs
 
 _NUMBERS = re.compile(r"(\d+)")
+_MOST_WIDTHS = 4
 _BOUNDARY = re.compile(r"[-._:/]")
 
 
@@ -23,14 +24,13 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 class Labels:
-    """Short forms of a fleet's names, cached for the last width."""
+    """Short forms of a fleet's names, cached for a few widths."""
 
     def __init__(self, workers: Sequence[str], glyphs: Glyphs) -> None:
         self._names = {worker: tame(worker, ascii_only=glyphs.ascii) or "?" for worker in workers}
         self._ellipsis = glyphs.ellipsis
-        self._shown: dict[int, dict[str, str]] = {}
-        self.longest = max(map(cell_len, self._names.values()), default=0)
-        """Width of the longest name in cells."""
+        self._shown: dict[int, tuple[dict[str, str], int]] = {}
+        self._longest = _longest(self._names.values())
 
     def whole(self, worker: str) -> str:
         """The name, safe to show."""
@@ -38,35 +38,48 @@ class Labels:
 
     def at(self, width: int) -> dict[str, str]:
         """Labels of at most `width` cells by worker; distinct if that is possible."""
+        return self._fitted(width)[0]
+
+    def width_at(self, width: int) -> int:
+        """Width of the longest of those labels in cells."""
+        return self._fitted(width)[1]
+
+    def _fitted(self, width: int) -> tuple[dict[str, str], int]:
         if width not in self._shown:
-            self._shown = {width: self._shorten(width)}
+            if len(self._shown) >= _MOST_WIDTHS:
+                self._shown.clear()
+            labels = self._shorten(width)
+            self._shown[width] = labels, _longest(labels.values())
         return self._shown[width]
 
     def _shorten(self, width: int) -> dict[str, str]:
-        if self.longest <= width:
-            labels = dict(self._names)
-        else:
-            prefix, suffix = self._shared()
-            labels = {worker: self._cut(name, width, prefix, suffix) for worker, name in self._names.items()}
-        return self._numbered(labels, width)
+        """Drops the suffix that all names share, then leading words that they share, then the middle of each."""
+        if self._longest <= width:
+            return self._numbered(dict(self._names), width)
+        prefixes, suffix = self._shared()
+        names = self._names
+        if suffix and all(len(name) > suffix + prefixes[-1] for name in names.values()):
+            names = {worker: name[:-suffix] for worker, name in names.items()}
+        for prefix in prefixes:
+            shorter = {w: self._ellipsis + name[prefix:] if prefix else name for w, name in names.items()}
+            if _longest(shorter.values()) <= width:
+                return self._numbered(shorter, width)
+        last = prefixes[-1]
+        return self._numbered({worker: self._cut(name, width, last) for worker, name in names.items()}, width)
 
-    def _shared(self) -> tuple[int, int]:
-        """Lengths of the prefix and suffix that all names share, up to a word boundary."""
+    def _shared(self) -> tuple[list[int], int]:
+        """Where words begin in the prefix that all names share, and the length of the suffix that they share."""
         names = list(self._names.values())
         if len(names) < 2:
-            return 0, 0
+            return [0], 0
         prefix, suffix = _common(names), _common([name[::-1] for name in names])
-        first = max((match.end() for match in _BOUNDARY.finditer(prefix)), default=0)
         last = max((match.end() for match in _BOUNDARY.finditer(suffix)), default=0)
-        return first, last
+        return [0, *(match.end() for match in _BOUNDARY.finditer(prefix))], last
 
-    def _cut(self, name: str, width: int, prefix: int, suffix: int) -> str:
-        """Drops the shared suffix first, then the shared prefix, then the middle."""
-        if cell_len(name) > width and suffix and prefix + suffix < len(name):
-            name = name[:-suffix]
-        if cell_len(name) > width and prefix:
-            rest = name[prefix:]
-            name = rest if cell_len(rest) == width else self._ellipsis + rest
+    def _cut(self, name: str, width: int, prefix: int) -> str:
+        """A name without the shared prefix; if it is still too long, without its middle."""
+        rest = name[prefix:]
+        name = self._ellipsis + rest if prefix and cell_len(rest) < width else rest
         if cell_len(name) <= width:
             return name
         head = max((width - 1) // 3, 0)
@@ -89,6 +102,10 @@ class Labels:
 def _end(text: str, width: int) -> str:
     """The last characters of a text that fit into `width` cells."""
     return chop_cells(text[::-1], width)[0][::-1] if width > 0 and text else ""
+
+
+def _longest(names: Iterable[str]) -> int:
+    return max(map(cell_len, names), default=0)
 
 
 def _common(names: Sequence[str]) -> str:

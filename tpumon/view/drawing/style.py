@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from rich.style import Style
 
-from tpumon.fleet import Severity, Verdict
-from tpumon.history import State
+from tpumon.model import Mark
 
 BOLD = Style(bold=True)
 DIM = Style(dim=True)
@@ -42,24 +41,21 @@ class Look:
         return HEADER_WORD if self.style is None else HEADER_WORD + Style(color=self.style.color)
 
 
-LOOKS: Mapping[Severity | State, Look] = {
+# Signs are severities of workers that are live; letters are states of those that are not.
+LOOKS: Mapping[Mark, Look] = {
     "ok": Look(mark=" ", word="ok"),
     "live": Look(mark=" ", word="live"),
     "critical": Look(mark="X", word="critical", style=CRITICAL),
     "warn": Look(mark="!", word="warn", style=WARN),
-    "down": Look(mark="X", word="down", style=CRITICAL),
-    "stale": Look(mark="?", word="stale", style=UNKNOWN),
+    "down": Look(mark="D", word="down", style=CRITICAL),
+    "no-activity": Look(mark="N", word="no activity", style=WARN),
+    "stale": Look(mark="S", word="stale", style=UNKNOWN),
     "unknown": Look(mark="?", word="unknown", style=UNKNOWN),
     "waiting": Look(mark="W", word="waiting", style=UNKNOWN),
     "busy": Look(mark="B", word="busy", style=WARN),
     "continuous": Look(mark="C", word="continuous", style=WARN),
     "paused": Look(mark="P", word="sampling paused", style=WARN),
 }
-
-
-def kind_of(verdict: Verdict) -> Severity | State:
-    """What a worker counts as: its severity while it is live, otherwise its state."""
-    return verdict.severity if verdict.state == "live" else verdict.state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +66,16 @@ class Glyphs:
         ascii: whether all of them are ASCII.
         levels: a column's fill from empty to full; the first means no figure, the second also means zero.
         parts: a bar's last cell, from empty to full.
+        to_median, to_greatest: a column's cells between the least value and the median, and above the median.
         track: the rest of a bar.
+        sorted: before the title of the sorted column: in its usual order, and reversed.
     """
 
     ascii: bool
     levels: str
     parts: str
+    to_median: str
+    to_greatest: str
     track: str
     cursor: str
     ellipsis: str
@@ -84,6 +84,7 @@ class Glyphs:
     axis: str
     tick: str
     arrows: str
+    sorted: str
     rule: str
 
 
@@ -91,6 +92,8 @@ UNICODE = Glyphs(
     ascii=False,
     levels=" ▁▂▃▄▅▆▇█",
     parts=" ╸━",
+    to_median="▓",
+    to_greatest="░",
     track="─",
     cursor="▸",
     ellipsis="…",
@@ -99,12 +102,15 @@ UNICODE = Glyphs(
     axis="│",
     tick="┤",
     arrows="↑↓",
+    sorted="↓↑",
     rule="─",
 )
 ASCII = Glyphs(
     ascii=True,
     levels=" .:-=+*#",
     parts=" #",
+    to_median="%",
+    to_greatest="'",
     track=".",
     cursor=">",
     ellipsis="~",
@@ -113,5 +119,6 @@ ASCII = Glyphs(
     axis="|",
     tick="|",
     arrows="jk",
+    sorted="v^",
     rule="-",
 )

@@ -37,6 +37,12 @@ _ESC = 0x1B
 PASTED = "pasted:"
 """Prefix of a key that is pasted text."""
 
+CLICKED = "clicked:"
+"""Prefix of a key that is a click: column and line follow, counted from 0, as in `clicked:12:3`."""
+
+_MOUSE = re.compile(rb"<(\d{1,4});(\d{1,4});(\d{1,4})")
+_BUTTONS = {0: CLICKED, 64: "wheelup", 65: "wheeldown"}
+
 _LONGEST_PASTE = 1000
 _UNFINISHED_S = 0.05
 _PASTE_S = 1.0
@@ -46,8 +52,8 @@ class KeyParser:
     """Parses bytes into keys, however the bytes are split.
 
     A key is a printable character as itself, or one of up, down, left, right, pageup, pagedown, home, end, enter, esc,
-    backspace, tab, ctrl-l, ctrl-z. Pasted text is one key, PASTED and the text, so that it does not act as a
-    command. Unknown sequences are dropped.
+    backspace, tab, ctrl-l, ctrl-z, wheelup, wheeldown. Pasted text is one key, PASTED and the text, so that it does
+    not act as a command; a click of the left button is CLICKED and its place. Unknown sequences are dropped.
     """
 
     def __init__(self) -> None:
@@ -101,6 +107,8 @@ class KeyParser:
             self._swallow_until = _STRING_END
         elif sequence["final"] == b"~" and number == b"200":
             self._swallow_until = _PASTE_END
+        elif sequence["final"] == b"M" and (mouse := _MOUSE.fullmatch(sequence["parameters"])):
+            keys += _mouse(*map(int, mouse.groups()))
         elif sequence["final"] == b"~":
             keys += filter(None, [_NUMBERED.get(number)])
         else:
@@ -139,3 +147,11 @@ class KeyParser:
         if character.isprintable():
             keys.append(character)
         return at + length
+
+
+def _mouse(button: int, column: int, line: int) -> list[str]:
+    """A press of the left button or a turn of the wheel, without further keys; other buttons mean nothing."""
+    name = _BUTTONS.get(button)
+    if name is None or not column or not line:
+        return []
+    return [f"{CLICKED}{column - 1}:{line - 1}"] if name == CLICKED else [name]

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tpumon.system.signals import STOPPING, StoppedError
 from tpumon.view.loop.keys import KeyParser
-from tpumon.view.loop.terminal import CaughtStderr, TerminalGoneError, TerminalScreen, in_background, open_terminal
+from tpumon.view.loop.terminal import (
+    CaughtStderr,
+    TerminalGoneError,
+    TerminalScreen,
+    has_mouse,
+    in_background,
+    open_terminal,
+)
 
 _Event = TypeVar("_Event")
 
@@ -84,7 +91,8 @@ def run(
     from tpumon.view.loop.paint import Painter, wants_color
 
     terminal = open_terminal()
-    screen = TerminalScreen(terminal, Painter(color=wants_color(color, os.environ), ascii_only=ascii_only))
+    painter = Painter(color=wants_color(color, os.environ), ascii_only=ascii_only)
+    screen = TerminalScreen(terminal, painter, has_mouse=has_mouse(os.environ.get("TERM", "")))
     signals, stderr = _Signals(), CaughtStderr(terminal)
     try:
         signals.take()
@@ -335,6 +343,9 @@ class _Loop(Generic[_Event]):
             self._display.refresh(now_unix_s)
             self._has_news = False
         width, height = self._screen.size()
+        self._screen.use_mouse(self._has_keys and self._display.wants_mouse)
+        if self._display.take_alarm():
+            self._screen.ring()
         self._screen.show(self._display.render(width, height, now_unix_s), width, height)
         changes_at_unix_s = self._display.changes_at(now_unix_s)
         self._changes_at = None if changes_at_unix_s is None else now + max(changes_at_unix_s - now_unix_s, 0.0)

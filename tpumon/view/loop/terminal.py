@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import stat
 import sys
@@ -21,13 +22,20 @@ if TYPE_CHECKING:
 
 _ENTER = b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h"  # alternate screen, no cursor, no wrapping, pasted text is marked
 # On terminals without an alternate screen the cursor ends below what was drawn.
-_LEAVE = b"\x1b[?2026l\x1b[0m\x1b[?2004l\x1b[?7h\x1b[?25h\x1b[999;1H\r\n\x1b[?1049l"
+_LEAVE = b"\x1b[?2026l\x1b[0m\x1b[?1006l\x1b[?1000l\x1b[?2004l\x1b[?7h\x1b[?25h\x1b[999;1H\r\n\x1b[?1049l"
+_MOUSE = {True: b"\x1b[?1000h\x1b[?1006h", False: b"\x1b[?1006l\x1b[?1000l"}  # buttons and wheel, any column
+_WITHOUT_MOUSE = re.compile(r"linux|vt\d|dumb|cons")
 _FRAME = "\x1b[?2026h{}\x1b[?2026l"  # shown at once, where the terminal can do that
 
 _USUAL_SIZE = (80, 24)
 _LEAVE_S = 0.5
 _LONGEST_LINE = 4096
 _READ_BYTES = 65536
+
+
+def has_mouse(term: str) -> bool:
+    """Whether a terminal of this TERM can tell of its mouse."""
+    return not _WITHOUT_MOUSE.match(term)
 
 
 class TerminalGoneError(Exception):
@@ -62,11 +70,14 @@ class TerminalScreen:
     Args:
         fd: the terminal, opened for this purpose, non-blocking.
         painter: turns lines into bytes.
+        has_mouse: whether the terminal can tell of its mouse.
     """
 
-    def __init__(self, fd: int, painter: Painter) -> None:
+    def __init__(self, fd: int, painter: Painter, *, has_mouse: bool = False) -> None:
         self._fd = fd
         self._painter = painter
+        self._has_mouse = has_mouse
+        self._mouse = False
         self._modes: list[int | list[bytes | int]] | None = None
         self._shown: list[str] | None = None
         self._shown_size = (0, 0)
@@ -94,8 +105,32 @@ class TerminalScreen:
         except termios.error as error:
             raise TerminalGoneError(str(error)) from error
         self.forget()
-        self._pending = _ENTER
+        self._pending = _ENTER + (_MOUSE[True] if self._mouse else b"")
         self.flush()
+
+    def use_mouse(self, wanted: bool) -> None:
+        """Has the terminal tell of its mouse, or not: then it selects text again. Does nothing where there is none.
+
+        Raises:
+            TerminalGoneError: the terminal is gone.
+        """
+        if self._has_mouse and wanted != self._mouse:
+            self._mouse = wanted
+            self._send(_MOUSE[wanted])
+
+    def ring(self) -> None:
+        """Rings the terminal's bell.
+
+        Raises:
+            TerminalGoneError: the terminal is gone.
+        """
+        self._send(b"\a")
+
+    def _send(self, data: bytes) -> None:
+        """Writes this after what is pending; nothing while the view does not have the terminal."""
+        if self.up:
+            self._pending += data
+            self.flush()
 
     def leave(self) -> None:
         """Restores the terminal. Never raises, takes half a second at most, may be called again."""

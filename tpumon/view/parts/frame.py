@@ -42,7 +42,7 @@ class Frame:
         height: lines that the screen may use.
         level: 1 or 2: how much is shown.
         glyphs: characters for graphs and ornaments.
-        now_unix_s: wall-clock time; while the picture is paused, the time it shows.
+        now_unix_s: wall-clock time; while the picture is frozen, the time it shows.
         thresholds: when a figure is marked.
         sources: titles of the sources of figures, by name.
         messages: recent messages, the newest last.
@@ -50,10 +50,12 @@ class Frame:
         sort: what the rows are sorted by.
         reverse: whether that order is reversed.
         filter: text that the shown workers match; empty: all of them.
-        only_not_ok: whether workers that are ok are hidden.
+        kind: only workers of this kind are shown, one of `NOT_OK`, a severity or a state; empty: all of them.
         selected: name of the worker at the cursor.
         opened: name of the worker whose page is open.
         top: place of the first row in the last picture.
+        span_s: how much time graphs show; None: as much as is known, up to an hour.
+        end_unix_s: when graphs end; None: now.
     """
 
     scene: Scene
@@ -70,10 +72,12 @@ class Frame:
     sort: str = ""
     reverse: bool = False
     filter: str = ""
-    only_not_ok: bool = False
+    kind: str = ""
     selected: str | None = None
     opened: str | None = None
     top: int = 0
+    span_s: float | None = None
+    end_unix_s: float | None = None
 
     @property
     def seen(self) -> frozenset[str]:

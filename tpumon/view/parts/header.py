@@ -20,10 +20,11 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 from tpumon.view.parts.scene import methods as methods_of
 
-_STATES: tuple[State, ...] = ("down", "stale", "busy", "continuous", "paused", "waiting")
+_STATES: tuple[State, ...] = ("down", "no-activity", "stale", "busy", "continuous", "paused", "waiting")
 _PROBLEMS: tuple[Severity | State, ...] = (
     "down",
     "critical",
+    "no-activity",
     "stale",
     "warn",
     "busy",
@@ -35,6 +36,9 @@ _PROBLEMS: tuple[Severity | State, ...] = (
 _FIND_AGAIN_S = 10.0  # while there is no worker: the sampler's and the remote exporter's pace
 _ASK_AGAIN_S = 1.0
 _GAP = "  "
+HINT_GAP = len(_GAP)
+"""Cells between two hints of the footer."""
+
 _METHOD_TITLES = {"source": "", "mxu": "MXU:", "step": "steps:"}
 _USUAL = frozenset({"server", "counter", "steps"})
 
@@ -54,15 +58,15 @@ class Heading:
     Attributes:
         now_unix_s: wall-clock time.
         row: the worker that the screen is about; None: all workers.
-        paused_unix_s: when the picture was paused; None: it is not paused.
-        now: the present scene, while the picture is paused.
+        frozen_unix_s: when the picture was frozen; None: it is not frozen.
+        now: the present scene, while the picture is frozen.
         from_url: the exporter that samples come from; None: the workers themselves.
         extra: further pieces that are never left out.
     """
 
     now_unix_s: float
     row: Row | None = None
-    paused_unix_s: float | None = None
+    frozen_unix_s: float | None = None
     now: Scene | None = None
     from_url: str | None = None
     extra: Sequence[Piece] = field(default=())
@@ -111,19 +115,19 @@ def _must(scene: Scene, heading: Heading) -> tuple[list[Piece], list[Piece]]:
     right = [*heading.extra]
     if scene.simulated:
         right.append(Piece("SIMULATED", HEADER_WORD))
-    if heading.paused_unix_s is not None:
+    if heading.frozen_unix_s is not None:
         now = heading.now or scene
         row = now.row(heading.row.name) if heading.row is not None else None
         word = state_word(now, heading.now_unix_s, row)
         if not word.text.startswith("LIVE"):
             right.append(Piece(f"now {word.text}", word.style))
-        right.append(Piece("PAUSED", HEADER_WORD))
-        return left, [*right, Piece(clock(heading.paused_unix_s, heading.now_unix_s), HEADER_WORD)]
+        right.append(Piece("FROZEN", HEADER_WORD))
+        return left, [*right, Piece(clock(heading.frozen_unix_s, heading.now_unix_s), HEADER_WORD)]
     last_unix_s = scene.last_unix_s if heading.row is None else heading.row.last_unix_s
     return left, [
         *right,
         state_word(scene, heading.now_unix_s, heading.row),
-        Piece(clock(last_unix_s, heading.now_unix_s), HEADER_WORD),
+        Piece(f"last {clock(last_unix_s, heading.now_unix_s)}", HEADER_WORD),
     ]
 
 
@@ -141,16 +145,16 @@ def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
     failing = any(row.exporter_failed for row in scene.rows)
     if failing:
         pieces += source
-    if heading.row is None and len(scene.rows) > 1:
-        marks: dict[str, tuple[int, Style]] = {}
-        for kind in _PROBLEMS:
-            count, style = marks.get(LOOKS[kind].mark, (0, LOOKS[kind].header))
-            marks[LOOKS[kind].mark] = count + scene.counts.get(kind, 0), style
-        pieces += [Piece(f"{mark}{count}", style) for mark, (count, style) in marks.items() if count]
     if scene.traced_ratio is not None:
         pieces.append(Piece(f"traced {100 * scene.traced_ratio:.1f}%"))
     elif scene.traced_s:
         pieces.append(Piece(f"traced {scene.traced_s:.1f}s"))
+    if heading.row is None and len(scene.rows) > 1:
+        pieces += [
+            Piece(f"{look.mark} {count} {look.word}", look.header, brief=f"{look.mark}{count}")
+            for look, count in ((LOOKS[kind], scene.counts.get(kind, 0)) for kind in _PROBLEMS)
+            if count
+        ]
     if methods := _methods(scene, heading.row):
         pieces.append(Piece(methods))
     if scene.rows and heading.row is None:
@@ -202,11 +206,12 @@ def state_word(scene: Scene, now_unix_s: float, row: Row | None = None) -> Piece
     share = "" if len(rows) == 1 else f" {live}/{len(rows)}"
     if live:
         return Piece(f"LIVE{share if live < len(rows) else ''}", HEADER_WORD)
+    if all(one.exporter_failed for one in rows):
+        lost_unix_s = min((one.since_unix_s for one in rows if one.since_unix_s is not None), default=now_unix_s)
+        return Piece(f"EXPORTER DOWN {age(now_unix_s - lost_unix_s)}", LOOKS["down"].header)
     worst = next(state for state in _STATES if any(one.verdict.state == state for one in rows))
     like = [one for one in rows if one.verdict.state == worst]
     word = LOOKS[worst].word.upper() + (f" {len(like)}/{len(rows)}" if len(like) < len(rows) else "")
-    if all(one.exporter_failed for one in rows):
-        word = f"EXPORTER {word}"
     if worst == "stale" and row is None:
         since_unix_s = scene.last_unix_s
     else:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.view.drawing.names import natural
-from tpumon.view.parts.scene import Row
+from tpumon.view.parts.scene import Row, Scene
 
 _HOLD_S = 5.0
+_ALIKE = math.log(1.08)
+"""Workers whose excess differs by less than this factor are equally bad."""
+
+_MOST_EXCESS = 1e9
+
+NOT_OK = "not ok"
 
 _Place = tuple[bool, float, float, tuple[tuple[int, int, str], ...]]
 
@@ -27,6 +34,7 @@ class Order:
         self._names: list[str] = []
         self._places: dict[str, _Place] = {}
         self._ranks: dict[str, int] = {}
+        self._excesses: dict[str, int] = {}
         self._since_unix_s = 0.0
 
     def cycle(self) -> None:
@@ -45,6 +53,7 @@ class Order:
         held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
         if at_once or not held or ranks.keys() != self._ranks.keys():
             self._since_unix_s = now_unix_s
+            self._excesses = {name: step for name, step in self._excesses.items() if name in ranks}
             self._places = {row.name: self._place(row) for row in rows}
             self._sort()
         elif self.by == WORST and ranks != self._ranks:
@@ -65,11 +74,33 @@ class Order:
         if self.by == NAME:
             return False, 0.0, 0.0, name
         if self.by == WORST:
-            return False, sign * row.verdict.rank, -sign * row.verdict.excess, name
+            return False, sign * row.verdict.rank, -sign * self._excess(row), name
         value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:
             return True, 0.0, 0.0, name
         return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, name
+
+    def _excess(self, row: Row) -> int:
+        """How bad a row is, in coarse steps that noise does not cross: rows that are equally bad stay by name."""
+        exact = math.log1p(min(max(row.verdict.excess, 0.0), _MOST_EXCESS)) / _ALIKE
+        step = self._excesses.get(row.name)
+        if step is None or abs(exact - step) > 1:
+            step = self._excesses[row.name] = round(exact)
+        return step
+
+
+def kinds(scene: Scene) -> list[str]:
+    """What workers can be filtered by: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
+    found = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
+    troubles = [kind for _, kind in found if kind != "ok"]
+    return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
+
+
+def is_of(kind: str) -> Callable[[Row], bool]:
+    """Whether a worker is of a kind that `kinds` names."""
+    if kind == NOT_OK:
+        return lambda row: row.verdict.severity != "ok"
+    return lambda row: row.verdict.mark == kind
 
 
 def matches(text: str) -> Callable[[Row], bool]:

@@ -16,15 +16,21 @@ from tpumon.model.chips import spoken_name
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, clock, gib, percent, short_time, step_cell, step_word
 from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look, kind_of
-from tpumon.view.parts.figures import LEAST_CHART, chart_figures, charts, figure_lines, short_lines, side_by_side
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look
+from tpumon.view.parts.changes import change_lines
+from tpumon.view.parts.charts import LEAST_CHART, Graphed, chart_figures, charts, side_by_side, span_words
+from tpumon.view.parts.figures import figure_lines, short_lines
 from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.peers import peers_of
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
+from tpumon.view.parts.spans import span_of
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
 _MOST_FUNCTIONS = 8
+_MOST_CHANGES = 5
+_ROOM_FOR_PARTS = 36
 
 
 class _Column(NamedTuple):
@@ -69,6 +75,7 @@ class Page:
     """
 
     def __init__(self, frame: Frame, row: Row, notices: Sequence[tuple[float, str]] = ()) -> None:
+        self._frame = frame
         self._scene = frame.scene
         self._row = row
         self._width = frame.width
@@ -78,18 +85,22 @@ class Page:
         self._glyphs = frame.glyphs
         self._now_unix_s = frame.now_unix_s
         self._notices = notices
+        self._peers = peers_of(frame.scene, row)
 
     def top(self) -> Lines:
         """Its identity, verdict and figures."""
-        return self._who() + self._verdict() + figure_lines(self._row, self._width, self._level, self._glyphs)
+        return self._who() + self._verdict() + self._figures()
+
+    def _fitting_parts(self) -> Lines:
+        """The parts of a step in one line, where their table is likely to be out of sight."""
+        return self._parts_line() if self._frame.height < _ROOM_FOR_PARTS else []
 
     def screen(self, height: int) -> Lines:
         """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
         lines = self.top()
         if len(lines) <= height:
             return self._filled(lines, height)
-        figures = figure_lines(self._row, self._width, self._level, self._glyphs)
-        return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + figures
+        return short_lines(self._row, self._width, self._level) + self._verdict() + self._who() + self._figures()
 
     def preview(self, height: int) -> Lines:
         """What its row does not say, in at most `height` lines."""
@@ -116,7 +127,7 @@ class Page:
         lines = self.top()
         sample = self._row.sample
         if sample is not None and self._level > 1:
-            lines += self._more(sample)
+            lines += self._fitting_parts() + self._more(sample)
         lines += self._blank(self._charts(chart_height))
         if sample is not None and self._level > 1:
             two = self._width >= _TWO_BESIDE
@@ -130,7 +141,7 @@ class Page:
             lines += self._runtime(sample)
         if sample is not None:
             lines += self._blank(self._absent(sample)) + self._blank(self._warnings(sample))
-        return lines + self._blank(self._queries()) + self._blank(self._said())
+        return lines + self._blank(self._changes()) + self._blank(self._queries()) + self._blank(self._said())
 
     def _columns(self, blocks: list[Lines], half: int) -> Lines:
         """Blocks below each other; if there is room, in two columns of about the same height."""
@@ -143,11 +154,16 @@ class Page:
         return side_by_side([left, right], half, self._width)
 
     def _charts(self, height: int) -> Lines:
-        trend = self._scene.trends.of(self._row.name)
-        figures = chart_figures(self._seen, self._level)
+        history, frame = self._row.history, self._frame
+        tiers, moved = history.tiers, frame.end_unix_s is not None
+        span = None if tiers is None else span_of(tiers, frame.span_s, frame.end_unix_s, frame.now_unix_s)
+        if tiers is None or span is None:
+            return []
+        fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
         live = self._row.verdict.state == "live"
-        until = None if live else clock(trend.end_unix_s, self._now_unix_s)
-        return charts(trend, figures, self._width, height, self._glyphs, until=until)
+        words = span_words(span, frame.now_unix_s, ends_now=live, moved=moved)
+        graphed = Graphed(tiers=tiers, span=span, spans=frame.scene.spans, fresh_for_s=fresh_for_s, words=words)
+        return charts(graphed, chart_figures(self._seen, self._level), self._width, height, self._glyphs)
 
     def _blank(self, lines: Lines) -> Lines:
         return [[], *lines] if lines else []
@@ -181,13 +197,16 @@ class Page:
                 line.add(self._glyphs.dot, DIM).add(word)
         return [line.segments()]
 
+    def _figures(self) -> Lines:
+        return figure_lines(self._row, self._width, self._level, self._glyphs, self._peers)
+
     def _verdict(self) -> Lines:
         mark, text = self._verdict_text()
         return self._text(f"{mark} {text}".lstrip(), self._look.style, indent=1)
 
     @property
     def _look(self) -> Look:
-        return LOOKS[kind_of(self._row.verdict)]
+        return LOOKS[self._row.verdict.mark]
 
     def _verdict_text(self) -> tuple[str, str]:
         """Its mark, and its state, since when and why."""
@@ -197,9 +216,17 @@ class Page:
             since = f"{since}, no figures now" if self._row.history.answer is not None else f"{since}, no figures yet"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
-            text = f"{self._look.word}{since}"
+            text = f"{self._look.word}{self._since_critical() or since}"
         causes = ", ".join(cause.words for cause in verdict.causes)
         return self._look.mark, f"{text}: {causes}" if causes else text
+
+    def _since_critical(self) -> str:
+        """Since when it is critical, if it was in trouble before."""
+        verdict, now_unix_s = self._row.verdict, self._now_unix_s
+        critical, trouble = verdict.critical_since_unix_s, verdict.since_unix_s
+        if critical is None or trouble is None or critical - trouble < 1:
+            return ""
+        return f" since {clock(critical, now_unix_s)}, in trouble since {clock(trouble, now_unix_s)}"
 
     def _more(self, sample: Sample) -> Lines:
         """Figures that are not compared."""
@@ -215,18 +242,22 @@ class Page:
         if not parts:
             return []
         whole = STEP.value(sample.figures) or max(parts.values())
-        lines = [plain("  PARTS OF A STEP", width, BOLD)]
+        usual = self._peers.parts_s
+        titles = "  " + "PARTS OF A STEP".ljust(_PART_NAME) + "TIME".rjust(8) + "SHARE".rjust(7)
+        lines = [plain(titles + (self._peers.word.upper().rjust(_TABLE_CELL) if usual else ""), width, BOLD)]
         for key, value in parts.items():
             name = tame(STEP_PARTS.get(key, key), ascii_only=self._glyphs.ascii)[:_PART_NAME]
             line = Line(width).fill(2).add(name.ljust(_PART_NAME)).add(step_word(value).rjust(8))
             share = value / whole if whole > 0 else 0.0
             line.add(percent(share).rjust(7))
+            if usual:
+                line.add(step_word(usual.get(key, 0.0)).rjust(_TABLE_CELL), DIM)
             filled, track = bar(share, min(line.room - 4, 40), self._glyphs)
             lines.append(line.fill(2).add(filled, GRAPH).add(track, DIM).segments())
         return lines
 
     def _parts_line(self) -> Lines:
-        """The parts of a step in one line."""
+        """The parts of a step in one line; beside each the slice's median, the greatest difference first."""
         sample = self._row.sample
         if sample is None or not sample.figures.step_parts_s or self._level < 2:
             return []
@@ -234,11 +265,20 @@ class Page:
         if whole_s <= 0:
             return []
         line = Line(self._width).fill(2).add("A step:".ljust(10), BOLD)
-        shares = {name: value / whole_s for name, value in sample.figures.step_parts_s.items()}
-        for name, share in sorted(shares.items(), key=lambda item: -item[1]):
-            text = f"{STEP_PARTS.get(name, name).lower().replace('flops', 'FLOPS')} {percent(share)}"
+        parts, usual = sample.figures.step_parts_s, self._peers.parts_s
+        by = {
+            name: abs(value - usual[name]) if usual else value
+            for name, value in parts.items()
+            if name in usual or not usual
+        }
+        for name in sorted(by, key=lambda name: -by[name]):
+            value, words = parts[name], STEP_PARTS.get(name, name).lower().replace("flops", "FLOPS")
+            if usual:
+                text = f"{words} {step_word(value)}, {self._peers.word} {step_cell(usual[name])}"
+            else:
+                text = f"{words} {percent(value / whole_s)}"
             text = tame(text, ascii_only=self._glyphs.ascii)
-            if share >= 0.0005 and line.room >= len(text) + 3:
+            if max(value, usual.get(name, 0.0)) >= 0.0005 * whole_s and line.room >= len(text) + 3:
                 line.add(text if line.room == self._width - 12 else f"{self._glyphs.dot}{text}")
         return [line.segments()]
 
@@ -312,6 +352,13 @@ class Page:
         for warning in sample.warnings:
             lines += self._text(warning.message)
         return lines
+
+    def _changes(self) -> Lines:
+        """The last changes."""
+        changes = self._scene.changes_of(self._row.name)[: -_MOST_CHANGES - 1 : -1]
+        if not changes:
+            return []
+        return self._title("Changes, newest first (e: all)") + change_lines(self._frame, changes, 0)
 
     def _queries(self) -> Lines:
         history = self._row.history

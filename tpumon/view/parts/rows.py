@@ -9,12 +9,12 @@ from typing import NamedTuple
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from tpumon.figures import COMPARED, HBM, MXU, STEP, Figure
+from tpumon.figures import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
 from tpumon.model import Sample
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.lines import Line, cut, tame
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED, kind_of
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 
@@ -26,6 +26,8 @@ _LEAST_SPARK = 8
 _GOOD_SPARK = 18
 _MOST_SPARK = 60
 _LEAST_NOTE = 12
+_LEAST_LABEL = 20
+"""Names of so many cells are never shortened where there is room."""
 _TRUNCATED = "truncated trace"
 
 
@@ -143,13 +145,16 @@ class Rows:
         self._width = width
         self._glyphs = frame.glyphs
         self._sort = frame.sort
+        self._sorted = frame.glyphs.sorted[frame.reverse]
         self._compact = width < _COMPACT
         self._gap = 1 if self._compact else 2
         self._before = 1 if self._compact else 3
         offered = _compact_columns(level) if self._compact else _columns(level)
         self._columns = [column for column in offered if column.needs is None]
         room = width - self._before - sum(column.width + self._gap for column in self._columns)
-        self._name_width = max(min(scene.labels.longest, max(16, width // 4), room), min(len("WORKER"), room))
+        most = min(max(_LEAST_LABEL, width // 6), room)
+        self._labels = scene.labels.at(most)
+        self._name_width = max(min(scene.labels.width_at(most), room), min(len("WORKER"), room))
         room -= self._name_width
         wide = [] if self._compact else _wide_columns(level)
         for column in (*offered, *wide):
@@ -160,6 +165,8 @@ class Rows:
                 room = left
         self._sparks = self._spark_columns(room - self._gap, level)
         self._tail = room
+        self.title_places: list[tuple[str, int, int]] = []
+        """Of the titles that `titles` has drawn: sort key, first cell, and the cell behind the last."""
 
     def _spark_columns(self, room: int, level: int) -> list[Sparks]:
         """Rows share a figure's axis, so that a worker that differs stands out."""
@@ -171,12 +178,19 @@ class Rows:
         return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in (MXU, STEP)]
 
     def titles(self) -> list[Segment]:
-        """The column titles."""
-        line = Line(self._width).fill(self._before)
-        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == "name" else BOLD)
+        """The column titles, with an arrow at the one that rows are sorted by; by worst, above the marks."""
+        line = Line(self._width).fill(self._before - 2)
+        line.add(self._sorted if self._sort == WORST else " ", BOLD)
+        line.add(self._sorted if self._sort == NAME else " ", BOLD)
+        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == NAME else BOLD)
+        at = self._before + self._name_width
+        self.title_places = [(WORST, 0, self._before - 1), (NAME, self._before - 1, at)]
         for column in self._columns:
-            line.fill(self._gap + column.width - len(column.title))
-            line.add(column.title, SORTED if column.key == self._sort else BOLD)
+            self.title_places += [(column.key, at, at + self._gap + column.width)] if column.key else []
+            at += self._gap + column.width
+            is_sorted = column.key == self._sort
+            line.fill(self._gap + column.width - len(column.title) - 1).add(self._sorted if is_sorted else " ", BOLD)
+            line.add(column.title, SORTED if is_sorted else BOLD)
         for sparks in self._sparks:
             title = cut(axis_title(sparks.figure, sparks.axis), sparks.width, self._glyphs.ellipsis)
             line.fill(self._gap).add(title.ljust(sparks.width), BOLD)
@@ -184,12 +198,12 @@ class Rows:
 
     def row(self, row: Row, now_unix_s: float, *, selected: bool) -> list[Segment]:
         """One worker."""
-        look = LOOKS[kind_of(row.verdict)]
+        look = LOOKS[row.verdict.mark]
         line = Line(self._width)
         if not self._compact:
             line.add(self._glyphs.cursor if selected else " ", BOLD)
         line.add(look.mark, look.style).fill(self._before - 2)
-        label = self._scene.labels.at(self._name_width).get(row.name, "")
+        label = self._labels.get(row.name, "")
         line.add(label, SORTED if selected else None).fill(line.room - (self._width - self._before - self._name_width))
         if row.verdict.state != "live":
             return self._absent(line, row, now_unix_s)
@@ -202,7 +216,7 @@ class Rows:
         if len(text) > column.width:  # a figure is never cut
             text = self._glyphs.ellipsis
         stands_out = column.key and row.causes(column.key)
-        style = DIM if text == NOT_KNOWN else LOOKS[kind_of(row.verdict)].style if stands_out else None
+        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.mark].style if stands_out else None
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
@@ -222,12 +236,12 @@ class Rows:
                 values = trend.last(sparks.figure.key, room)
                 line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
         if note:
-            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[kind_of(row.verdict)].style)
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.mark].style)
         return line.segments()
 
     def _absent(self, line: Line, row: Row, now_unix_s: float) -> list[Segment]:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
-        look = LOOKS[kind_of(row.verdict)]
+        look = LOOKS[row.verdict.mark]
         words = absent_words(row, now_unix_s)
         message = _message(row)
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]

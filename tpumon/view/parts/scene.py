@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from tpumon.figures import MXU, STEP
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
-from tpumon.history import State, WorkerHistory
-from tpumon.model import Sample, Workers
+from tpumon.history import Changes, State, WorkerHistory
+from tpumon.model import Change, Handover, Sample, Workers
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
-from tpumon.view.notices import EXPORTER
+from tpumon.view.parts.spans import Spans
 from tpumon.view.parts.trends import Trends
 
 _SOON_S = 30.0
@@ -29,7 +29,6 @@ class Row(NamedTuple):
         sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
             have one all the same, of runtime metrics.
         last_unix_s: start of its last sample with figures, by the wall clock as it is set now.
-        since_unix_s: when its age starts: at its last figures while it is stale, otherwise when its state changed.
     """
 
     name: str
@@ -37,13 +36,16 @@ class Row(NamedTuple):
     verdict: Verdict
     sample: Sample | None
     last_unix_s: float | None
-    since_unix_s: float | None
+
+    @property
+    def since_unix_s(self) -> float | None:
+        """Since when it is as it is; None: it was not queried yet."""
+        return self.verdict.since_unix_s
 
     @property
     def exporter_failed(self) -> bool:
         """Whether the exporter behind --from does not answer, so that nothing is known about the worker itself."""
-        failure = None if self.history.last is None else self.history.last.failure
-        return failure is not None and failure.source == EXPORTER
+        return self.history.last is not None and self.history.last.of_exporter
 
     def causes(self, figure: str) -> bool:
         """Whether the figure with this key stands out."""
@@ -71,6 +73,8 @@ class Scene:
         trends: recent figures.
         failed: the last failed query of each worker that had one.
         seen: keys of the figures that any worker has had.
+        spans: makes columns of graphs.
+        changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
     time_unix_s: float
@@ -89,11 +93,18 @@ class Scene:
     trends: Trends
     failed: Mapping[str, Sample]
     seen: frozenset[str]
+    spans: Spans
+    changes: Changes
+    last_change: int
 
     @property
     def counts(self) -> Mapping[Severity | State, int]:
         """Number of workers by severity while they are live, otherwise by state."""
         return self.assessment.counts
+
+    def changes_of(self, worker: str | None) -> list[Change]:
+        """The changes of a worker, or of all, until this moment; oldest first."""
+        return [change for change in self.changes.all(worker) if change.number <= self.last_change]
 
     def row(self, name: str | None) -> Row | None:
         """The worker with this name."""
@@ -105,7 +116,7 @@ class Scene:
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
         ]
-        return replace(self, rows=rows, trends=self.trends.snapshot(), failed=dict(self.failed))
+        return replace(self, rows=rows, trends=self.trends.snapshot(self.time_unix_s), failed=dict(self.failed))
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
@@ -122,12 +133,13 @@ class Watch:
     """Takes workers and samples, and makes scenes of them."""
 
     def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
-        self._fleet = Fleet(thresholds)
-        self._trends = Trends()
+        self._fleet = Fleet(thresholds, remember=True)
+        self._trends = Trends(self._fleet)
         self._failed: dict[str, Sample] = {}
         self._glyphs = glyphs
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
+        self._spans = Spans()
 
     def follow(self, workers: Workers) -> None:
         """These are the workers now."""
@@ -144,6 +156,21 @@ class Watch:
         if sample.failure is not None:
             self._failed[sample.worker] = sample
 
+    def take_over(self, handover: Handover) -> None:
+        """Takes what a running exporter knows."""
+        self._fleet.take_over(handover)
+        if handover.complete:
+            self._trends.restore()
+
+    def changes_after(self, number: int) -> Sequence[Change]:
+        """What changed since the change with this number."""
+        return () if self._fleet.changes.last <= number else self._fleet.changes.all(after=number)
+
+    @property
+    def last_change(self) -> int:
+        """Number of the last change."""
+        return self._fleet.changes.last
+
     def scene(self, now_unix_s: float) -> Scene:
         """Judges the fleet and returns it as it is now."""
         assessment = self._fleet.assess(now_unix_s)
@@ -153,12 +180,9 @@ class Watch:
         for history in self._fleet.histories.all():
             verdict = assessment.verdicts[history.target.worker]
             sample = history.current(now_unix_s)
-            last, changed = _with_figures(history), history.changed
+            last = _with_figures(history)
             last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
-            since_unix_s = None if changed is None else history.began_unix_s(changed, now_unix_s)
-            if verdict.state == "stale":
-                since_unix_s = last_unix_s
-            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s, since_unix_s))
+            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s))
             tally.add(history, sample, last_unix_s, now_unix_s)
         averages = {name: across.avg for name, across in assessment.figures.items()}
         self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))
@@ -179,6 +203,9 @@ class Watch:
             trends=self._trends,
             failed=self._failed,
             seen=self._seen,
+            spans=self._spans,
+            changes=self._fleet.changes,
+            last_change=self._fleet.changes.last,
         )
 
 

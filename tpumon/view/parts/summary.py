@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
@@ -13,7 +14,7 @@ from tpumon.history import State
 from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import Axis, level, spark
 from tpumon.view.drawing.lines import Line
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs, kind_of
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.view.parts.rows import axis_of
 from tpumon.view.parts.scene import Row, Scene
 
@@ -22,6 +23,7 @@ _COUNTED: tuple[Severity | State, ...] = (
     "critical",
     "warn",
     "down",
+    "no-activity",
     "stale",
     "unknown",
     "busy",
@@ -31,6 +33,8 @@ _COUNTED: tuple[Severity | State, ...] = (
 )
 _LEAST_SPARK = 8
 _CELL = 8
+_COUNT = 11
+_MOST_WHO = 8
 
 
 def figures(seen: frozenset[str], level: int) -> list[Figure]:
@@ -41,31 +45,42 @@ def figures(seen: frozenset[str], level: int) -> list[Figure]:
 
 
 def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[list[Segment]]:
-    """A title and a line per figure: average, min, max, number of workers, and the average over time."""
-    trend = scene.trends.fleet
+    """A title and a line per figure: average, min, max and who has them, number of workers, the average over time."""
+    trend, who = scene.trends.fleet, min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
+    left = width - 1 - _CELL * 4 - _COUNT - 2 - 3  # for names and history
+    names = scene.labels.at(_MOST_WHO) if left >= 2 * (who + 1) + _LEAST_SPARK else {}
+    cells = left - (2 * (who + 1) if names else 0)
     if any(row.verdict.state == "live" for row in scene.rows):
-        span = f"LAST {short_time(trend.span_s(max(width - 5 * (_CELL + 1), 1)))}"
+        span = f"LAST {short_time(trend.span_s(max(cells, 1)))}"
     else:
         span = f"UNTIL {clock(trend.end_unix_s, scene.time_unix_s)}"
-    has_history = width >= 5 * (_CELL + 1) + _LEAST_SPARK
     titles = Line(width).fill(1 + _CELL)
     for title in ("AVG", "MIN", "MAX"):
-        titles.add(title.rjust(_CELL), BOLD)
-    titles.add("WORKERS".rjust(_CELL + 3), BOLD)
-    lines = [titles.fill(2).add(f"AVERAGE, {span}" if has_history else "", BOLD).segments()]
+        titles.add(title.rjust(_CELL), BOLD).fill(who + 1 if names and title != "AVG" else 0)
+    titles.add("WORKERS".rjust(_COUNT), BOLD)
+    lines = [titles.fill(2).add(f"AVERAGE, {span}" if cells >= _LEAST_SPARK else "", BOLD).segments()]
     for figure in figures:
         line = Line(width).fill(1).add(figure.title[: _CELL - 1].ljust(_CELL), BOLD)
         across = scene.assessment.figures.get(figure.key)
-        for text in _texts(figure, across):
+        for text, worker in zip(_texts(figure, across), _workers(across), strict=True):
             line.add(text.rjust(_CELL), DIM if across is None else None)
-        line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_CELL + 3))
-        if has_history:
-            cells = line.room - 3
+            if names and worker is not None:
+                name = names.get(worker, "")
+                line.fill(1).add(name, DIM).fill(who - cell_len(name))
+        line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_COUNT))
+        if cells >= _LEAST_SPARK:
             values = scene.trends.fleet.last(figure.key, cells)
             axis = axis_of(scene, figure)
             line.fill(2).add(spark(values, axis, min(cells, max(len(values), 1)), glyphs), GRAPH)
         lines.append(line.segments())
     return lines
+
+
+def _workers(across: Across | None) -> tuple[str | None, str | None, str | None]:
+    """Who is beside the average, the min and the max; "" where it is nobody: all are equal, or none has the figure."""
+    if across is None or across.min == across.max:
+        return None, "", ""
+    return None, across.min_worker, across.max_worker
 
 
 def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segment]:
@@ -120,7 +135,7 @@ def strip_size(workers: int, width: int, most_lines: int) -> int:
 
 def _cell(rows: Sequence[Row], axis: Axis, glyphs: Glyphs) -> tuple[str, Style | None]:
     worst = min(rows, key=_rank) if len(rows) > 1 else rows[0]
-    look = LOOKS[kind_of(worst.verdict)]
+    look = LOOKS[worst.verdict.mark]
     if look.style is not None:
         return look.mark, look.style
     values = [MXU.value(row.sample.figures) for row in rows if row.sample is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.page import Page
 from tpumon.view.screens.screen import Drawn, Screen
+from tpumon.view.screens.spans import SPAN_KEYS
 from tpumon.view.screens.workers import OPEN_WORKER, filter_notes
 
 
@@ -13,7 +14,7 @@ class Alone(Screen):
 
     name = "alone"
     title = "the only worker's screen"
-    keys = (OPEN_WORKER,)
+    keys = (OPEN_WORKER, *SPAN_KEYS)
 
     def fits(self, frame: Frame) -> bool:
         """If there is one worker and the filter does not hide it."""

@@ -1,12 +1,13 @@
-"""What the user has chosen: the screen, the worker, the order, the filter, and whether the picture is paused."""
+"""What the user has chosen: the screen, the worker, the order, the filter, and whether the picture is frozen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from tpumon.text import one_line
-from tpumon.view.parts.order import Order, matches
+from tpumon.view.parts.order import Order, is_of, kinds, matches
 from tpumon.view.parts.scene import Row, Scene
+from tpumon.view.parts.spans import SPANS_S, Span, span_of
 
 _LONGEST_FILTER = 100
 _END = 1 << 30
@@ -17,12 +18,14 @@ class Controls:
 
     Attributes:
         latest: the fleet as it is now.
-        scene: the fleet as it is shown: the same, unless the picture is paused.
+        scene: the fleet as it is shown: the same, unless the picture is frozen.
         rows: the workers of that scene in order, without those that the filter hides.
-        paused: whether the picture is paused. Sampling goes on.
+        frozen: whether the picture is frozen. Sampling goes on.
         order: how rows are sorted.
         filter: only workers whose name, address or slice contains this.
-        only_not_ok: only workers that are not ok.
+        kind: only workers of this kind, as `tpumon.view.parts.order.kinds` names them; empty: of every kind.
+        mouse: whether the mouse chooses workers; otherwise the terminal selects text with it.
+        bell: whether the terminal's bell rings when a worker becomes critical or goes down.
         typing: whether a filter is being typed.
         screens: names of the screens that are open, the one on top last; empty: the home screen is shown.
         selected: name of the worker at the cursor.
@@ -31,15 +34,19 @@ class Controls:
         top: place of the first visible row.
         scroll: how many lines are above the visible ones.
         scrolls: whether some lines of the screen are hidden.
+        span_s: how much time graphs show; None: as much as is known, up to an hour.
+        end_unix_s: when graphs end; None: now.
     """
 
     def __init__(self, scene: Scene, order: Order, text: str) -> None:
         self.latest = self.scene = scene
         self.rows: Sequence[Row] = ()
-        self.paused = False
+        self.frozen = False
         self.order = order
         self.filter = text
-        self.only_not_ok = False
+        self.kind = ""
+        self.mouse = True
+        self.bell = False
         self.typing = False
         self.screens: list[str] = []
         self.selected: str | None = None
@@ -48,19 +55,29 @@ class Controls:
         self.top = 0
         self.scroll = 0
         self.scrolls = False
+        self.span_s: float | None = None
+        self.end_unix_s: float | None = None
 
     def update(self, scene: Scene) -> None:
-        """Takes the fleet as it is now; shows it unless the picture is paused."""
+        """Takes the fleet as it is now; shows it unless the picture is frozen."""
         self.latest = scene
-        if not self.paused:
+        if not self.frozen:
             self.scene = scene
             self._arrange()
 
-    def pause(self) -> None:
-        """Pauses the picture, or resumes it."""
-        self.paused = not self.paused
-        self.scene = self.scene.snapshot() if self.paused else self.latest
+    def freeze(self) -> None:
+        """Freezes the picture, or lets it go on."""
+        self.frozen = not self.frozen
+        self.scene = self.scene.snapshot() if self.frozen else self.latest
         self._arrange()
+
+    def toggle_mouse(self) -> None:
+        """Uses the mouse, or leaves it to the terminal."""
+        self.mouse = not self.mouse
+
+    def toggle_bell(self) -> None:
+        """Switches the bell on or off."""
+        self.bell = not self.bell
 
     # ---- which screen
 
@@ -81,8 +98,8 @@ class Controls:
         if self.screens:
             self.screens.pop()
             self.scroll = 0
-        elif self.filter or self.only_not_ok:
-            self.filter, self.only_not_ok = "", False
+        elif self.filter or self.kind:
+            self.filter = self.kind = ""
             self._arrange()
         else:
             self.selected = None
@@ -92,6 +109,51 @@ class Controls:
         if self.rows:
             self.opened = self.rows[self._place() or 0].name
             self.open("worker")
+
+    def open_page(self, name: str) -> None:
+        """Opens the page of a worker, in place of what was open."""
+        self.screens.clear()
+        self.opened = self.selected = name
+        self.open("worker")
+
+    def open_neighbour(self, by: int) -> None:
+        """Opens the page of the worker so many rows below the open one, at the same place of the page."""
+        place = next((place for place, row in enumerate(self.rows) if row.name == self.opened), None)
+        if self.rows:
+            target = 0 if place is None else max(min(place + by, len(self.rows) - 1), 0)
+            self.opened = self.selected = self.rows[target].name
+
+    # ---- the time that graphs show
+
+    def _span(self) -> Span | None:
+        """The span that is shown; None: there is no graph."""
+        name = self.opened if "worker" in self.screens else self.selected
+        row = self.scene.row(name) or next(iter(self.rows), None)
+        tiers = None if row is None else row.history.tiers
+        return None if tiers is None else span_of(tiers, self.span_s, self.end_unix_s, self.scene.time_unix_s)
+
+    def change_span(self, *, longer: bool) -> None:
+        """Shows the next longer or shorter span, with the same end."""
+        span = self._span()
+        if span is not None:
+            length_s = span.end_unix_s - span.begin_unix_s
+            place = min(range(len(SPANS_S)), key=lambda place: abs(SPANS_S[place] - length_s))
+            self.span_s = SPANS_S[max(min(place + (1 if longer else -1), len(SPANS_S) - 1), 0)]
+
+    def move_span(self, *, later: bool) -> None:
+        """Shows an earlier or later time, by half a span; as late as now, it goes on with it."""
+        span = self._span()
+        if span is None:
+            return
+        length_s = span.end_unix_s - span.begin_unix_s
+        self.span_s = length_s
+        end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
+        earliest_unix_s = self.scene.time_unix_s - SPANS_S[-1]
+        self.end_unix_s = max(end_unix_s, earliest_unix_s) if end_unix_s < self.scene.time_unix_s else None
+
+    def show_now(self) -> None:
+        """Shows graphs until now again."""
+        self.end_unix_s = None
 
     # ---- moving
 
@@ -115,6 +177,12 @@ class Controls:
         """Chooses the last row, or none, which keeps the first row in sight whoever it is."""
         self.selected = None if first or not self.rows else self.rows[-1].name
 
+    def click(self, name: str) -> None:
+        """Chooses a worker; if it is chosen already, opens its page."""
+        if self.selected == name:
+            self.open_worker()
+        self.selected = name
+
     def _place(self) -> int | None:
         return next((place for place, row in enumerate(self.rows) if row.name == self.selected), None)
 
@@ -128,9 +196,21 @@ class Controls:
             self.order.cycle()
         self._arrange(at_once=True)
 
-    def toggle_not_ok(self) -> None:
-        """Shows only workers that are not ok, or all."""
-        self.only_not_ok = not self.only_not_ok
+    def sort_by(self, key: str) -> None:
+        """Sorts by this key; if that is the order already, reverses it."""
+        reverse = self.order.by == key and not self.order.reverse
+        self.order.by, self.order.reverse = key, reverse
+        self._arrange(at_once=True)
+
+    def next_kind(self) -> str:
+        """The kind of workers that `show_next_kind` shows."""
+        offered = ["", *kinds(self.scene)]
+        place = offered.index(self.kind) if self.kind in offered else 0
+        return offered[(place + 1) % len(offered)]
+
+    def show_next_kind(self) -> None:
+        """Shows only workers that are not ok, then those of each kind of trouble that there is, then all."""
+        self.kind = self.next_kind()
         self._arrange()
 
     def start_typing(self) -> None:
@@ -165,8 +245,8 @@ class Controls:
     def _arrange(self, *, at_once: bool = False) -> None:
         """Sorts and filters the rows of the scene that is shown."""
         rows = self.order.arrange(self.scene.rows, self.scene.time_unix_s, at_once=at_once)
-        if self.only_not_ok:
-            rows = [row for row in rows if row.verdict.severity != "ok"]
+        if self.kind:
+            rows = list(filter(is_of(self.kind), rows))
         if self.filter:
             wanted = matches(self.filter)
             rows = [row for row in rows if wanted(row)]

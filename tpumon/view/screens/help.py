@@ -17,6 +17,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("warn", "a figure is above its first threshold"),
     ("critical", "a figure is above its second threshold"),
     ("down", "the last query failed"),
+    ("no-activity", "it answers, but nothing runs: no op on its device, no step in its host trace"),
     ("unknown", "only runtime metrics answer: too little to judge how training goes"),
     ("stale", "no answer for 2.5 intervals; old figures are not shown"),
     ("busy", "someone else is profiling the worker; tpumon waits, longer each time"),
@@ -29,11 +30,12 @@ _HEADER = (
     ("LIVE 7/8", "7 of 8 workers have fresh figures"),
     ("STALE 35s", "no worker has fresh figures; the newest are 35 s old"),
     ("WAITING", "there is no job to watch yet"),
-    ("PAUSED", "you paused the picture (p); the time beside it is the time it shows"),
+    ("FROZEN  10:25:07", "you froze the picture (p) at that time; sampling goes on"),
     ("EXPORTER DOWN 9s", "the exporter behind --from does not answer, so nothing is known about any worker"),
     ("every 10s, @10s", "interval between queries of a worker; longer than --interval if tracing would cost too much"),
     ("traced 1.9%", "profiling overhead: share of time that a job is traced, of the job traced most"),
-    ("X2 !1 B1", "number of workers by mark"),
+    ("X2 !1 B1", "number of workers by mark, where there is no room for the words"),
+    ("last 10:25:07", "time of the newest sample with figures"),
     ("SIMULATED", "the figures are made up"),
 )
 
@@ -44,10 +46,16 @@ _METHODS = (
     ("steps:steps", "the profiler's step markers; not shown"),
     ("steps:modules", "from one start of the main program to the next"),
     ("steps:host", "from one step event on the host to the next"),
-    ("last 25m, worst of 3", "time span of a graph, and how many samples share a column if they are too many"),
-    ("until 10:25:07", "when a graph ends that has no fresh figures"),
-    ("MXU 20-45%", "range of the sparklines below, the same for all workers"),
     ("n/a", "unavailable; the worker's page shows the reason"),
+)
+
+_GRAPHS = (
+    ("33.0% - 35.8%", "the least and the greatest value in the time that a graph shows"),
+    ("last 15m", "that time; `15m until 10:25:07`: the worker has no fresh figures since then"),
+    ("columns", "filled up to the median; two more shades begin at the least value and above the median"),
+    ("the median", "of a column's samples; of a long column, of the medians of shorter times"),
+    ("MXU 20-45%", "range of the sparklines below, the same for all workers"),
+    ("slice 37.0", "median of the worker's slice; `fleet` where no slice is known"),
 )
 
 
@@ -74,6 +82,7 @@ class Help(Screen):
             page.pair(f"{look.mark}  {look.word}", text)
         for title, pairs in (
             ("In the header", _HEADER),
+            ("Graphs and comparisons", _GRAPHS),
             ("Thresholds", _thresholds(frame.thresholds)),
             ("Where figures come from", (*frame.sources.items(), *_METHODS)),
         ):

@@ -66,6 +66,22 @@ class Key:
         return hint and f"{first} {hint}"
 
 
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A place that can be clicked.
+
+    Attributes:
+        line: counted from 0, among the lines that a screen drew.
+        begin, end: the first cell, and the one behind the last.
+        press: what a click does there; the name of a key: what that key does.
+    """
+
+    line: int
+    begin: int
+    end: int
+    press: Callable[[Controls], object] | str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
     """What a screen drew.
@@ -76,6 +92,7 @@ class Drawn:
         page: how many rows one page has; None: as many as lines fit.
         top: place of the first row.
         notes: what else the footer says, such as the sort order.
+        hits: places that can be clicked.
     """
 
     lines: Lines
@@ -83,6 +100,7 @@ class Drawn:
     page: int | None = None
     top: int = 0
     notes: Sequence[str] = ()
+    hits: Sequence[Hit] = ()
 
 
 class Screen(Protocol):

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from tpumon.view.parts.frame import KeySection, KeyWords
 from tpumon.view.screens.alone import Alone
 from tpumon.view.screens.controls import Controls
+from tpumon.view.screens.events import Events
 from tpumon.view.screens.help import Help
 from tpumon.view.screens.screen import Key, Reply, Screen, opening
 from tpumon.view.screens.waiting import Waiting
@@ -16,12 +17,12 @@ from tpumon.view.screens.workers import Workers
 HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
 """What is shown when nothing is open: the first that fits."""
 
-SCREENS: tuple[Screen, ...] = (Worker(), Help())
+SCREENS: tuple[Screen, ...] = (Worker(), Events(), Help())
 """Screens that are opened on top of the home screen."""
 
 
 def _back(controls: Controls) -> str:
-    return "back" if controls.screens else "show all" if controls.filter or controls.only_not_ok else ""
+    return "back" if controls.screens else "show all" if controls.filter or controls.kind else ""
 
 
 KEYS: tuple[Key, ...] = (
@@ -35,11 +36,21 @@ KEYS: tuple[Key, ...] = (
     ),
     Key(
         names=("p", " "),
-        hint=lambda controls: "resume" if controls.paused else "pause",
-        words="pause the picture, or resume it; sampling goes on meanwhile",
-        press=lambda controls, _: controls.pause(),
+        hint=lambda controls: "unfreeze" if controls.frozen else "freeze",
+        words="freeze the picture, or unfreeze it; sampling goes on meanwhile",
+        press=lambda controls, _: controls.freeze(),
     ),
     opening("help", "h", "?", hint="help", words="open this help, or close it"),
+    Key(
+        names=("m",),
+        words="leave the mouse to the terminal, to select text, or use it again; a click chooses, opens or sorts",
+        press=lambda controls, _: controls.toggle_mouse(),
+    ),
+    Key(
+        names=("b",),
+        words="ring the bell when a worker becomes critical or goes down, or stop that",
+        press=lambda controls, _: controls.toggle_bell(),
+    ),
     Key(
         names=("r", "ctrl-l"),
         words="redraw the screen; this takes no extra samples",
@@ -74,8 +85,8 @@ def keys_on(screen: Screen) -> Iterator[Key]:
     taken = {name for key in screen.keys for name in key.names}
     openers = [other.opened_by for other in SCREENS if other.opened_by is not None]
     yield from KEYS
-    yield from screen.keys
     yield from openers
+    yield from screen.keys
     yield from (key for key in SCROLLING if not taken.intersection(key.names))
 
 

@@ -6,7 +6,8 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.messages import about
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.scene import Row
-from tpumon.view.screens.screen import Drawn, Screen
+from tpumon.view.screens.screen import Drawn, Key, Screen
+from tpumon.view.screens.spans import SPAN_KEYS
 
 _LEAST_CHART_HEIGHT = 5
 
@@ -16,6 +17,15 @@ class Worker(Screen):
 
     name = "worker"
     title = "the worker's page"
+    keys = (
+        Key(
+            names=("n", "]", "N", "["),
+            hint=lambda controls: "next" if len(controls.rows) > 1 else "",
+            words="go to the next worker (n, ]) or the previous one (N, [), in the list's order",
+            press=lambda controls, key: controls.open_neighbour(1 if key in {"n", "]"} else -1),
+        ),
+        *SPAN_KEYS,
+    )
 
     def fits(self, frame: Frame) -> bool:
         """While the worker is followed."""
@@ -32,4 +42,7 @@ class Worker(Screen):
         page = Page(frame, row, about(frame.messages, row.history.target))
         charts = max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT)
         lines = page.all(charts)
-        return Drawn(lines=page.all(charts + frame.height - len(lines)) if len(lines) < frame.height else lines)
+        if len(lines) < frame.height:
+            lines = page.all(charts + frame.height - len(lines))
+        place = next((place for place, other in enumerate(frame.rows, start=1) if other.name == row.name), None)
+        return Drawn(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])

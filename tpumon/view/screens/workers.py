@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rich.segment import Segment
 
 from tpumon.figures import MXU
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame
-from tpumon.view.drawing.style import BOLD, DIM
+from tpumon.view.drawing.style import BOLD, DIM, LOOKS
 from tpumon.view.parts import summary
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.rows import Rows, axis_of, axis_title
-from tpumon.view.screens.screen import Drawn, Key, Screen
+from tpumon.view.screens.controls import Controls
+from tpumon.view.screens.screen import Drawn, Hit, Key, Screen
+from tpumon.view.screens.spans import SPAN_KEYS
 
 _FEW = 16
 """So many workers need no summary."""
@@ -35,12 +39,6 @@ class Workers(Screen):
     name = "workers"
     title = "the list of workers"
     keys = (
-        Key(
-            names=("s", "S"),
-            hint="sort",
-            words="sort by the next figure (s), or reverse the order (S)",
-            press=lambda controls, key: controls.sort(reverse=key == "S"),
-        ),
         OPEN_WORKER,
         Key(
             names=("/",),
@@ -49,10 +47,16 @@ class Workers(Screen):
             press=lambda controls, _: controls.start_typing(),
         ),
         Key(
+            names=("s", "S"),
+            hint="sort",
+            words="sort by the next figure (s), or reverse the order (S)",
+            press=lambda controls, key: controls.sort(reverse=key == "S"),
+        ),
+        Key(
             names=("f",),
-            hint="not ok",
-            words="show only workers that are not ok, or all",
-            press=lambda controls, _: controls.toggle_not_ok(),
+            hint=lambda controls: kind_words(controls.next_kind()) or "all",
+            words="show only workers that are not ok, then those of each kind of trouble, then all",
+            press=lambda controls, _: controls.show_next_kind(),
         ),
         Key(
             names=("up", "down", "k", "j"),
@@ -70,6 +74,7 @@ class Workers(Screen):
             words="show the first rows (g, Home), or choose the last worker (G, End)",
             press=lambda controls, key: controls.choose_end(first=key in {"g", "home"}),
         ),
+        *SPAN_KEYS,
     )
 
     def draw(self, frame: Frame) -> Drawn:
@@ -87,6 +92,9 @@ class Workers(Screen):
         top = _top(frame, max(page, 1))
         visible = frame.rows[top : top + page]
         rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.selected) for row in visible]
+        first = len(above)
+        hits = [Hit(first + i, 0, frame.width, partial(_click, row.name)) for i, row in enumerate(visible)]
+        hits += [Hit(first - 1, begin, end, partial(_sort, key)) for key, begin, end in table.title_places]
         among = f"{len(frame.rows)} of {total}" if len(frame.rows) < total else f"{total}"
         return Drawn(
             lines=[*above, *rows, *below][: frame.height],
@@ -94,17 +102,31 @@ class Workers(Screen):
             page=max(page, 1),
             top=top,
             notes=notes,
+            hits=hits,
         )
+
+
+def _click(name: str, controls: Controls) -> None:
+    controls.click(name)
+
+
+def _sort(key: str, controls: Controls) -> None:
+    controls.sort_by(key)
 
 
 def filter_notes(frame: Frame) -> list[str]:
     """Which workers are hidden, for the footer."""
     notes = [f"/{tame(frame.filter, ascii_only=frame.glyphs.ascii)[:20]}"] if frame.filter else []
-    return [*notes, "not ok"] if frame.only_not_ok else notes
+    return [*notes, kind_words(frame.kind)] if frame.kind else notes
+
+
+def kind_words(kind: str) -> str:
+    """What the footer calls a kind of workers."""
+    return next((look.word for name, look in LOOKS.items() if name == kind), kind)
 
 
 def _no_match(frame: Frame) -> list[Segment]:
-    kinds = " that is not ok" if frame.only_not_ok else ""
+    kinds = f" that is {kind_words(frame.kind)}" if frame.kind else ""
     named = f" matches /{tame(frame.filter, ascii_only=frame.glyphs.ascii)}" if frame.filter else ""
     line = f" no worker{kinds}{named}; Esc shows all"
     return plain(cut(line, frame.width, frame.glyphs.ellipsis), frame.width)

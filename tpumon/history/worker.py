@@ -11,16 +11,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
 
 from tpumon.errors import MEANING, Reason
-from tpumon.model import Sample, Target, Workers
-
-State = Literal["waiting", "live", "stale", "busy", "continuous", "paused", "down"]
-"""waiting: not queried yet. live: answered, even if only with runtime metrics. stale: answered, but too long ago.
-busy: another profiling session is active. continuous: a continuous session of the job's owner is. paused: by `tpumon
-pause`. down: its last query failed for another reason."""
-
+from tpumon.figures import COMPARED, values
+from tpumon.history.states import restarted, state_of
+from tpumon.history.tiers import Tiers
+from tpumon.model import Sample, State, Target, Workers
 
 STEP_BUCKETS_S = (*(round(digit * 10.0**power, 6) for power in range(-3, 2) for digit in (1, 2, 5)), 100.0)
 """Upper bounds of the step histogram's buckets, 1 ms to 100 s; one more bucket holds longer steps."""
@@ -45,6 +41,14 @@ class StepHistogram:
             self.sum_s += duration_s
 
 
+def _is_of(restart: Sample | None, sample: Sample) -> bool:
+    """Whether a sample that shows a restart shows one that is known already: its runtime started no later."""
+    uptime_s = sample.figures.runtime.uptime_s
+    if restart is None or uptime_s is None:
+        return False
+    return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
+
+
 @dataclass(slots=True)
 class WorkerHistory:
     """One worker's last samples, and totals over all of them.
@@ -53,33 +57,41 @@ class WorkerHistory:
         target: the worker.
         last: the sample of its last query, answered or not.
         answer: the last sample that its profiler answered.
-        changed: the sample that changed its state last: the first one with the present state.
         samples: number of queries that its profiler answered.
         truncated: how many of them were answered with a truncated trace.
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
         first: the sample of its first query; `traced_ratio` counts from its start.
         steps: the steps of its traces; None before the first one.
+        tiers: its figures over time; None if they are not remembered.
+        restarted: the first sample of its present job; None if no restart was seen.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
     target: Target
     last: Sample | None = None
     answer: Sample | None = None
-    changed: Sample | None = None
     samples: int = 0
     truncated: int = 0
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
     first: Sample | None = None
     steps: StepHistogram | None = None
+    tiers: Tiers | None = None
+    restarted: Sample | None = None
+    _uptime_s: float | None = field(default=None, repr=False)
     monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
-        before = _state_of(self.last)
+        if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
+            self.restarted = sample
+        uptime_s = sample.figures.runtime.uptime_s
+        self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         self.last = sample
-        if sample.failure is None:
+        if sample.of_exporter:
+            pass  # not a query of this worker
+        elif sample.failure is None:
             self.answer = sample
             self.samples += 1
             self.truncated += sample.truncated is not None
@@ -88,16 +100,17 @@ class WorkerHistory:
         if sample.figures.step_durations_s:
             self.steps = self.steps or StepHistogram()
             self.steps.add(sample.figures.step_durations_s)
-        if _state_of(sample) != before:
-            self.changed = sample
+        if self.tiers is not None and not sample.of_exporter:
+            figures = values(sample.figures).values()
+            self.tiers.add(sample.time_unix_s, state_of(sample), figures, taken_monotonic_s=sample.taken_monotonic_s)
         self.traced_s += sample.traced_s
         if self.first is None:
             self.first = sample
 
     def state(self, now_unix_s: float) -> State:
         """The worker's state now."""
-        state = _state_of(self.last)
-        return "stale" if state == "live" and self.fresh_for_s(now_unix_s) < 0 else state
+        state = state_of(self.last)
+        return "stale" if state in {"live", "no-activity"} and self.fresh_for_s(now_unix_s) < 0 else state
 
     def current(self, now_unix_s: float) -> Sample | None:
         """The sample whose figures may be shown as current; None if there is none."""
@@ -116,10 +129,10 @@ class WorkerHistory:
         return 0.0 if self.first is None else max(self.first.age_s(now_unix_s, self.monotonic_s()), 0.0)
 
     def is_up(self, now_unix_s: float) -> bool | None:
-        """Whether the worker responds, even without figures; None if it is paused or not queried yet."""
-        if self.last is None or self.state(now_unix_s) == "paused":
+        """Whether the worker responds, even without figures; None if it is paused, not queried yet, or not known."""
+        if self.last is None or self.last.of_exporter or self.state(now_unix_s) == "paused":
             return None
-        if self.last.answered:
+        if self.last.responded:
             return not self.last.is_stale(now_unix_s, self.monotonic_s())
         return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
 
@@ -130,9 +143,16 @@ class WorkerHistory:
 
 
 class Histories:
-    """The histories of all workers that are followed, in the order of `Workers.targets`."""
+    """The histories of all workers that are followed, in the order of `Workers.targets`.
 
-    def __init__(self) -> None:
+    Args:
+        remember: whether to keep the figures of a week; otherwise only the last samples and totals.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
+    """
+
+    def __init__(self, *, remember: bool = False, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._remember = remember
+        self._monotonic_s = monotonic_s
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
         """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
@@ -142,10 +162,14 @@ class Histories:
         known = self._workers
         self._workers = {}
         for target in workers.targets:
-            history = known.get(target.worker) or WorkerHistory(target)
+            history = known.get(target.worker) or self._new(target)
             history.target = target
             self._workers[target.worker] = history
         self.waiting = workers.waiting
+
+    def _new(self, target: Target) -> WorkerHistory:
+        tiers = Tiers(tuple(COMPARED)) if self._remember else None
+        return WorkerHistory(target, tiers=tiers, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
@@ -161,12 +185,3 @@ class Histories:
     def all(self) -> list[WorkerHistory]:
         """All histories."""
         return list(self._workers.values())
-
-
-def _state_of(sample: Sample | None) -> State:
-    if sample is None:
-        return "waiting"
-    if sample.failure is None:
-        return "live"
-    state = MEANING[sample.failure.reason].state
-    return "live" if state == "down" and sample.answered else state

@@ -1,0 +1,151 @@
+"""Runs a command for each change of a worker, with the change as one JSON object on its stdin."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tpumon.errors import UsageError
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.model import SCHEMA_VERSION
+from tpumon.model.codec import to_plain
+from tpumon.outputs import OutputOptions, not_to_stdout
+
+if TYPE_CHECKING:
+    from tpumon.model import Change, Handover, Sample, Workers
+
+_TICK_S = 1.0
+_LIMIT_S = 10.0
+_AT_ONCE = 10.0
+_PER_S = 0.1
+
+
+class OnChange:
+    """Runs a shell command when a worker's state or severity changes, its job restarts, or a capture begins or ends.
+
+    One runs at a time, for 10 s at most. After ten at once, there is one in 10 s; changes beyond that are counted in
+    `left_out` of the next object. What the command writes is not shown. That it fails is said once, until it works.
+
+    Args:
+        command: for `/bin/sh -c`.
+        thresholds: limits beyond which a worker is marked.
+        clock: returns seconds since the epoch.
+        pace: returns seconds of a monotonic clock.
+        limit_s: how long the command may take.
+
+    Attributes:
+        tick_s: seconds between looks.
+        say: takes a line about a command that fails.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        thresholds: Thresholds,
+        clock: Callable[[], float] = time.time,
+        pace: Callable[[], float] = time.monotonic,
+        limit_s: float = _LIMIT_S,
+    ) -> None:
+        self.tick_s = _TICK_S
+        self.say: Callable[[str], None] = lambda _line: None
+        self._command = command
+        self._fleet = Fleet(thresholds)
+        self._clock = clock
+        self._pace = pace
+        self._limit_s = limit_s
+        self._seen = 0
+        self._allowed = _AT_ONCE
+        self._counted_s = pace()
+        self._left_out = 0
+        self._failing = False
+
+    def follow(self, workers: Workers) -> None:
+        """Takes the workers to follow."""
+        self._fleet.follow(workers)
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes what an exporter knows; what it remembers happened before, and runs nothing."""
+        self._fleet.take_over(handover)
+        if handover.complete:
+            self._seen = self._fleet.changes.last
+
+    def write(self, sample: Sample) -> None:
+        """Adds a sample; changes are looked for at the next tick."""
+        self._fleet.add(sample)
+
+    def tick(self, _now_unix_s: float) -> None:
+        """Runs the command for what changed since the last look. The first state of a worker is no change."""
+        self._fleet.assess(self._clock())
+        for change in self._fleet.changes.all(after=self._seen):
+            self._seen = change.number
+            if change.before in {None, "waiting"} and change.mark == "ok":
+                continue
+            if self._may_run():
+                self._run(change)
+            else:
+                self._left_out += 1
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _may_run(self) -> bool:
+        now_s = self._pace()
+        self._allowed = min(self._allowed + (now_s - self._counted_s) * _PER_S, _AT_ONCE)
+        self._counted_s = now_s
+        if self._allowed < 1:
+            return False
+        self._allowed -= 1
+        return True
+
+    def _run(self, change: Change) -> None:
+        told = {"schema": SCHEMA_VERSION, **to_plain(change), "left_out": self._left_out}
+        self._left_out = 0
+        trouble = _run(self._command, f"{json.dumps(told)}\n".encode(), self._limit_s)
+        if trouble is not None and not self._failing:
+            self.say(f"--on-change: {trouble}")
+        self._failing = trouble is not None
+
+
+def _run(command: str, told: bytes, limit_s: float) -> str | None:
+    """Runs a command in a process group of its own; returns what went wrong."""
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return f"the command cannot be started: {error.strerror}"
+    with process:
+        try:
+            process.communicate(told, timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return f"the command was stopped after {limit_s:g} s"
+    if process.returncode == 0:
+        return None
+    how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit status {process.returncode}"
+    return f"the command failed with {how}; run it by hand to see why"
+
+
+@not_to_stdout
+def open_on_change(where: str, run: OutputOptions) -> OnChange:
+    """Opens the output.
+
+    Args:
+        where: a shell command.
+        run: the thresholds.
+
+    Raises:
+        UsageError: there is no command.
+    """
+    if not where.strip():
+        raise UsageError("--on-change is empty; give a command")
+    return OnChange(where, run.thresholds)

@@ -1,0 +1,56 @@
+"""Alerts on invented series, as promtool evaluates them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from support.dashboards import RULE_FILES
+from support.prometheus import promtool
+
+_SHOWN = "alertname, severity, namespace, job, tpu_job, slice, worker, instance"
+
+Series = Mapping[str, str]
+"""Values by series: `{'up{job="t"}': "1x10 0x5"}`, one value a minute."""
+
+
+def check_alerts(directory: Path, series: Series, expected: Mapping[int, Sequence[str]]) -> None:
+    """Asserts which alerts fire, and no others, at some minutes.
+
+    Args:
+        directory: for promtool's file.
+        series: what Prometheus scrapes.
+        expected: by minute, alerts such as `TpuIdle job=t slice=s0 severity=warning`; labels that are left out may
+            have any value.
+    """
+    got = firing(directory, series, list(expected))
+    for minute, alerts in expected.items():
+        left = list(got[minute])
+        for alert in alerts:
+            name, *labels = alert.split()
+            wanted = {"alertname": name, **dict(label.split("=", 1) for label in labels)}
+            fitting = [one for one in left if wanted.items() <= one.items()]
+            assert fitting, f"minute {minute}: no {alert} in {got[minute]}"
+            left.remove(fitting[0])
+        assert not left, f"minute {minute}: also {left}"
+
+
+def firing(directory: Path, series: Series, minutes: Sequence[int]) -> Mapping[int, list[dict[str, str]]]:
+    """The labels of the alerts that fire, by minute."""
+    rules = [str(path) for path in RULE_FILES if "other-names" not in path.name]
+    alerts = f'count by ({_SHOWN}) (ALERTS{{alertstate="firing"}}) or on () vector(-1)'  # never nothing
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": alerts, "eval_time": f"{minute}m", "exp_samples": []} for minute in minutes],
+    }
+    path = directory / "test.yml"
+    path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}))
+    told = re.findall(r"got: (.*)$", promtool("test", "rules", str(path), expect=1), flags=re.MULTILINE)
+    return {
+        minute: [dict(re.findall(r'(\w+)="([^"]*)"', one)) for one in re.findall(r"\{([^}]*)\}", line) if one]
+        for minute, line in zip(minutes, told, strict=True)
+    }

@@ -1,0 +1,147 @@
+"""The configuration file: which value wins, what is wrong in a file, and what `tpumon config` prints."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+
+import pytest
+
+from tpumon.__main__ import _command
+from tpumon.errors import UsageError
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Writes the file that TPUMON_CONFIG names."""
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("TPUMON_CONFIG", str(path))
+
+    def write(text):
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def settings(*arguments):
+    (value,) = _command(list(arguments)).args
+    return value
+
+
+def pace(*arguments):
+    return settings("--service-addr", "h:1", *arguments).feed.origin.pace
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_file(config, monkeypatch):
+    """Each one alone, then all."""
+    assert not os.environ.get("TPUMON_INTERVAL")
+    config("interval = 30\nmax_duty = 0.5\n")
+    assert (pace().interval_s, pace().max_duty_ratio) == (30, 0.5)
+    monkeypatch.setenv("TPUMON_INTERVAL", "40")
+    assert (pace().interval_s, pace().max_duty_ratio) == (40, 0.5)
+    assert pace("--interval", "50").interval_s == 50
+
+
+def test_a_table_counts_for_its_command_alone(config):
+    """Lists, switches and numbers are read as they would be typed."""
+    config('service-addr = ["a:1", "b:2-3"]\ngpu = true\n[serve]\nlisten = ":1"\nsustained = 5\n')
+    served = settings("serve")
+    assert served.exports[0].where == ":1"
+    assert served.output_options.thresholds.sustained == 5
+    assert served.origin.selection.addresses == ("a:1", "b:2", "b:3")
+    watched = settings()
+    assert (watched.feed.exports, watched.display.thresholds.sustained) == ([], 3)
+    assert watched.feed.origin.sources.gpu
+
+
+def test_an_option_may_have_the_name_of_a_command(config):
+    """`simulate = ` is the option, `[simulate]` the command."""
+    config('simulate = "v5e-8"\n')
+    assert settings().feed.origin.selection.simulate.topology == "v5e-8"
+    assert settings("simulate", "v2-8").seed == 0
+    config("[simulate]\nseed = 7\n")
+    assert settings("simulate", "v2-8").seed == 7
+    assert settings("--service-addr", "h:1").feed.origin.selection.simulate is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("intervall = 3", "there is no option intervall; did you mean interval?"),
+        ("[serve]\nlissten = 3", r"\[serve\] there is no option lissten; did you mean listen?"),
+        ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen"),
+        ("[nothing]\na = 1", "there is no option nothing"),
+        ("interval = ", "not TOML: "),
+        ("interval = 1979-05-27", "interval: give a text, a number, true or false"),
+        ("level = 1\nlevel = 2", "not TOML: "),
+        ('interval = "soon"', "interval in .*config.toml must be a number from 0 to 604800, not .soon."),
+        ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
+        ("max-duty = 7", "max-duty in .*config.toml must be a number from 0.0001 to 1, not 7"),
+    ],
+)
+def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
+    """Also if what is wrong would not matter to this command."""
+    path = config(text)
+    with pytest.raises(UsageError, match=message) as caught:
+        settings()
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_path, monkeypatch):
+    """A missing one, a directory, a pipe, bytes that are no text; help and version are shown all the same."""
+    with pytest.raises(UsageError, match="No such file"):
+        settings()
+    for make in (os.mkdir, os.mkfifo, lambda path: path.write_bytes(b"\xff")):
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        make(path)
+        monkeypatch.setenv("TPUMON_CONFIG", str(path))
+        with pytest.raises(UsageError, match=str(path)):
+            settings()
+        assert callable(_command(["--version"]))
+    monkeypatch.setenv("TPUMON_CONFIG", "")
+    assert settings("--service-addr", "h:1").feed.origin.pace.interval_s is None
+
+
+def test_the_usual_file_may_be_missing(tmp_path, monkeypatch):
+    """It is looked for in the home directory, or where XDG_CONFIG_HOME says."""
+    monkeypatch.delenv("TPUMON_CONFIG", raising=False)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert pace().interval_s is None
+    path = tmp_path / ".config" / "tpumon" / "config.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text("interval = 31")
+    assert pace().interval_s == 31
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    assert pace().interval_s is None
+
+
+def test_a_home_that_cannot_be_looked_into_holds_no_file(tmp_path, monkeypatch):
+    """As in a container whose user has none, or under systemd's ProtectHome."""
+    monkeypatch.delenv("TPUMON_CONFIG", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", "~nobody-by-this-name/config")
+    assert pace().interval_s is None
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    assert pace().interval_s is None
+
+
+def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monkeypatch, capsys):
+    """Passwords are left out; the output is TOML again."""
+    path = config('interval = 30\nexport = ["csv=a b", "jsonl=c"]\n[serve]\ninterval = 60\n')
+    monkeypatch.setenv("TPUMON_FROM", "http://me:secret@h:1")
+    assert _command(["config"])() == 0
+    printed = capsys.readouterr().out
+    lines = [line.split("  # ") for line in printed.splitlines()]
+    origin = {first.partition(" =")[0].strip(): rest[0] for first, *rest in lines if rest}
+    assert origin["from"] == "TPUMON_FROM"
+    assert origin["# level"] == "default"
+    assert "secret" not in printed
+    assert printed.count(f"# {path}\n") == 4
+    assert tomllib.loads(printed) == {
+        "from": "http://me:***@h:1",
+        "interval": "30",
+        "export": ["csv=a b", "jsonl=c"],
+        "serve": {"interval": "60"},
+    }

@@ -1,0 +1,86 @@
+"""`tpumon events`: what changed, and when, in words and as JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from support import free_port
+from support.exporter import sample, serving
+from tpumon.commands import events
+from tpumon.errors import NoTargetError, UsageError
+from tpumon.feed import FeedSettings, Sampling
+from tpumon.model import Query
+from tpumon.sampler import Pace
+from tpumon.simulator.settings import SimulatorSettings
+from tpumon.targets.selection import Selection
+from tpumon_exporters.web import Request
+
+
+def of(exporter, **more):
+    return events.EventsSettings(feed=FeedSettings(origin=f"http://{exporter.address}"), **more)
+
+
+@pytest.fixture
+def exporter():
+    """One that saw a worker go and another one being profiled."""
+    now = time.time()
+    with serving("a", "b") as output:
+        for worker, ago_s, reason in (("a", 90, None), ("b", 80, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
+            output.write(sample(worker, reason=reason, time_unix_s=now - ago_s))
+        output.write(sample("b", time_unix_s=now - 35))
+        yield output
+
+
+def test_what_an_exporter_remembers_is_printed(exporter, capsys):
+    """A line each, oldest first; then it ends."""
+    assert events.run(of(exporter)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  ", "", line) for line in lines] == [
+        "a  down: unavailable",
+        "b  capture began: busy",
+        "b  capture ended, ok: after 15 s",
+    ]
+
+
+def test_as_json_every_field_has_a_name(exporter, capsys):
+    assert events.run(of(exporter, output="jsonl")) == 0
+    first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
+    assert first.items() >= {
+        "schema": 1, "worker": "a", "what": "state", "state": "down", "severity": "unknown", "before": "ok",
+        "words": "unavailable",
+    }.items()  # fmt: skip
+    assert first["time_unix_s"] == pytest.approx(time.time() - 60, abs=30)
+    assert (last["what"], last["state"], last["severity"], last["before"]) == ("capture-ended", "live", "ok", "busy")
+    assert first["number"] < last["number"]
+
+
+def test_an_exporter_that_does_not_answer_is_an_error():
+    """With its reason; nobody waits for it."""
+    settings = events.EventsSettings(feed=FeedSettings(origin=f"http://127.0.0.1:{free_port()}"))
+    with pytest.raises(NoTargetError, match="Connection refused"):
+        events.run(settings)
+
+
+def test_an_exporter_of_an_earlier_version_remembers_nothing(exporter, monkeypatch):
+    """It hands on samples only; that is said."""
+    monkeypatch.setattr(
+        exporter._server, "_answer", lambda request: exporter._pages.answer(Request(path=request.path, query={}))
+    )
+    with pytest.raises(UsageError, match="remembers no changes"):
+        events.run(of(exporter))
+
+
+def test_workers_can_be_watched_for_changes(capsys):
+    """Samples of this process: what changes is printed as it comes."""
+    sampling = Sampling(
+        query=Query(level=2, window_s=0.02),
+        selection=Selection(simulate=SimulatorSettings(topology="v5e-8", scenario="idle")),
+        pace=Pace(interval_s=0.0, max_duty_ratio=1.0, attempts=1, num_queries=2),
+    )
+    assert events.run(events.EventsSettings(feed=FeedSettings(origin=sampling))) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "  sim-v5e-8-w0  no-activity: the trace holds no event" in line

@@ -1,0 +1,302 @@
+"""An exporter hands on what it knows: who attaches late, or again, sees what those see who were always there."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.exporter import found
+from support.samples import failed_sample, sample
+from tpumon.figures import COMPARED
+from tpumon.fleet import Fleet
+from tpumon.handing_on import page_of, read_handover
+from tpumon.model import Change, Handover, Sample, Standing, StepTimes, Workers
+from tpumon.remote import RemoteExporter, _TroubleError
+from tpumon_exporters.pages import Pages
+from tpumon_exporters.web import Request
+
+BEGIN = 1_800_000_000.0
+INTERVAL_S = 20.0
+NAMES = [f"w{i}" for i in range(8)]
+
+
+class Clock:
+    """Simulated time: both clocks go on only when a test says so."""
+
+    def __init__(self, ahead_s=0.0):
+        self.passed_s = 0.0
+        self.ahead_s = ahead_s
+
+    def __call__(self):
+        return BEGIN + self.ahead_s + self.passed_s
+
+    def monotonic_s(self):
+        return 5000.0 + self.passed_s
+
+
+class Exporter:
+    """The pages of an exporter of eight workers."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.pages = Pages(2, clock, pytest.fail)
+        self.pages.follow(found(*NAMES))
+        self._random = random.Random(1)
+        self._uptime_s = 1000.0
+
+    def sample_all(self, number):
+        """One query of each worker: w1 is slow for a while, w2 is profiled, w3 goes and comes back, w4 stops."""
+        for name in NAMES:
+            self.pages.add(self._sample(name, number))
+        self.pages.tick(self.clock())
+
+    def _sample(self, name, number):
+        at = {"time_unix_s": self.clock(), "interval_s": INTERVAL_S, "address": f"{name}:9999"}
+        if name == "w2" and number == 100:
+            return failed_sample(name, "busy", "another profiling session is active", **at)
+        if name == "w3" and 110 <= number < 113:
+            return failed_sample(name, "unavailable", "connection refused; nothing is there", **at)
+        if name == "w4" and number >= 150:
+            return failed_sample(name, "empty-trace", "the trace holds no event", **at)
+        slow = {"w1": 1.2 if number < 75 else 1.4} if number >= 50 else {"w2": 1.3}
+        step = 0.1 * slow.get(name, 1.0) * self._random.uniform(0.99, 1.01)
+        return sample(
+            name,
+            mxu_utilization_ratio=self._random.uniform(0.4, 0.5),
+            idle_ratio=0.1,
+            step_time_s=StepTimes(avg=step, min=step, max=step),
+            **at,
+        )
+
+    def answer(self, after, changed):
+        query = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
+        return json.loads(self.pages.answer(Request(path="/samples", query=query)).body)
+
+
+class View:
+    """A fleet that gets what `--from` gets."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.fleet = Fleet(remember=True, monotonic_s=clock.monotonic_s)
+        self._remote = RemoteExporter("http://127.0.0.1:1", clock=clock, monotonic_s=clock.monotonic_s)
+
+    def poll(self, exporter):
+        page = exporter.answer(self._remote._after, self._remote._changed)
+        self._remote._answered(page, self.clock(), self._take)
+        self.fleet.assess(self.clock())
+
+    def lose(self):
+        """The exporter does not answer, twice."""
+        for _ in range(2):
+            self._remote._failed(_TroubleError("unavailable", "it is gone"), self.clock(), self._take)
+        self.fleet.assess(self.clock())
+
+    def _take(self, event):
+        if isinstance(event, Workers):
+            self.fleet.follow(event)
+        elif isinstance(event, Sample):
+            self.fleet.add(event)
+        else:
+            self.fleet.take_over(event)
+
+    def marks(self):
+        return {worker: verdict.mark for worker, verdict in self.fleet.assess(self.clock()).verdicts.items()}
+
+
+def shown(view):
+    """Marks, since when, changes and graphs of every worker, as far as anybody can see them."""
+    now = view.clock()
+    verdicts = view.fleet.assess(now).verdicts
+    graphs = {
+        (worker, key): [
+            (round(point.start_unix_s, 1), round(point.end_unix_s, 1), point.min, point.median, point.max, point.count,
+             point.states)
+            for point in view.fleet.histories.get(worker).tiers.series(key, now - 7200, now, 400)
+        ]
+        for worker in NAMES
+        for key in COMPARED
+    }  # fmt: skip
+    since = {
+        worker: (
+            verdict.mark,
+            verdict.severity,
+            [cause.words for cause in verdict.causes],
+            round(verdict.since_unix_s, 1),
+            None if verdict.critical_since_unix_s is None else round(verdict.critical_since_unix_s, 1),
+        )
+        for worker, verdict in verdicts.items()
+    }
+    return since, [(change.number, change) for change in view.fleet.changes.all()], graphs
+
+
+@pytest.fixture(scope="module")
+def hour():
+    """An exporter and a view that was attached all the time, after an hour; and one that lost it for ten minutes.
+
+    The exporter's clock is two hours ahead.
+    """
+    there, here = Clock(ahead_s=7200.0), Clock()
+    exporter, always, lost = Exporter(there), View(here), View(here)
+    for number in range(180):
+        exporter.sample_all(number)
+        always.poll(exporter)
+        if 100 <= number < 130:
+            if number == 101:
+                lost.lose()
+        else:
+            lost.poll(exporter)
+        for clock in (there, here):
+            clock.passed_s += INTERVAL_S
+    for view in (always, lost):
+        view.poll(exporter)
+    return exporter, always, lost
+
+
+def test_a_view_that_attaches_late_sees_what_one_sees_that_was_always_there(hour):
+    """In its first picture: marks, since, changes and graphs."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    assert shown(late) == shown(always)
+    marks = late.marks()
+    assert (marks["w0"], marks["w1"], marks["w3"], marks["w4"]) == ("ok", "critical", "ok", "no-activity")
+
+
+def test_a_view_that_lost_the_exporter_sees_the_same_afterwards(hour):
+    """The ten minutes are there, too."""
+    _, always, lost = hour
+    assert shown(lost) == shown(always)
+
+
+def test_since_when_is_the_exporters(hour):
+    """Trouble began when it began: a capture does not restart it, nor does its getting worse; a restart does."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    now = always.clock()
+    verdicts = late.fleet.assess(now).verdicts
+    ago_s = {worker: 3600.0 - (now - verdict.since_unix_s) for worker, verdict in verdicts.items()}
+    assert ago_s["w1"] == pytest.approx(1040.0, abs=1), "the third slow sample"
+    assert 3600.0 - (now - verdicts["w1"].critical_since_unix_s) == pytest.approx(1540.0, abs=1)
+    assert ago_s["w2"] == pytest.approx(1000.0, abs=1), "slow before, well since then, and through the capture"
+    assert ago_s["w3"] == pytest.approx(2260.0, abs=1), "restarted"
+    assert ago_s["w4"] == pytest.approx(3000.0, abs=1), "nothing runs"
+    assert ago_s["w0"] == pytest.approx(0.0, abs=1)
+
+
+def test_every_change_is_told_once(hour):
+    """What happened, in order."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    told = {name: [change.title for change in late.fleet.changes.all(name)] for name in NAMES}
+    assert told == {
+        "w0": [],
+        "w1": ["warn", "critical"],
+        "w2": ["critical", "ok", "capture began", "capture ended, ok"],
+        "w3": ["down", "job restarted", "ok"],
+        "w4": ["no-activity"],
+        "w5": [],
+        "w6": [],
+        "w7": [],
+    }
+    assert [change.number for change in late.fleet.changes.all()] == sorted(
+        {change.number for change in late.fleet.changes.all()}
+    )
+
+
+def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
+    """They are stale, not down, with the reason; and no change of theirs is told."""
+    exporter, always, _ = hour
+    late = View(always.clock)
+    late.poll(exporter)
+    changes = late.fleet.changes.all()
+    late.lose()
+    verdicts = late.fleet.assess(always.clock()).verdicts
+    assert {verdict.mark for verdict in verdicts.values()} == {"stale"}
+    assert {cause.words for verdict in verdicts.values() for cause in verdict.causes} == {"it is gone"}
+    assert late.fleet.changes.all() == changes
+    late.poll(exporter)
+    assert shown(late) == shown(always)
+
+
+def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
+    """`--from` with `--listen`: two steps away, nothing is lost."""
+    exporter, always, _ = hour
+    between = Pages(2, always.clock, pytest.fail)
+    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock, monotonic_s=always.clock.monotonic_s)
+
+    def pass_on(event):
+        if isinstance(event, Workers):
+            between.follow(event)
+        elif isinstance(event, Sample):
+            between.add(event)
+        else:
+            between.take_over(event)
+
+    remote._answered(exporter.answer(None, None), always.clock(), pass_on)
+    last = View(always.clock)
+    page = json.loads(between.answer(Request(path="/samples", query={"history": ["1"]})).body)
+    last._remote._answered(page, always.clock(), last._take)
+    assert shown(last)[1:] == shown(always)[1:]
+    assert last.marks() == always.marks()
+
+
+def test_later_answers_have_only_what_is_new(hour):
+    """No history, no standing that stayed as it was, no change that was told."""
+    exporter, always, _ = hour
+    page = exporter.answer(None, None)
+    later = exporter.answer(page["sequence"], page["changed"])
+    assert "history" not in later
+    assert (later["changes"], later["standings"], later["samples"]) == ([], [], [])
+    assert "history" not in exporter.pages.answer(Request(path="/samples", query={})).body
+    always.poll(exporter)
+
+
+def test_who_was_away_for_too_long_gets_everything(hour):
+    """Samples are kept for a minute: after that, only history can fill the gap."""
+    exporter, _, _ = hour
+    page = exporter.answer(None, None)
+    assert "history" in exporter.answer(page["sequence"] - 500, page["changed"])
+    assert "history" in exporter.answer(page["sequence"], page["changed"] + 1), "of another run"
+
+
+HANDOVER = Handover(
+    complete=True,
+    number=7,
+    standings=(Standing(worker="w", state="live", severity="warn", ok=False, ok_since_unix_s=5.0, slow_for=3),),
+    changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warn"),),
+    history={"w": b"TPH1"},
+    figures=("mxu",),
+)
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.sampled_from(["w", "live"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_a_handover_survives_the_page():
+    assert read_handover(json.loads(json.dumps(page_of(HANDOVER))), 0.0) == HANDOVER
+
+
+@given(st.dictionaries(st.sampled_from(["changed", "standings", "changes", "history"]), ANYTHING), st.data())
+def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
+    """Malformed parts are left out."""
+    page = json.loads(json.dumps(page_of(HANDOVER))) | damage
+    for name in ("standings", "changes"):
+        if isinstance(page[name], list) and page[name] and isinstance(page[name][0], dict):
+            page[name][0][data.draw(st.sampled_from(sorted(page[name][0]) or ["worker"]))] = data.draw(ANYTHING)
+    handover = read_handover(page, 0.0)
+    fleet = Fleet(remember=True)
+    fleet.follow(found("w"))
+    if handover is not None:
+        fleet.take_over(handover)
+    fleet.add(sample("w", time_unix_s=BEGIN))
+    fleet.assess(BEGIN)
+    fleet.handover(BEGIN)

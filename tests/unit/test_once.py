@@ -1,0 +1,151 @@
+"""`tpumon once`: how many samples it takes, what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from support.samples import failed_sample, sample
+from tpumon.commands import once
+from tpumon.errors import NoTargetError
+from tpumon.feed import FeedSettings
+from tpumon.model import Spread, StepTimes, Target, Workers
+
+NAMES = ("w0", "w1", "w2")
+STEPS = {"w0": 0.2}
+
+
+def answered(worker, *, step_s=None, **given):
+    step_s = step_s or STEPS.get(worker, 0.1)
+    times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
+    return sample(worker, time_unix_s=time.time(), step_time_s=times, mxu_utilization_ratio=0.4, **given)
+
+
+def failed(worker, reason="unavailable", **given):
+    return failed_sample(worker, reason, time_unix_s=time.time(), **given)
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
+
+    def run(events, *, samples=3, output="text", workers=NAMES, origin="http://h:1"):
+        taken = []
+        targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in workers)
+
+        class StandIn:
+            def __init__(self, *_args, **_more):
+                pass
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                pass
+
+            def events(self, *, timeout_s):
+                assert timeout_s > 0
+                yield Workers(targets=targets)
+                for event in events:
+                    taken.append(event)
+                    yield event() if callable(event) else event
+
+        monkeypatch.setattr(once, "Feed", StandIn)
+        settings = once.OnceSettings(feed=FeedSettings(origin=origin), samples=samples, output=output)
+        status = once.run(settings)
+        return status, capsys.readouterr().out, len(taken)
+
+    return run
+
+
+def rounds(count, workers=NAMES):
+    """So many samples of each worker, each one made when it is asked for."""
+    return [lambda worker=worker: answered(worker) for _ in range(count) for worker in workers]
+
+
+def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
+    """Three of each, the worst worker first, and a status for scripts."""
+    status, printed, taken = run(rounds(9))
+    lines = printed.splitlines()
+    assert (status, taken) == (1, 9)
+    assert lines[0].split() == ["WORKER", "STATE", "SINCE", "MXU", "IDLE", "STEP", "ms", "WHY"]
+    assert lines[1].startswith("X  w0      critical  ")
+    assert lines[1].endswith("step 2.00x the median")
+    assert [line.split()[:2] for line in lines[2:]] == [["w1", "ok"], ["w2", "ok"]]
+
+
+def test_too_few_samples_are_said_and_make_nobody_ok(run):
+    """`--num-queries 1`: neither the straggler nor the others are judged."""
+    status, printed, taken = run(rounds(9), samples=1)
+    assert (status, taken) == (0, 3)
+    assert "too few samples to compare 3 of 3 workers: 3 are needed" in printed
+    assert " ok" not in printed
+    _, printed, _ = run(rounds(9), samples=1, output="json")
+    found = json.loads(printed)
+    assert found["too_few_samples"] is True
+    assert found["fleet"] == {"unknown": 3}
+    assert {worker["severity"] for worker in found["workers"]} == {"unknown"}
+
+
+def test_a_worker_alone_needs_one_sample(run):
+    """There is nobody to compare it with."""
+    status, printed, taken = run(rounds(5, ["w0"]), workers=["w0"], output="json")
+    found = json.loads(printed)
+    assert (status, taken) == (0, 1)
+    assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
+
+
+def test_json_has_the_figures_of_samples_and_the_findings(run):
+    """One object; nothing measured is null, not 0."""
+    events = [*rounds(1, ["w0", "w1"]), lambda: failed("w2"), *rounds(9, ["w0", "w1"])]
+    status, printed, _ = run(events, output="json")
+    found = json.loads(printed)
+    assert status == 1
+    assert found["fleet"] == {"down": 1, "critical": 1, "ok": 1}
+    down, critical, ok = found["workers"]
+    assert (down["worker"], down["state"], down["step_time_s"], down["time_unix_s"]) == ("w2", "down", None, None)
+    assert critical["step_time_s"]["avg"] == 0.2
+    assert critical["findings"] == [{"finding": "straggler", "severity": "critical", "sentence": critical["causes"][0]}]
+    assert (ok["worker"], ok["severity"], ok["findings"]) == ("w1", "ok", [])
+
+
+def test_a_worker_that_never_answered_holds_up_nobody(run):
+    """One failed query says that it is down; with nobody else it is status 3."""
+    status, printed, taken = run([lambda: failed("w0")] * 9, workers=["w0"])
+    assert (status, taken) == (3, 1)
+    assert "down" in printed
+    assert "unavailable" in printed
+
+
+def test_without_a_worker_it_ends_with_the_reason(run):
+    """Instead of waiting for a job to start."""
+    with pytest.raises(NoTargetError, match="no job here"):
+        run([Workers(waiting="no job here"), None], workers=[])
+
+
+def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
+    """An exporter whose sampling hangs has given one sample, and no more come."""
+    monkeypatch.setattr(once, "_PATIENCE_S", 0.0)
+    events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
+    status, printed, _ = run([*events, *([None] * 50)])
+    assert status == 0
+    assert "too few samples" in printed
+
+
+def test_infeed_is_a_finding_of_one_sample(run):
+    """It is compared with a limit, not with others."""
+    infeed = Spread(avg=0.5, min=0.5, max=0.5)
+    status, printed, _ = run([lambda: answered("w0", infeed_ratio=infeed)], workers=["w0"], output="json")
+    (worker,) = json.loads(printed)["workers"]
+    assert (status, worker["findings"][0]["finding"]) == (1, "input-bound")
+
+
+def test_a_paused_host_and_an_idle_job_are_answers(run):
+    """Nobody is down: the status is 0, and the state says what is so."""
+    status, printed, taken = run([lambda: failed("w0", "paused")], workers=["w0"])
+    assert (status, taken) == (0, 1)
+    assert "paused" in printed
+    status, printed, taken = run([lambda: failed("w0", "empty-trace")] * 5, workers=["w0"], output="json")
+    assert (status, json.loads(printed)["fleet"]) == (0, {"no-activity": 1})

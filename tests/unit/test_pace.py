@@ -1,0 +1,48 @@
+"""Whether this machine keeps up with what it is asked to sample."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpumon.sampler.pace import KeepingUp
+
+
+def keeping_up(actual_s, planned_s=1.0):
+    """What was noted of workers of which each took so long from one query to the next."""
+    pace = KeepingUp()
+    for number, each_s in enumerate(actual_s):
+        pace.note(f"w{number}", planned_s, each_s)
+    return pace
+
+
+@pytest.mark.parametrize(
+    ("actual_s", "interval_s"),
+    [
+        ([1.0] * 20, None),
+        ([1.4] * 20, None),
+        ([1.0] * 11 + [9.0] * 9, None),
+        ([9.0] * 7, None),
+        ([9.0] * 8, 9.0),
+        ([1.0] * 4 + [5.0] * 8, 5.0),
+    ],
+)
+def test_half_of_at_least_eight_workers_must_be_late(actual_s, interval_s):
+    """A few slow workers are not this machine's fault."""
+    assert keeping_up(actual_s).interval_s == interval_s
+
+
+def test_what_helps_is_said_once():
+    pace = keeping_up([4.0] * 256)
+    assert pace.advice() == "tpumon cannot keep up: raise --interval to 5 s"
+    assert pace.advice() is None
+
+
+def test_once_it_keeps_up_again_intervals_are_as_planned():
+    """Also when the workers that were late are gone."""
+    pace = keeping_up([4.0] * 10)
+    for number in range(6):
+        pace.note(f"w{number}", 1.0, 1.0)
+    assert pace.interval_s is None
+    gone = keeping_up([4.0] * 10)
+    gone.forget({"w1"})
+    assert gone.interval_s is None

@@ -1,0 +1,255 @@
+"""Recordings: what is written is read again, whatever became of the files."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from support.samples import failed_sample, sample
+from tpumon.command_line.settings import _kept
+from tpumon.errors import UsageError
+from tpumon.feed import Recorded
+from tpumon.model import Sample, Target, Workers
+from tpumon.outputs import OutputOptions, open_output
+from tpumon.recording import Recording
+from tpumon_exporters.record import Recorder, RecordOptions
+
+START = 1_700_000_000.0
+WORKERS = Workers(targets=(Target(worker="a", address="a:1", slice="s"), Target(worker="b", address="b:1")))
+
+
+class Tape:
+    """A recorder with a clock that is set."""
+
+    def __init__(self, directory, **options):
+        self.now = START
+        self.directory = directory
+        self.recorder = Recorder(str(directory), RecordOptions(**options), clock=lambda: self.now)
+
+    def add(self, at, worker="a", **given):
+        self.now = START + at
+        self.recorder.write(sample(worker, time_unix_s=self.now, took_s=0.0, **given))
+        return self
+
+    def tick(self):
+        self.recorder.tick(self.now)
+        return self
+
+    @property
+    def files(self):
+        return sorted(self.directory.iterdir())
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return Tape(tmp_path / "rec")
+
+
+def read(where, **given):
+    said = []
+    moments = list(Recording(str(where), said.append).moments(**given))
+    return [moment.event for moment in moments], said
+
+
+def samples(where):
+    return [event for event in read(where)[0] if isinstance(event, Sample)]
+
+
+def times(where):
+    return [round(event.time_unix_s - START, 3) for event in samples(where)]
+
+
+def test_what_is_recorded_is_read_again(recorded):
+    """Workers with their slices, samples with all fields, failed queries."""
+    recorded.recorder.follow(WORKERS)
+    recorded.add(1, idle_ratio=0.25, warnings=("3 events dropped",))
+    lost = failed_sample("b", "busy", time_unix_s=START + 2, took_s=0.0)
+    recorded.recorder.write(lost)
+    recorded.recorder.close()
+    events, said = read(recorded.directory)
+    assert said == []
+    assert events[0] == WORKERS
+    assert events[1].figures.idle_ratio == 0.25
+    assert events[1].warnings[0].message == "3 events dropped"
+    assert events[2] == lost
+    assert Recording(str(recorded.directory)).span_unix_s() == (START, START + 2)
+
+
+def test_each_tick_can_be_read_at_once(recorded):
+    """Also by zcat, and if nothing ever ends the file: a killed process loses what came after its last tick."""
+    recorded.add(1).tick().add(2).tick().add(3)
+    assert times(recorded.directory) == [1, 2]
+    (file,) = recorded.files
+    assert recorded.recorder.tick_s <= 1
+    data = file.read_bytes()
+    file.write_bytes(data[:-20])
+    assert times(recorded.directory) == [1]
+
+
+def test_files_replace_each_other_and_the_oldest_go(tmp_path):
+    """By size and by age; files that are no recordings stay."""
+    recorded = Tape(tmp_path, keep_mb=1)
+    (tmp_path / "mine.jsonl.gz").write_bytes(b"")
+    recorded.recorder.follow(WORKERS)
+    for hour in range(60):
+        recorded.add(hour * 3600.0, step_name=os.urandom(60_000).hex()[:30_000]).tick()
+        recorded.add(hour * 3600.0 + 1, warnings=tuple(os.urandom(9000).hex() for _ in range(4))).tick()
+    recorded.recorder.close()
+    files = [file for file in recorded.files if file.name.startswith("tpumon-")]
+    assert (tmp_path / "mine.jsonl.gz").exists()
+    assert 8 < len(files) < 60
+    assert sum(file.stat().st_size for file in files) <= 1.1e6
+    (tmp_path / "mine.jsonl.gz").unlink()
+    events, said = read(tmp_path)
+    assert (events[0], said) == (WORKERS, [])
+    assert events[-1].time_unix_s == START + 59 * 3600 + 1
+    assert len({file.name for file in files}) == len(files)
+    for file in files:
+        os.utime(file, (START, START))
+    recorded = Tape(tmp_path, keep_s=60)
+    recorded.add(100).tick()
+    assert len(recorded.files) == 1
+
+
+def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, monkeypatch):
+    """Half a write is taken back; the next tick writes all."""
+    recorded.add(1).tick().add(2)
+    write, full = os.write, True
+
+    def half(file, data):
+        if not full:
+            return write(file, data)
+        if len(data) > 20:
+            return write(file, data[:20])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", half)
+    with pytest.raises(OSError, match="No space"):
+        recorded.tick()
+    full = False
+    recorded.add(3).tick()
+    recorded.recorder.close()
+    events, said = read(recorded.directory)
+    assert [event.time_unix_s - START for event in events if isinstance(event, Sample)] == [1, 2, 3]
+    assert said == []
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_damage_costs_a_part_and_nothing_else(tmp_path_factory, data):
+    """Flipped, lost or strange bytes anywhere: no error, what is far from them is read, in order."""
+    directory = tmp_path_factory.mktemp("rec")
+    recorded = Tape(directory)
+    for at in range(0, 400, 10):
+        recorded.add(at, idle_ratio=0.5).tick()
+    recorded.recorder.close()
+    (file,) = recorded.files
+    whole = file.read_bytes()
+    place = data.draw(st.integers(0, len(whole) - 1))
+    length = data.draw(st.integers(0, 40))
+    file.write_bytes(whole[:place] + data.draw(st.binary(max_size=40)) + whole[place + length :])
+    found = times(directory)
+    assert found == sorted(found)
+    assert set(found) <= set(range(0, 400, 10))
+    assert len(found) >= 40 - 14  # a member is a minute
+
+
+def test_plain_lines_are_a_recording_too(tmp_path):
+    """As `--output jsonl` writes them, gzipped or not, with lines of others between them; workers are those seen."""
+    lines = [json.dumps(sample(worker, time_unix_s=START + at, took_s=0.0).to_json())
+             for at, worker in enumerate("aba")]  # fmt: skip
+    text = "\n".join([lines[0], "not json", '{"time_unix_s": 5, "fleet": {}}', lines[1], "", lines[2], lines[0][:50]])
+    plain, packed = tmp_path / "s.jsonl", tmp_path / "s.jsonl.gz"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode()))
+    for file in (plain, packed):
+        events, said = read(file)
+        followed = [[target.worker for target in event.targets] for event in events if isinstance(event, Workers)]
+        assert followed == [["a"], ["a", "b"]]
+        assert [event.worker for event in events if isinstance(event, Sample)] == ["a", "b", "a"]
+        assert said == [f"{file}: a line that is no sample is left out"]
+
+
+def test_reading_may_begin_anywhere(tmp_path):
+    """The workers are told first, whatever was before."""
+    recorded = Tape(tmp_path)
+    recorded.recorder.follow(WORKERS)
+    for at in range(0, 4 * 3600, 600):
+        recorded.add(at).tick()
+    recorded.recorder.close()
+    assert len(recorded.files) == 4
+    events, _ = read(tmp_path, begin_unix_s=START + 9000)
+    assert events[0] == WORKERS
+    found = [event.time_unix_s - START for event in events[1:]]
+    assert found[0] == 9000
+    assert all(later - earlier == 600 for earlier, later in pairwise(found))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing", "there is no such file or directory"),
+        ("empty", "no .jsonl or .jsonl.gz in it"),
+        ("pipe", "not a file or a directory"),
+        ("day.jsonl.zst", "unpack it first: zstd -d day.jsonl.zst"),
+    ],
+)
+def test_what_is_no_recording_is_said(tmp_path, name, message):
+    """With what to give instead."""
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "day.jsonl.zst").write_bytes(b"")
+    with pytest.raises(UsageError, match=message):
+        Recording(str(tmp_path / name))
+
+
+def test_a_recording_without_samples_is_said(tmp_path):
+    """Not shown as a fleet without workers."""
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(UsageError, match="there are no samples in it"):
+        Recording(str(tmp_path)).span_unix_s()
+
+
+def test_a_directory_that_cannot_be_written_is_said(tmp_path):
+    """Before sampling starts."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=r"--record .*file: "):
+        open_output("record", str(tmp_path / "file"), OutputOptions())
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("7d,1GB", {"keep_s": "604800.0", "keep_mb": "1000.0"}),
+        ("90m", {"keep_s": "5400.0"}),
+        ("500 MB", {"keep_mb": "500.0"}),
+    ],
+)
+def test_what_is_kept_is_an_age_and_a_size(text, kept):
+    """One of them leaves the other at its default."""
+    assert _kept(text) == kept
+
+
+@pytest.mark.parametrize("text", ["7", "7d,8d", "1GB,2GB", "7d;1GB", "", "-1d"])
+def test_a_wrong_limit_is_said(text):
+    """With an example."""
+    with pytest.raises(UsageError, match="such as 7d,1GB"):
+        _kept(text)
+
+
+def test_from_tells_files_and_exporters_apart(tmp_path):
+    """HOST:PORT is an exporter; a path is not."""
+    from tpumon.command_line.settings import origin_of
+
+    assert origin_of("10.0.0.2:10466") == "http://10.0.0.2:10466"
+    assert origin_of("[fd00::2]:1") == "http://[fd00::2]:1"
+    assert origin_of("https://h") == "https://h"
+    assert origin_of(str(tmp_path)) == Recorded(str(tmp_path))
+    assert origin_of("day.jsonl.gz") == Recorded("day.jsonl.gz")

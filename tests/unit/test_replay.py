@@ -1,0 +1,168 @@
+"""A recording in the live view, and in a pipe."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.samples import sample
+from tpumon.command_line.settings import feed_of
+from tpumon.commands import monitor, once
+from tpumon.errors import UsageError
+from tpumon.feed import FeedSettings, Recorded
+from tpumon.fleet import Thresholds
+from tpumon.model import StepTimes, Target, Workers
+from tpumon.outputs import Export
+from tpumon.recording import Recording
+from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.replay import KEYS, Player
+from tpumon.view.screens.screen import Reply
+from tpumon_exporters.record import Recorder
+
+START = 1_700_000_000.0
+NAMES = ("w0", "w1", "w2")
+HOURS_S = 3 * 3600
+
+
+@pytest.fixture(scope="module")
+def tape(tmp_path_factory):
+    """Three hours of three workers, a sample every two minutes; w0 is slow from 1:00 to 2:00."""
+    directory = tmp_path_factory.mktemp("tape")
+    recorder = Recorder(str(directory), clock=lambda: START)
+    recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    for at in range(0, HOURS_S, 120):
+        for name in NAMES:
+            step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
+            times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
+            recorder.write(sample(name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times))
+        recorder.tick(START + at)
+    recorder.close()
+    return directory
+
+
+class Watching:
+    """A player, and a wall clock that is set."""
+
+    def __init__(self, tape):
+        self.now = 5000.0
+        display = Display(DisplaySettings(ascii=True, more_keys=(KEYS,)))
+        self.player = Player(display, Recording(str(tape)), Thresholds(), lambda: self.now)
+
+    def press(self, *keys):
+        for key in keys:
+            assert self.player.press(key) is not Reply.QUIT
+        return self
+
+    def after(self, seconds):
+        self.now += seconds
+        self.player.refresh(self.now)
+        return self
+
+    @property
+    def picture(self):
+        lines = self.player.render(120, 24, self.now)
+        return "\n".join("".join(segment.text for segment in line) for line in lines)
+
+    def row(self, worker):
+        return next(line for line in self.picture.splitlines() if f" {worker} " in line)
+
+
+@pytest.fixture
+def watching(tape):
+    return Watching(tape).after(0)
+
+
+def test_it_stands_at_the_end_first(watching):
+    """The last figures are not stale: the clock of the view is the recording's."""
+    assert "RECORDED stopped" in watching.picture
+    assert " STALE" not in watching.after(1000).picture
+    assert " 100" in watching.row("w0")
+    assert watching.player.changes_at(watching.now) is None
+
+
+def test_keys_go_back_and_forward(watching):
+    """Back to the hour in which w0 was slow, which the view knows for what it was; and on from there."""
+    watching.press(*"<" * 9).after(0)
+    assert watching.row("w0").startswith(" X w0")
+    assert " 200" in watching.row("w0")
+    watching.press(*">" * 5).after(0)
+    assert " 100" in watching.row("w0")
+    assert not watching.row("w0").startswith(" X")
+    watching.press(*"<" * 18).after(0)
+    watching.press(".", ".", ",").after(0)
+    assert watching.player._time(watching.now) == START + 10
+
+
+def test_it_plays_faster_and_stops_at_the_end(watching):
+    """Space plays, x makes it faster; what comes is shown when it came."""
+    watching.press(*"<" * 6, " ")
+    began = watching.player._time(watching.now)
+    assert watching.after(5).player._time(watching.now) - began == 5
+    watching.press("x", "x")
+    assert "RECORDED 60x" in watching.picture
+    assert watching.after(10).player._time(watching.now) - began == 605
+    assert watching.now < watching.player.changes_at(watching.now) <= watching.now + 2
+    watching.after(10_000)
+    assert "RECORDED stopped" in watching.after(0).picture
+    assert "the recording ends here" in watching.picture
+    watching.press(" ")
+    assert watching.player._time(watching.now) == START
+
+
+def test_the_next_change_is_found(watching):
+    """From the start: w0 becomes critical after an hour, and is well again after two; then nothing changes."""
+    watching.press(*"<" * 18).press("!")
+    found = []
+    for _ in range(8):
+        found.append((watching.player._time(watching.now) - START, watching.row("w0").startswith(" X")))
+        watching.press("!")
+    slow = [at for at, critical in found if critical]
+    assert slow
+    assert 3600 <= slow[0] < 4200
+    well = [at for at, critical in found if at > slow[-1] and not critical]
+    assert 7200 <= well[0] < 7800
+    watching.press(*"!!!")
+    assert "no change up to" in watching.picture
+
+
+def test_while_a_filter_is_typed_keys_are_its_text(watching):
+    """A comma too."""
+    at = watching.player._time(watching.now)
+    watching.press("/", ",", "<", "x")
+    assert watching.player._time(watching.now) == at
+    assert "/,<x" in watching.picture
+
+
+def test_keys_of_the_view_work_and_outlast_a_jump(watching):
+    """A page that is open stays open; the help lists the keys of the recording."""
+    watching.press("enter").after(0)
+    assert "w0:1" in watching.picture
+    watching.press("<").after(0)
+    assert "w0:1" in watching.picture
+    assert "go to the next change" in watching.press("h").after(0).picture
+
+
+def test_a_pipe_gets_everything_at_once(tape, capsys):
+    """As lines, or as text."""
+    feed = FeedSettings(origin=Recorded(str(tape)))
+    lines = monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output=Export(name="jsonl", where="-"))
+    assert monitor.run(lines) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 3 * HOURS_S // 120
+    assert monitor.run(monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output="text")) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("Step time: 200ms (avg)") == 30
+    assert captured.err == ""
+
+
+def test_once_judges_the_end_of_a_recording(tape, capsys):
+    """All are well there, and there are enough samples."""
+    assert once.run(once.OnceSettings(feed=FeedSettings(origin=Recorded(str(tape))), samples=3)) == 0
+    printed = capsys.readouterr().out
+    assert [line.split()[:2] for line in printed.splitlines()[1:]] == [[name, "ok"] for name in NAMES]
+
+
+def test_a_recording_has_no_other_outputs(tape):
+    """It is over: a scrape would show old figures as new ones."""
+    from tpumon.command_line.options import ExportOptions
+
+    with pytest.raises(UsageError, match="takes no other outputs"):
+        feed_of(Recorded(str(tape)), ExportOptions(), 2, Thresholds(), listen=":1")

@@ -1,0 +1,308 @@
+"""Graphs of any span, the list of changes, what is usual in a slice: what was so before the view looked."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
+from tpumon.figures import COMPARED
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.history import Tiers
+from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.drawing.cells import clock
+from tpumon.view.parts.spans import Span, Spans, span_of
+
+AT_ONCE = Thresholds(sustained=1)
+
+
+def tiers_of(*values, interval_s=10.0, end_unix_s=NOW):
+    """The history of a worker with these MXU utilizations; None: the query was not answered."""
+    tiers = Tiers(tuple(COMPARED))
+    for place, value in enumerate(values):
+        figures = [value if key == "mxu" else None for key in COMPARED]
+        at = end_unix_s - interval_s * (len(values) - 1 - place)
+        tiers.add(at, "down" if value is None else "live", figures)
+    return tiers
+
+
+def drawn(tiers, span_s, width, *, end_unix_s=NOW, fresh_for_s=25.0):
+    return Spans().drawn(tiers, "mxu", Span(end_unix_s - span_s, end_unix_s), width, fresh_for_s)
+
+
+def test_the_range_of_a_graph_is_that_of_the_figure():
+    """Not that of the columns' worst values: what is shown as present is in it."""
+    values = [0.3 + 0.05 * math.sin(i) for i in range(360)] + [0.42]
+    shown = drawn(tiers_of(*values), 3600, 30)
+    assert shown.ends == (pytest.approx(min(values), rel=1e-3), pytest.approx(0.42, rel=1e-3))
+
+    display = display_of(
+        *(answered("w", NOW - 10 * i, mxu_utilization_ratio=0.2 + i / 1000) for i in range(200, -1, -1))
+    )
+    assert "MXU  20.0% – 40.0%, last 1h" in screen(display)
+    assert "MXU           20.0%" in screen(display)
+
+
+def test_a_column_has_the_least_the_median_and_the_greatest_value():
+    """Of all samples that fall into it."""
+    known = [
+        band for band in drawn(tiers_of(*[0.1, 0.2, 0.9] * 20, interval_s=1.0), 600, 11).bands if band[0] == band[0]
+    ]
+    assert known[0] == pytest.approx((0.1, 0.2, 0.9), rel=1e-3)
+
+
+def test_a_gap_is_a_gap_and_a_pause_between_two_samples_is_not():
+    """Columns between two queries show the figure that counts then; after a failed query there is none."""
+    values = [0.5] * 30 + [None] * 10 + [0.5] * 20
+    bands = drawn(tiers_of(*values), 590, 119).bands
+    empty = [math.isnan(band[0]) for band in bands]
+    first, last = empty.index(True), len(empty) - empty[::-1].index(True)
+    assert 17 <= last - first <= 21  # ten queries, two columns each
+    assert all(empty[first:last])
+    assert not any(empty[last:])
+
+
+def test_columns_do_not_change_while_they_move():
+    """With later samples, the columns that were complete are the same ones, whether they are kept or made anew."""
+    values = [0.5 + 0.4 * math.sin(i * i) for i in range(900)]
+    kept, tiers = Spans(), tiers_of(*values[:700], end_unix_s=NOW - 2000)
+    before = kept.drawn(tiers, "mxu", Span(NOW - 3800, NOW - 2000), 31, 25.0)
+    for place in range(700, 900):
+        at = NOW - 10 * (899 - place)
+        tiers.add(at, "live", [values[place] if key == "mxu" else None for key in COMPARED])
+        after = kept.drawn(tiers, "mxu", Span(at - 1800, at), 31, 25.0)
+        if place == 730:
+            inner = before.bands[8:-1]
+            assert any(after.bands[at : at + len(inner)] == inner for at in range(len(after.bands)))
+    anew = Spans().drawn(tiers, "mxu", Span(NOW - 1800, NOW), 31, 25.0)
+    assert after.bands[-15:] == anew.bands[-15:]
+
+
+def test_the_span_at_first_is_what_is_known():
+    """As a round length, an hour at most; nothing is shown that came later than the time that is shown."""
+    tiers = tiers_of(*[0.5] * 10)
+    assert span_of(tiers, None, None, NOW) == pytest.approx((NOW - 120, NOW), abs=0.1)
+    assert span_of(tiers, None, None, NOW - 50).end_unix_s == NOW - 50
+    assert span_of(tiers_of(*[0.5] * 1000), None, None, NOW) == pytest.approx((NOW - 3600, NOW), abs=0.1)
+    assert span_of(tiers, 86400.0, NOW - 60, NOW) == (NOW - 60 - 86400, NOW - 60)
+    assert span_of(Tiers(("mxu",)), None, None, NOW) is None
+
+
+def test_keys_change_the_span_and_its_end():
+    """Plus and minus its length, arrows its end, 0 back to now; the title says what is shown."""
+    display = display_of(*(answered("w", NOW - 10 * i) for i in range(200, -1, -1)))
+    assert "last 1h" in screen(display)
+    press(display, "+")
+    assert "last 2h" in screen(display)
+    press(display, "-", "-", "-")
+    assert "last 15m" in screen(display)
+    press(display, "left")
+    assert f"{clock(NOW - 1350, NOW)} to {clock(NOW - 450, NOW)}" in screen(display)
+    assert "0 now" in lines(display)[-1]
+    press(display, "0")
+    assert "last 15m" in screen(display)
+    press(display, "left", "right")
+    assert "last 15m" in screen(display)
+    for _ in range(20):
+        press(display, "+")
+    assert "last 7d" in screen(display)
+    for _ in range(20):
+        press(display, "-")
+    assert "last 1m" in screen(display)
+
+
+# ---- changes
+
+
+def trouble():
+    """A display of a fleet in which a worker became critical, went down, and came back with a restarted job."""
+    display = display_of(
+        *fleet(6, time_unix_s=NOW - 600, runtime={"uptime_s": 3600.0}), thresholds=AT_ONCE, now=NOW - 600
+    )
+    bad = name_of(2)
+    slow = StepTimes(avg=0.1, min=0.1, max=0.1)
+    for at, sample in (
+        (
+            NOW - 500,
+            answered(bad, NOW - 500, infeed_ratio=Spread(avg=0.1, min=0.1, max=0.1), runtime={"uptime_s": 3700.0}),
+        ),
+        (NOW - 400, answered(bad, NOW - 400, step_time_s=slow, runtime={"uptime_s": 3800.0})),
+        (NOW - 300, failed(bad, time_unix_s=NOW - 300)),
+        (NOW - 200, answered(bad, NOW - 200, step_time_s=slow, runtime={"uptime_s": 10.0})),
+    ):
+        for other in fleet(6, time_unix_s=at, runtime={"uptime_s": 3600.0}):
+            if other.worker != bad:
+                display.write(other)
+        display.write(sample)
+        display.refresh(at)
+    return display
+
+
+def test_changes_are_listed_the_newest_first():
+    """When, who, what it is since then and was before, and why; a click opens the worker."""
+    display = trouble()
+    press(display, "e")
+    shown = lines(display, now=NOW - 200)
+    text = "\n".join(shown)
+    assert "newest first" in shown[1]
+    for words in (
+        f"{clock(NOW - 500, NOW)}  ! {name_of(2)}  warn, was ok: infeed 10%",
+        f"{clock(NOW - 400, NOW)}  X {name_of(2)}  critical, was warn: step",
+        f"{clock(NOW - 300, NOW)}  D {name_of(2)}  down, was critical: connection refused",
+        f"{name_of(2)}  job restarted",
+    ):
+        assert words in text, words
+    assert text.index("job restarted") < text.index("connection refused") < text.index("infeed 10%")
+    line = next(place for place, line in enumerate(shown) if "connection refused" in line)
+    press(display, f"clicked:20:{line}")
+    assert lines(display, now=NOW - 200)[1].split()[0] == name_of(2)
+
+
+def test_on_a_workers_page_its_own_changes_are_listed():
+    """The last ones on the page itself, all of them by e; of one without any, a line says so."""
+    display = trouble()
+    press(display, "enter")
+    assert lines(display, now=NOW - 200)[1].split()[0] == name_of(2)
+    page = screen(display, 120, 100, now=NOW - 200)
+    assert "Changes, newest first (e: all)" in page
+    assert "critical, was warn" in page
+    press(display, "n", "e")
+    assert f"no change of {name_of(0)} since it is followed" in screen(display, now=NOW - 200)
+
+
+def test_a_frozen_picture_has_no_later_changes():
+    """They come with the others when it goes on."""
+    display = display_of(*fleet(3))
+    press(display, "e", "p")
+    display.write(failed(name_of(1), time_unix_s=NOW + 1))
+    display.refresh(NOW + 1)
+    assert "no change of any worker" in screen(display, now=NOW + 1)
+    press(display, "p")
+    assert "connection refused" in screen(display, now=NOW + 1)
+
+
+def test_since_when_it_is_critical_and_since_when_in_trouble():
+    """Both, where they differ."""
+    display = display_of(answered("w", NOW - 100, infeed_ratio=Spread(avg=0.1, min=0.1, max=0.1)), now=NOW - 100)
+    display.write(answered("w", NOW - 50, infeed_ratio=Spread(avg=0.5, min=0.5, max=0.5)))
+    display.refresh(NOW - 50)
+    wanted = f"critical since {clock(NOW - 50, NOW)}, in trouble since {clock(NOW - 100, NOW)}: infeed 50%"
+    assert wanted in screen(display, now=NOW - 50)
+
+
+# ---- the slice
+
+
+def test_beside_figures_and_parts_of_a_step_the_slices_median_stands():
+    """Of the worker's own slice; the part that differs most comes first."""
+    display = Display(DisplaySettings())
+    display.follow(
+        Workers(targets=tuple(Target(worker=f"w{i}", address=f"w{i}:1", slice="ab"[i % 2]) for i in range(10)))
+    )
+    for i in range(10):
+        parts = {"high_flops_compute": 0.0537 if i == 4 else 0.037 + 0.1 * (i % 2), "idle": 0.01}
+        display.write(answered(f"w{i}", step_parts_s=parts, mxu_utilization_ratio=0.4 + 0.1 * (i % 2)))
+    display.refresh(NOW)
+    press(display, "down", "down", "down", "down", "down", "enter")
+    shown = screen(display, 120, 30)
+    assert "w4" in lines(display, 120, 30)[1]
+    assert "compute, high FLOPS 53.7ms, slice 37.0" in shown
+    assert "slice 40.0%" in shown
+    row = next(line for line in lines(display, 120, 80) if "Compute, high FLOPS" in line)
+    assert row.split()[3:6] == ["53.7ms", "85.6%", "37.0ms"]
+
+
+def test_one_that_is_alone_is_compared_with_nobody():
+    """A median of itself says nothing."""
+    assert "slice" not in screen(display_of(answered("w")), 120, 60)
+    assert "fleet" not in screen(display_of(answered("w")), 120, 60)
+
+
+def test_n_goes_to_the_next_worker_in_the_lists_order():
+    """And N back; the footer says which one it is."""
+    display = display_of(*fleet(5), failed(name_of(3)))
+    press(display, "enter")
+    seen = [lines(display)[1].split()[0]]
+    for key in "nn]":
+        press(display, key)
+        seen.append(lines(display)[1].split()[0])
+    assert seen == [name_of(i) for i in (3, 0, 1, 2)]
+    assert "worker 4/5" in lines(display)[-1]
+    press(display, "N", "[")
+    assert lines(display)[1].split()[0] == name_of(0)
+    press(display, "esc")
+    assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(0)
+
+
+def test_f_goes_through_the_kinds_of_trouble():
+    """Not ok, then each kind that there is, then all; the footer says which, and what comes next."""
+    display = display_of(*fleet(20), failed(name_of(7)), failed(name_of(9), "busy", "in use"), thresholds=AT_ONCE)
+    found = []
+    for _ in range(4):
+        press(display, "f")
+        rows = display._controls.rows
+        found.append((display._controls.kind, len(rows)))
+    assert found == [("not ok", 2), ("down", 1), ("busy", 1), ("", 20)]
+    press(display, "f", "f")
+    assert " down  " in lines(display)[-1]
+    assert "f busy" in lines(display, 160)[-1]
+    press(display, "esc")
+    assert len(display._controls.rows) == 20
+
+
+def test_the_summary_says_who_has_the_least_and_the_greatest_figure():
+    """Where they differ."""
+    workers = [answered(name_of(i), mxu_utilization_ratio=0.3 + i / 100) for i in range(20)]
+    mxu = next(line for line in lines(display_of(*workers), 100, 40) if line.startswith(" MXU"))
+    assert mxu.split()[2:6] == ["30.0%", "…0", "49.0%", "…19"]
+    idle = next(line for line in lines(display_of(*workers), 100, 40) if line.startswith(" IDLE"))
+    assert idle.split()[2:5] == ["12.5%", "12.5%", "20/20"]
+
+
+# ---- what the one who samples knows
+
+
+@pytest.mark.parametrize("keys", [(), ("enter",), ("enter", "+"), ("e",)], ids=" ".join)
+def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows(keys):
+    """Marks, since when, graphs and changes are those of the exporter, in the first picture, and again after a gap."""
+    fleet_ = Fleet(AT_ONCE, remember=True)
+    always, attached = (Display(DisplaySettings(thresholds=AT_ONCE)) for _ in range(2))
+    targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:8466") for i in range(8)))
+    for each in (fleet_, always, attached):
+        each.follow(targets)
+    for at in range(200, -1, -1):
+        now = NOW - 10.0 * at
+        slow = StepTimes(avg=0.1, min=0.1, max=0.1) if at < 100 else StepTimes(avg=0.06, min=0.06, max=0.06)
+        samples = [answered(name_of(i), now, mxu_utilization_ratio=0.4 + (at * (i + 3)) % 17 / 100) for i in range(8)]
+        samples[3] = answered(name_of(3), now, step_time_s=slow)
+        if 150 < at < 160:
+            samples[5] = failed(name_of(5), time_unix_s=now)
+        for sample in samples:
+            fleet_.add(sample)
+            always.write(sample)
+        fleet_.assess(now)
+        always.refresh(now)
+        if at in {50, 0}:  # attaches, and attaches again after a gap
+            attached.take_over(fleet_.handover(now))
+            for sample in samples:
+                attached.write(sample)
+            attached.refresh(now)
+            for display in (always, attached):
+                for key in keys:
+                    display.press(key)
+            assert lines(attached, 100, 40, now)[1:-2] == lines(always, 100, 40, now)[1:-2]
+            for display in (always, attached):
+                press(display, "esc")
+
+
+def test_a_worker_where_nothing_runs_looks_like_it():
+    """It is neither down nor live: a mark, a word and a time of its own."""
+    display = display_of(*fleet(5), failed(name_of(3), "empty-trace", "nothing ran", time_unix_s=NOW - 5), now=NOW)
+    row = next(line for line in lines(display) if f" {name_of(3)} " in line)
+    assert row.startswith(" N ")
+    assert "NO ACTIVITY" in row
+    assert "N 1 no activity" in lines(display, 120)[0]
+    press(display, "enter")
+    assert "NO ACTIVITY" in screen(display)

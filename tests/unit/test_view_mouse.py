@@ -1,0 +1,192 @@
+"""The mouse: what a click and the wheel do, and that the terminal has it back afterwards; and the bell."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import time
+
+import pytest
+
+from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
+from tpumon.fleet import Thresholds
+from tpumon.model import StepTimes
+from tpumon.view.loop.paint import Painter
+from tpumon.view.loop.terminal import TerminalScreen, has_mouse
+from tpumon.view.screens.screen import Reply
+
+
+def click(display, words, *, size=(100, 30)):
+    """Clicks where these words are."""
+    for line, text in enumerate(lines(display, *size)):
+        if words in text:
+            return display.press(f"clicked:{text.index(words)}:{line}")
+    raise AssertionError(words)
+
+
+def test_a_click_chooses_a_worker_and_another_one_opens_it():
+    """As Down and Enter do."""
+    display = display_of(*fleet(20))
+    assert click(display, f"{name_of(3)} ") is Reply.REDRAW
+    assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(3)
+    click(display, f"{name_of(3)} ")
+    assert lines(display)[1].split()[0] == name_of(3)
+
+
+@pytest.mark.parametrize(
+    ("title", "key"), [("MXU  ", "mxu"), ("IDLE", "idle"), ("WORKER", "name"), ("STEP ms", "step")]
+)
+def test_a_click_on_a_title_sorts_by_its_column(title, key):
+    """Another one reverses the order; the arrow says which."""
+    display = display_of(*fleet(8))
+    click(display, title)
+    assert f"sort:{key}" in lines(display)[-1]
+    assert f"↓{title.strip()}" in screen(display)
+    click(display, title)
+    assert f"sort:{key} reversed" in lines(display)[-1]
+    assert f"↑{title.strip()}" in screen(display)
+
+
+def test_a_click_on_a_hint_is_its_key():
+    """In the footer."""
+    display = display_of(*fleet(8))
+    click(display, "h help")
+    assert "Keys on the list of workers" in screen(display, 100, 100)
+    click(display, "Esc back")
+    assert click(display, "q quit") is Reply.QUIT
+
+
+def test_a_click_elsewhere_is_nothing():
+    """On the header, beside the screen, on a picture that is gone, while a filter is typed."""
+    display = display_of(*fleet(8))
+    screen(display)
+    assert press(display, "clicked:1:0") is Reply.NOTHING
+    assert press(display, "clicked:900:900") is Reply.NOTHING
+    press(display, "/")
+    assert press(display, "clicked:5:3") is Reply.NOTHING
+
+
+def test_the_wheel_chooses_or_scrolls():
+    """Three lines a turn."""
+    display = display_of(*fleet(20))
+    press(display, "wheeldown")
+    assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
+    press(display, "h", "wheeldown")
+    assert " 4-" in lines(display, 80, 20)[-1]
+
+
+def test_a_key_leaves_the_mouse_to_the_terminal():
+    """To select text; the footer says so."""
+    display = display_of(*fleet(3))
+    assert display.wants_mouse
+    press(display, "m")
+    assert not display.wants_mouse
+    assert "no mouse" in lines(display)[-1]
+    press(display, "m")
+    assert display.wants_mouse
+
+
+@pytest.fixture
+def terminal():
+    """A terminal's two ends."""
+    ours, theirs = pty.openpty()
+    os.set_blocking(theirs, False)
+    yield ours, theirs
+    for end in (ours, theirs):
+        os.close(end)
+
+
+def wait_for(end, wanted):
+    """Reads what is written to the terminal until this is; returns all of it."""
+    text, deadline_s = b"", time.monotonic() + 60
+    while wanted not in text:
+        readable, _, _ = select.select([end], [], [], deadline_s - time.monotonic())
+        assert readable, text
+        text += os.read(end, 10_000)
+    return text
+
+
+END = b"\x1b[?1049l"
+
+
+def test_the_terminal_has_its_mouse_back_at_the_end(terminal):
+    """And while the view is suspended; a terminal without a mouse is not asked."""
+    ours, theirs = terminal
+    view = TerminalScreen(theirs, Painter(color=False, ascii_only=False), has_mouse=True)
+    view.enter()
+    view.use_mouse(True)
+    wait_for(ours, b"\x1b[?1000h")
+    view.leave()
+    assert b"\x1b[?1000l" in wait_for(ours, END)
+    view.enter()
+    wait_for(ours, b"\x1b[?1000h")
+    view.use_mouse(False)
+    wait_for(ours, b"\x1b[?1000l")
+    view.leave()
+    wait_for(ours, END)
+
+    plain = TerminalScreen(theirs, Painter(color=False, ascii_only=False), has_mouse=has_mouse("linux"))
+    plain.enter()
+    plain.use_mouse(True)
+    plain.leave()
+    assert b"1000h" not in wait_for(ours, END)
+    assert has_mouse("xterm-256color")
+
+
+AT_ONCE = Thresholds(sustained=1)
+
+
+def slow(worker, time_unix_s):
+    return answered(worker, time_unix_s, step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1))
+
+
+def alarms(display):
+    """Whether a worker becoming critical, going down and being down still ring."""
+    found = [display.take_alarm()]
+    for second, sample in enumerate([slow(name_of(1), NOW + 1), failed(name_of(2), time_unix_s=NOW + 2)], start=1):
+        display.write(sample)
+        display.refresh(NOW + second)
+        found.append(display.take_alarm())
+    display.refresh(NOW + 3)
+    return [*found, display.take_alarm()]
+
+
+def test_the_bell_rings_once_for_each_worker_that_gets_into_trouble():
+    """Off at first; on by a key, which the footer says; trouble that was there before rings nothing."""
+    assert alarms(display_of(*fleet(7), failed(name_of(7)), thresholds=AT_ONCE)) == [False] * 4
+    display = display_of(*fleet(7), failed(name_of(7)), thresholds=AT_ONCE)
+    press(display, "b")
+    assert "bell" in lines(display)[-1]
+    assert alarms(display) == [False, True, True, False]
+
+
+def test_a_worker_that_becomes_critical_is_a_message():
+    """Who, and why; once."""
+    display = display_of(*fleet(8), thresholds=AT_ONCE)
+    alarms(display)
+    assert f"{name_of(1)}: critical: step 1.59x the median" in screen(display)
+    press(display, "h")
+    now = NOW + 60
+    assert screen(display, 120, 120, now=now).count("critical: step") == 1
+
+
+def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
+    """Neither a message nor the bell; one that becomes critical is."""
+    display = display_of(*fleet(8), thresholds=AT_ONCE)
+    press(display, "b")
+    rung = []
+    for second, sample in enumerate(
+        [
+            slow(name_of(1), NOW + 1),
+            failed(name_of(1), "busy", "in use", time_unix_s=NOW + 2),
+            slow(name_of(1), NOW + 3),
+        ],
+        start=1,
+    ):
+        display.write(sample)
+        display.refresh(NOW + second)
+        rung.append(display.take_alarm())
+    assert rung == [True, False, False]
+    press(display, "h")
+    assert screen(display, 120, 120, now=NOW + 60).count("critical: step") == 1

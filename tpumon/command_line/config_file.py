@@ -1,0 +1,136 @@
+"""The configuration file: options by their names, for those who do not want to type them each time.
+
+    interval = 30
+    service-addr = ["10.0.0.2:9999", "10.0.0.3:9999"]
+
+    [serve]
+    listen = ":10466"
+
+Keys before the first table count for every command that has the option; a table counts for its command alone.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpumon.errors import UsageError
+
+if TYPE_CHECKING:
+    from typer.core import TyperGroup
+
+VARIABLE = "TPUMON_CONFIG"
+_MOST_BYTES = 1 << 20
+_NOT_IN_FILES = frozenset({"help", "version"})
+
+OptionValues = dict[str, str | list[str]]
+"""Values of options as they would stand in the environment, by the parser's names."""
+
+
+def config_path() -> Path | None:
+    """The file that TPUMON_CONFIG names, otherwise ~/.config/tpumon/config.toml; None: TPUMON_CONFIG is empty."""
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return Path(_from_home(named)) if named else None
+    return Path(_from_home(os.environ.get("XDG_CONFIG_HOME") or "~/.config"), "tpumon", "config.toml")
+
+
+def read_config(group: TyperGroup) -> dict[str, OptionValues]:
+    """Reads the configuration file; nothing if there is none and none was asked for.
+
+    Returns:
+        The values of each command's options, by its name; by "" those of the group itself.
+
+    Raises:
+        UsageError: the file cannot be read, is not TOML, or names an option that does not exist.
+    """
+    path = config_path()
+    if path is None or (VARIABLE not in os.environ and not _exists(path)):
+        return {}
+    commands: dict[str, Any] = dict(group.commands)
+    tables = _parsed(path)
+    shared = {key: value for key, value in tables.items() if not (isinstance(value, dict) and key in commands)}
+    known = {name for command in (group, *commands.values()) for name, _ in options_of(command)}
+    for key in shared:
+        _check_known(path, key, "", [*known, *commands])
+    values = {"": _values(path, group, shared)}
+    for name, command in commands.items():
+        own = table if isinstance(table := tables.get(name), dict) else {}
+        for key in own:
+            _check_known(path, key, f"[{name}] ", [one for one, _ in options_of(command)])
+        values[name] = _values(path, command, {**shared, **own})
+    return values
+
+
+def options_of(command: Any) -> Iterator[tuple[str, Any]]:
+    """The options of a command that a file can set: their names without dashes, and the parser's parameters."""
+    for parameter in command.params:
+        hidden = getattr(parameter, "hidden", False) or parameter.name in _NOT_IN_FILES
+        if parameter.param_type_name == "option" and not hidden:
+            yield parameter.opts[0].removeprefix("--"), parameter
+
+
+def given_in_file(parameter: Any) -> str:
+    """How an option from the file is named in messages: `interval in /home/me/.config/tpumon/config.toml`."""
+    return f"{parameter.opts[0].removeprefix('--')} in {config_path()}"
+
+
+def _from_home(path: str) -> str:
+    return os.path.expanduser(path)  # noqa: PTH111 - Path's own raises where a user has no home
+
+
+def _exists(path: Path) -> bool:
+    return os.path.exists(path)  # noqa: PTH110 - Path's own raises where a home may not be looked into
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb", opener=_without_waiting) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise UsageError(f"{path}: not a file")
+            data = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; {VARIABLE} names another file, or none if it is empty") from None
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{path}: larger than 1 MiB")
+    try:
+        return tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
+        raise UsageError(f"{path}: not TOML: {error}") from None
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # a FIFO would wait for its writer
+
+
+def _check_known(path: Path, key: str, table: str, known: Sequence[str]) -> None:
+    if key.replace("_", "-") not in known:
+        import difflib
+
+        near = difflib.get_close_matches(key.replace("_", "-"), known, n=1)
+        hint = f"did you mean {near[0]}?" if near else "keys are options without the dashes; see tpumon --help"
+        raise UsageError(f"{path}: {table}there is no option {key}; {hint}")
+
+
+def _values(path: Path, command: Any, table: Mapping[str, Any]) -> OptionValues:
+    """The values of a command's options."""
+    written = {key.replace("_", "-"): value for key, value in table.items()}
+    values: OptionValues = {}
+    for name, parameter in options_of(command):
+        if name in written:
+            texts = _texts(path, name, written[name])
+            values[parameter.name] = texts if parameter.multiple else ",".join(texts)
+    return values
+
+
+def _texts(path: Path, name: str, value: object) -> list[str]:
+    """A value as it would be typed; several for a list."""
+    listed = value if isinstance(value, list) else [value]
+    if not all(isinstance(one, str | int | float | bool) for one in listed):
+        raise UsageError(f"{path}: {name}: give a text, a number, true or false, or a list of these")
+    return [str(one).lower() if isinstance(one, bool) else str(one) for one in listed]

@@ -1,0 +1,286 @@
+"""What options mean together: groups of them become settings. Shared by the commands in `tpumon.cli`."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tpumon.command_line.options import (
+    ExportOptions,
+    MeasureOptions,
+    StdoutOptions,
+    TargetOptions,
+    ThresholdOptions,
+    as_given,
+    check_choice,
+    is_typed,
+)
+from tpumon.errors import UsageError
+from tpumon.simulator.settings import SimulatorSettings
+from tpumon.system.console import say
+from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
+
+if TYPE_CHECKING:
+    from tpumon.feed import FeedSettings, Recorded, Sampling
+    from tpumon.fleet import Thresholds
+    from tpumon.outputs import Export
+    from tpumon.targets.selection import Selection
+
+_SIMULATED_INTERVAL_S = 1.0
+_MAX_DUTY_RATIO = 0.01
+_ATTACHED_DUTY_RATIO = 0.02  # its own traces wait for samples
+_MAX_DURATION_MS = 3_600_000
+_LEGACY_NUM_QUERIES = 100
+_GPU_WARNING = (
+    "--gpu loads CUPTI into jobs that can use a GPU, which has crashed jobs (github.com/jax-ml/jax/issues/40260)"
+)
+
+
+class ReportFormat(StrEnum):
+    """What a command that ends by itself writes to stdout."""
+
+    text = "text"
+    json = "json"
+
+
+def level_of(measure: MeasureOptions) -> int:
+    """The level that was asked for, by whatever option."""
+    if measure.level is not None:
+        return measure.level
+    if measure.monitoring_level is not None:
+        return measure.monitoring_level
+    return 0 if measure.logdir else 2
+
+
+def stdout_of(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) -> str | Export:
+    """What to write to stdout: "auto", "live", "text" or an output."""
+    from tpumon.outputs import parse_output
+
+    if stdout.fleet_summary:
+        return parse_output("fleet-summary")
+    if stdout.output in {"auto", "live", "text"}:
+        # The old spelling is typed by those who read the old blocks.
+        return "text" if legacy and stdout.output == "auto" else stdout.output
+    return parse_output(stdout.output, as_given(context, "--output", stdout.output))
+
+
+def report_format(context: typer.Context, output: str) -> ReportFormat:
+    """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
+    if output not in set(ReportFormat) and not is_typed(context, "output"):
+        return ReportFormat.text
+    return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given; a default stands where it is used."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def sampling_of(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Sampling:
+    """The samples that this process is to take."""
+    from tpumon.feed import Sampling
+    from tpumon.logdir import open_logdir
+    from tpumon.model import Query
+    from tpumon.sampler import Pace
+    from tpumon.sources import SourceOptions
+    from tpumon.targets.listening import signs_at
+
+    simulated = targets.simulate is not None
+    interval_s = measure.interval if measure.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
+    max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
+    if measure.gpu:
+        say(_GPU_WARNING)
+    usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
+    level = level_of(measure)
+    return Sampling(
+        query=Query(level=level, window_s=window_s_of(context, measure.duration_ms)),
+        selection=selection_of(context, targets, level=level, runtime_addr=measure.runtime_addr),
+        pace=Pace(
+            interval_s=interval_s,
+            max_duty_ratio=max_duty_ratio,
+            attached_duty_ratio=_ATTACHED_DUTY_RATIO if measure.max_duty is None else None,
+            attempts=measure.num_tracing_attempts,
+            num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
+        ),
+        sources=SourceOptions(
+            host_level=measure.host_tracer_level.number,
+            logdir=open_logdir(measure.logdir) if measure.logdir else None,
+            runtime_metrics=level > 1 and not measure.no_runtime_metrics,
+            **given(max_trace_mb=measure.max_trace_mb),
+            gpu=measure.gpu,
+            signs_at=signs_at,
+        ),
+        use_proxy=targets.use_proxy,
+    )
+
+
+def feed_of(
+    origin: Sampling | Recorded | str,
+    options: ExportOptions,
+    level: int,
+    thresholds: Thresholds,
+    *,
+    listen: str | None,
+    web_config_file: str | None = None,
+) -> FeedSettings:
+    """Where events come from, and which outputs get them."""
+    from tpumon.feed import FeedSettings, Recorded
+    from tpumon.outputs import Export, OutputOptions, parse_export
+
+    exports = [Export(name="prometheus", where=listen)] if listen else []
+    exports += map(parse_export, options.export or [])
+    if options.on_change is not None:
+        exports.append(Export(name="on-change", where=options.on_change))
+    if options.record is not None:
+        exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
+    if isinstance(origin, Recorded) and exports:
+        raise UsageError("--from a recording takes no other outputs than --output: it is over")
+    web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
+    if web_config == "":
+        raise UsageError("--web-config is empty; name a file, or leave the option out")
+    if web_config is not None and not any(export.name == "prometheus" for export in exports):
+        raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
+    return FeedSettings(
+        origin=origin,
+        exports=exports,
+        output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds),
+    )
+
+
+def thresholds_of(context: typer.Context, options: ThresholdOptions) -> Thresholds:
+    """When a worker is marked."""
+    from tpumon.fleet import Thresholds
+
+    infeed = _limits(context, "--infeed-limits", options.infeed_limits, shares=True)
+    hbm = _limits(context, "--hbm-limits", options.hbm_limits, shares=True)
+    step = _limits(context, "--step-limits", options.step_limits)
+    return Thresholds(
+        infeed_warn_ratio=infeed[0],
+        infeed_critical_ratio=infeed[1],
+        hbm_warn_ratio=hbm[0],
+        hbm_critical_ratio=hbm[1],
+        step_warn_ratio=step[0],
+        step_critical_ratio=step[1],
+        idle_below_ratio=options.idle_limit,
+        sustained=options.sustained,
+    )
+
+
+def _limits(context: typer.Context, name: str, text: str, *, shares: bool = False) -> tuple[float, float]:
+    """Two limits, the lower first, as ratios or in percent; of shares, none above 1."""
+    try:
+        warn, critical = (_ratio(part) for part in text.split(","))
+    except ValueError:
+        warn, critical = 1.0, 0.0
+    if not 0 <= warn <= critical < float("inf"):
+        raise UsageError(f"{as_given(context, name, text)}: use two numbers, the smaller first, such as 0.05,0.20")
+    if shares and critical > 1:
+        percent = ",".join(f"{part.strip()}%" for part in text.split(","))
+        raise UsageError(f"{as_given(context, name, text)}: a share is at most 1; for percent, write {percent}")
+    return warn, critical
+
+
+def _ratio(text: str) -> float:
+    number = text.strip()
+    return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
+
+
+_NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
+
+
+def check_from(context: typer.Context, targets: TargetOptions) -> None:
+    """Refuses options that name workers beside --from."""
+    if targets.simulate is not None or any(is_typed(context, name) for name in _NAMING_WORKERS):
+        raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
+
+
+def check_no_queries(measure: MeasureOptions) -> None:
+    """Refuses what a monitor with --from cannot do."""
+    if level_of(measure) == 0:
+        raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
+    if measure.num_queries:
+        raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
+
+
+def origin_of(where: str) -> Recorded | str:
+    """What --from names: recorded samples, or the URL of an exporter; HOST:PORT is one of http."""
+    from tpumon.feed import Recorded
+    from tpumon.recording import is_recording
+
+    if is_recording(where):
+        return Recorded(where)
+    address = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?", where)
+    return f"http://{where}" if address else where
+
+
+_UNITS = {
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "w": 7 * 86400.0,
+    "kb": 0.001,
+    "mb": 1.0,
+    "gb": 1000.0,
+    "tb": 1e6,
+}
+
+
+def _kept(text: str) -> dict[str, str]:
+    """`--record-keep`: an age, a size, or both, as options of the exporter `record`."""
+    kept: dict[str, str] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]+)", part.strip().lower())
+        unit = "" if match is None else match[2]
+        name = "keep_mb" if unit.endswith("b") else "keep_s"
+        if match is None or unit not in _UNITS or name in kept:
+            raise UsageError(f"--record-keep {text}: give an age, a size, or both, such as 7d,1GB")
+        kept[name] = str(float(match[1]) * _UNITS[unit])
+    return kept
+
+
+def window_s_of(context: typer.Context, duration_ms: str) -> float | None:
+    """`--duration-ms` in seconds; None for auto."""
+    if duration_ms == "auto":
+        return None
+    if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
+        given = as_given(context, "--duration-ms", duration_ms)
+        raise UsageError(f"{given}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto")
+    return int(duration_ms) / 1000
+
+
+def selection_of(
+    context: typer.Context, targets: TargetOptions, *, level: int, runtime_addr: list[str] | None = None
+) -> Selection:
+    """The workers that the options name; if they name some in several ways, the most specific wins."""
+    from tpumon.targets.runtime import parse_runtime_addresses
+    from tpumon.targets.selection import Selection
+
+    runtime_addresses = parse_runtime_addresses(runtime_addr or [])
+    if targets.simulate is not None:
+        if any(is_typed(context, name) for name in _NAMING_WORKERS):
+            raise UsageError("--simulate cannot be combined with options naming workers")
+        simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
+        return Selection(simulate=simulate, runtime_addresses=runtime_addresses)
+    services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
+    workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
+    tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
+    if tpus and services:
+        say("ignoring --tpu: --service-addr is given, too")
+    if level > 0 and services and workers:
+        say("ignoring --workers-list: it is for level 0, and --service-addr is given, too")
+    addresses = workers if workers and (level == 0 or not services) else services
+    if targets.targets is not None and (addresses or tpus):
+        raise UsageError("--targets cannot be combined with other options naming workers")
+    return Selection(
+        addresses=addresses,
+        port=targets.port,
+        tpus=() if addresses else tpus,
+        zone=targets.zone,
+        project=targets.project,
+        targets_file=targets.targets,
+        runtime_addresses=runtime_addresses,
+    )

@@ -1,0 +1,269 @@
+"""`tpumon once`: all workers in one table, judged, the worst first; then it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tpumon.enough import compared, samples_of, unjudged
+from tpumon.errors import NoTargetError
+from tpumon.feed import Feed, FeedSettings, Recorded
+from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
+from tpumon.fleet import Assessment, Fleet, Verdict
+from tpumon.history import WorkerHistory, state_of
+from tpumon.model import SCHEMA_VERSION, Handover, Mark, Sample, Workers
+from tpumon.system.console import say
+from tpumon.text import one_line
+from tpumon.view.drawing.cells import FORMATS, age, clock
+from tpumon.view.drawing.style import LOOKS
+from tpumon.view.notices import Notice
+
+_FINDINGS = {STEP.key: "straggler", IDLE.key: "straggler", INFEED.key: "input-bound", HBM.key: "hbm-nearly-full"}
+"""The findings that causes are part of, by the key of the figure that exceeds its limit."""
+
+_RECENT_S = 3600.0  # of a recording
+_JUDGE_S = 20.0
+_LOOK_S = 0.5
+_LONG_S = 5.0
+_PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnceSettings:
+    """What to judge, and how to print it.
+
+    Attributes:
+        feed: where samples come from.
+        samples: how many of each worker to wait for.
+        output: what stdout gets.
+    """
+
+    feed: FeedSettings
+    samples: int
+    output: Literal["text", "json"] = "text"
+
+
+def run(settings: OnceSettings) -> int:
+    """Takes the samples that a judgement needs and prints one table or object.
+
+    Returns:
+        0; 1 if a worker is down or critical; 3 if none answered.
+
+    Raises:
+        NoTargetError: there is no worker.
+    """
+    origin = settings.feed.origin
+    now_unix_s: float | None = None
+    if isinstance(origin, Recorded):
+        fleet, now_unix_s = _collect_recorded(settings, origin)
+    else:
+        fleet = _collect(settings)
+    now_unix_s = now_unix_s or time.time()
+    assessment = fleet.assess(now_unix_s)
+    unsure = unjudged(fleet, assessment)
+    rows = [_Row.of(fleet, worker, assessment, unsure, now_unix_s) for worker in _worst_first(assessment)]
+    if settings.output == "json":
+        print(json.dumps(_object(rows, bool(unsure), now_unix_s), allow_nan=False), flush=True)
+    else:
+        print("\n".join(_table(rows, now_unix_s)), flush=True)
+        if unsure:
+            needed = fleet.thresholds.sustained
+            print(f"\ntoo few samples to compare {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
+    if not any(row.answered for row in rows):
+        return NoTargetError.exit_status
+    return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0
+
+
+def _collect(settings: OnceSettings) -> Fleet:
+    """Follows the workers until all have the samples that are needed, or no more are to come."""
+    fleet = Fleet(settings.feed.output_options.thresholds, remember=not settings.feed.takes_samples)
+    waiting: str | None = None
+    told = False
+    deadline_s: float | None = None
+    with Feed(settings.feed, consumer="this machine") as feed:
+        for event in feed.events(timeout_s=_LOOK_S):
+            if isinstance(event, Workers):
+                fleet.follow(event)
+                waiting = event.waiting
+            elif isinstance(event, Sample):
+                fleet.add(event)
+            elif isinstance(event, Handover):
+                fleet.take_over(event)
+            elif isinstance(event, Notice):
+                say(event.text)
+            histories = fleet.histories.all()
+            if waiting is not None and not histories:
+                raise NoTargetError(waiting)
+            if not histories or any(history.last is None for history in histories):
+                continue
+            others = compared(fleet)
+            missing = [
+                history
+                for history in histories
+                if not _is_settled(history, settings.samples if history.target.worker in others else 1)
+            ]
+            left_s = max((_left_s(history, settings.samples) for history in missing), default=0.0)
+            if deadline_s is None:
+                deadline_s = time.monotonic() + left_s + _PATIENCE_S
+            if not told and left_s > _LONG_S:
+                told = True
+                say(
+                    f"taking {settings.samples} samples of each worker: about {left_s:.0f} s more; --num-queries 1 is "
+                    "faster and compares no workers"
+                )
+            late = not settings.feed.takes_samples and time.monotonic() > deadline_s
+            if late or not missing:
+                break
+    return fleet
+
+
+def _collect_recorded(settings: OnceSettings, origin: Recorded) -> tuple[Fleet, float]:
+    """Reads the last hour of a recording; returns also the time at its end."""
+    from tpumon.recording import Recording
+
+    recording = Recording(origin.where, say)
+    _, end_unix_s = recording.span_unix_s()
+    fleet = Fleet(settings.feed.output_options.thresholds)
+    judged_unix_s = 0.0
+    for moment in recording.moments(end_unix_s - _RECENT_S):
+        if isinstance(moment.event, Workers):
+            fleet.follow(moment.event)
+        else:
+            fleet.add(moment.event)
+        if moment.time_unix_s - judged_unix_s > _JUDGE_S:
+            judged_unix_s = moment.time_unix_s
+            fleet.assess(judged_unix_s)
+    return fleet, end_unix_s
+
+
+def _left_s(history: WorkerHistory, samples: int) -> float:
+    """About how long the samples take that are still to come."""
+    interval_s = None if history.last is None else history.last.interval_s
+    return (samples - _queries(history)) * (interval_s or 0.0)
+
+
+def _is_settled(history: WorkerHistory, samples: int) -> bool:
+    """Whether more queries would not change what is said: there are enough, or it has never answered."""
+    never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
+    return never or _queries(history) >= samples
+
+
+def _queries(history: WorkerHistory) -> int:
+    return samples_of(history) + history.errors.total()
+
+
+def _worst_first(assessment: Assessment) -> list[str]:
+    verdicts = assessment.verdicts
+    return sorted(verdicts, key=lambda worker: (verdicts[worker].rank, -verdicts[worker].excess))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One worker, as it is printed.
+
+    Attributes:
+        kind: its severity while it is live, otherwise its state.
+        sample: the current one; None: there is no current figure.
+    """
+
+    worker: str
+    verdict: Verdict
+    kind: Mark
+    sample: Sample | None
+    empty: Sample
+    answered: bool
+
+    @classmethod
+    def of(cls, fleet: Fleet, worker: str, assessment: Assessment, unsure: frozenset[str], now_unix_s: float) -> _Row:
+        """The row of a worker that is followed."""
+        verdict = assessment.verdicts[worker]
+        history = fleet.histories.get(worker)
+        assert history is not None
+        target = history.target
+        return cls(
+            worker=worker,
+            verdict=verdict,
+            kind="unknown" if worker in unsure else verdict.mark,
+            sample=history.current(now_unix_s),
+            empty=Sample(
+                worker=worker,
+                address=target.address,
+                slice=target.slice,
+                time_unix_s=now_unix_s,
+                window_s=None,
+                took_s=0,
+            ),
+            answered=history.samples > 0 or state_of(history.last) not in {"waiting", "down", "stale"},
+        )
+
+    @property
+    def severity(self) -> str:
+        """That of its verdict; unknown if it has too few samples."""
+        return self.kind if self.verdict.state == "live" else self.verdict.severity
+
+    def to_json(self) -> dict[str, Any]:
+        """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
+        findings: dict[str, dict[str, str]] = {}
+        for cause in self.verdict.causes:
+            name = _FINDINGS.get(cause.figure or "")
+            if name is not None and name not in findings:
+                severity = "critical" if cause.critical else "warning"
+                findings[name] = {"finding": name, "severity": severity, "sentence": cause.words}
+        figures = (self.sample or self.empty).to_json()
+        if self.sample is None:
+            figures["time_unix_s"] = None
+        return {
+            "worker": self.worker,
+            "state": self.verdict.state,
+            "severity": self.severity,
+            "since_unix_s": self.verdict.since_unix_s,
+            "causes": [cause.words for cause in self.verdict.causes],
+            "findings": list(findings.values()),
+            **{name: value for name, value in figures.items() if name not in {"schema", "worker"}},
+        }
+
+
+def _object(rows: Sequence[_Row], too_few: bool, now_unix_s: float) -> Mapping[str, Any]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.kind] = counts.get(row.kind, 0) + 1
+    return {
+        "schema": SCHEMA_VERSION,
+        "time_unix_s": now_unix_s,
+        "workers": [row.to_json() for row in rows],
+        "fleet": counts,
+        "too_few_samples": too_few,
+    }
+
+
+def _table(rows: Sequence[_Row], now_unix_s: float) -> list[str]:
+    """One line per worker below a line of titles; a column that no worker has is left out."""
+    shown = [
+        figure
+        for figure in COMPARED.values()
+        if figure.always_shown
+        or any(row.sample is not None and figure.value(row.sample.figures) is not None for row in rows)
+    ]
+    lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
+    for row in rows:
+        look = LOOKS[row.kind]
+        since = row.verdict.since_unix_s
+        cells = [
+            FORMATS[figure.unit].cell(None if row.sample is None else figure.value(row.sample.figures))
+            for figure in shown
+        ]
+        why = one_line("; ".join(cause.words for cause in row.verdict.causes), limit=200)
+        told = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
+        lines.append([look.mark, one_line(row.worker, limit=60), look.word, told, *cells, why])
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    left = {0, 1, 2, 3, len(widths) - 1}
+    return [
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]

@@ -1,0 +1,83 @@
+"""What a running exporter hands on to its readers, as a part of its `/samples` page."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tpumon.model import Change, Handover, Standing
+from tpumon.model.codec import from_plain, text, to_plain, whole_number
+
+_MOST_WORKERS = 10_000
+_MOST_CHANGES = 10_000
+_MOST_FIGURES = 100
+
+_Value = TypeVar("_Value")
+
+
+def page_of(handover: Handover) -> dict[str, Any]:
+    """The fields of the page that hold a handover; `read_handover` reverses it."""
+    history = {worker: base64.b64encode(packed).decode() for worker, packed in handover.history.items()}
+    return {
+        "changed": handover.number,
+        "standings": [to_plain(standing) for standing in handover.standings],
+        "changes": [to_plain(change) for change in handover.changes],
+        **({"history": {"figures": list(handover.figures), "workers": history}} if handover.complete else {}),
+    }
+
+
+def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
+    """The handover in a page; None if it has none. Whatever is malformed is left out.
+
+    Args:
+        page: the whole page.
+        shift_s: to be added to the exporter's times to get those of this machine's clock.
+    """
+    number = whole_number(page.get("changed"))
+    if number is None:
+        return None
+    history = page.get("history")
+    packed, figures = (history.get("workers"), history.get("figures")) if isinstance(history, dict) else ({}, [])
+    return Handover(
+        complete=isinstance(history, dict),
+        number=number,
+        standings=tuple(_shifted(standing, shift_s) for standing in _read(Standing, page.get("standings"))),
+        changes=tuple(
+            replace(change, time_unix_s=change.time_unix_s + shift_s) for change in _read(Change, page.get("changes"))
+        ),
+        shift_s=shift_s,
+        history=dict(_unpacked(packed)),
+        figures=tuple(text(key) or "" for key in figures[:_MOST_FIGURES]) if isinstance(figures, list) else (),
+    )
+
+
+def _read(kind: type[_Value], raw: object) -> Iterator[_Value]:
+    for item in raw[:_MOST_CHANGES] if isinstance(raw, list) else ():
+        value = from_plain(kind, item)
+        if value is not None:
+            yield value
+
+
+def _shifted(standing: Standing, shift_s: float) -> Standing:
+    def shifted(time_unix_s: float | None) -> float | None:
+        return None if time_unix_s is None else time_unix_s + shift_s
+
+    return replace(
+        standing,
+        mark_since_unix_s=shifted(standing.mark_since_unix_s),
+        ok_since_unix_s=shifted(standing.ok_since_unix_s),
+        critical_since_unix_s=shifted(standing.critical_since_unix_s),
+        judged_unix_s=shifted(standing.judged_unix_s),
+    )
+
+
+def _unpacked(packed: object) -> Iterator[tuple[str, bytes]]:
+    for worker, plain in list(packed.items())[:_MOST_WORKERS] if isinstance(packed, dict) else ():
+        if isinstance(plain, str):
+            try:
+                yield worker, base64.b64decode(plain, validate=True)
+            except (binascii.Error, ValueError):
+                continue

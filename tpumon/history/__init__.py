@@ -1,0 +1,22 @@
+"""What is remembered of workers: states, samples, figures over time, changes."""
+
+from tpumon.history.course import Course, Moment
+from tpumon.history.events import Changes
+from tpumon.history.states import state_of
+from tpumon.history.tiers import Point, Tiers
+from tpumon.history.worker import STEP_BUCKETS_S, Histories, StepHistogram, WorkerHistory
+from tpumon.model import State
+
+__all__ = [
+    "STEP_BUCKETS_S",
+    "Changes",
+    "Course",
+    "Histories",
+    "Moment",
+    "Point",
+    "State",
+    "StepHistogram",
+    "Tiers",
+    "WorkerHistory",
+    "state_of",
+]

@@ -1,0 +1,80 @@
+"""Since when a worker is as it is, through gaps that say nothing about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tpumon.model import Mark, Severity, State, What
+
+_CAPTURES = {"busy", "continuous"}
+_NOT_WELL = {"down", "no-activity"}
+
+
+class Moment(NamedTuple):
+    """A time by the wall clock as it was set then, and by the monotonic clock if that is known."""
+
+    time_unix_s: float
+    monotonic_s: float | None = None
+
+    def unix_s(self, now_unix_s: float, now_monotonic_s: float) -> float:
+        """The moment by the wall clock as it is set now."""
+        return self.time_unix_s if self.monotonic_s is None else now_unix_s - (now_monotonic_s - self.monotonic_s)
+
+
+@dataclass(slots=True)
+class Course:
+    """What a worker counts as, and since when.
+
+    Attributes:
+        state, severity: as noted last; None: nothing was noted yet.
+        mark_since: since when it counts as that.
+        ok: whether it was well when last judged by its figures; None: not known.
+        ok_since: since when it is well, or since when it is not.
+        critical_since: since when it is critical; None: it is not.
+    """
+
+    state: State | None = None
+    severity: Severity = "unknown"
+    mark_since: Moment | None = None
+    ok: bool | None = None
+    ok_since: Moment | None = None
+    critical_since: Moment | None = None
+
+    @property
+    def mark(self) -> Mark | None:
+        """What the worker counts as; None: nothing was noted yet."""
+        return self.severity if self.state == "live" else self.state
+
+    @property
+    def since(self) -> Moment | None:
+        """Since when it is well or in trouble if it is judged by its figures; otherwise since when it is in its state.
+
+        Another session, a pause or a late sample says nothing about a worker, and restarts nothing. Trouble also
+        outlasts a time without an answer or activity, being well does not; a restart of the job ends both.
+        """
+        judged = self.state == "live" and self.severity != "unknown"
+        return self.ok_since if judged else self.mark_since
+
+    def note(self, at: Moment, state: State, severity: Severity, *, restarted: bool = False) -> What | None:
+        """Notes what the worker counts as at a moment; returns what changed, None for nothing.
+
+        A worker that is well from the first is no change.
+        """
+        before, before_state = self.mark, self.state
+        self.state, self.severity = state, severity
+        if restarted:
+            self.ok, self.critical_since = None, None
+        if self.mark != before:
+            self.mark_since = at
+        if state == "live" and severity != "unknown":
+            if self.ok is not (severity == "ok"):
+                self.ok, self.ok_since = severity == "ok", at
+            self.critical_since = (self.critical_since or at) if severity == "critical" else None
+        elif state in _NOT_WELL and self.ok:
+            self.ok = None
+        if self.mark == before or (before is None and self.mark == "ok"):
+            return None
+        if (state in _CAPTURES) != (before_state in _CAPTURES):
+            return "capture-began" if state in _CAPTURES else "capture-ended"
+        return "severity" if state == before_state == "live" else "state"

@@ -1,0 +1,217 @@
+"""Rows of whole numbers, appended at one end and forgotten at the other; all but the newest are compressed."""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+import zlib
+from array import array
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+ABSENT = 0
+_ZERO = 1
+_FIRST = 2
+_PER_OCTAVE = 1000
+_LOWEST, _HIGHEST = 1e-9, 1e6  # what `tpumon.model.bounds` lets through of seconds and ratios
+_LOG_LOWEST = math.log2(_LOWEST)
+LARGEST = 0xFFFF
+"""The largest number that a row can hold."""
+
+_BLOCK_ROWS = 64
+_HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
+_LATEST = 1 << 50
+_LEVEL = 6
+
+
+def coded(value: float | None) -> int:
+    """A value as a number from 0 to 65535, exact to 0.04 % from 1e-9 to 1e6; zero is exact, None is `ABSENT`."""
+    if value is None or math.isnan(value):
+        return ABSENT
+    if value <= 0:
+        return _ZERO
+    return _FIRST + round((math.log2(min(max(value, _LOWEST), _HIGHEST)) - _LOG_LOWEST) * _PER_OCTAVE)
+
+
+def value_of(code: int) -> float | None:
+    """Reverses `coded`."""
+    if code <= _ZERO:
+        return None if code == ABSENT else 0.0
+    return float(2.0 ** ((code - _FIRST) / _PER_OCTAVE + _LOG_LOWEST))
+
+
+class _Block(bytes):
+    """Compressed rows behind a head, as one object: a worker has many. By column, of each the lower bytes first."""
+
+    __slots__ = ()
+
+    @property
+    def first(self) -> int:
+        return int(_HEAD.unpack_from(self)[0])
+
+    @property
+    def last(self) -> int:
+        return int(_HEAD.unpack_from(self)[1])
+
+    @property
+    def rows(self) -> int:
+        return int(_HEAD.unpack_from(self)[2])
+
+
+class Rows:
+    """Rows of `width` whole numbers (0 to 65535) each, at growing whole places.
+
+    Args:
+        width: numbers of a row: the count, the states, and three for each figure.
+    """
+
+    __slots__ = ("_blocks", "_count", "_numbers", "_places", "_width")
+
+    def __init__(self, width: int) -> None:
+        self._width = width
+        self._blocks: deque[_Block] = deque()
+        self._places = array("q")
+        self._numbers = array("H")
+        self._count = 0
+
+    @property
+    def first(self) -> int | None:
+        """Place of the oldest row; None: there is none."""
+        if self._blocks:
+            return self._blocks[0].first
+        return self._places[0] if self._places else None
+
+    @property
+    def last(self) -> int | None:
+        """Place of the newest row; None: there is none."""
+        if self._places:
+            return self._places[-1]
+        return self._blocks[-1].last if self._blocks else None
+
+    def append(self, place: int, row: Sequence[int]) -> None:
+        """Adds a row."""
+        self._places.append(place)
+        self._numbers.extend(row)
+        self._count += 1
+        if len(self._places) >= _BLOCK_ROWS:
+            self._blocks.append(self._sealed())
+            self._places, self._numbers = array("q"), array("H")
+
+    def trim(self, oldest: int, most_rows: int) -> bool:
+        """Forgets blocks of rows that all lie before `oldest`, or are too many; returns whether it did."""
+        before = len(self._blocks)
+        while self._blocks and (self._blocks[0].last < oldest or self._count - self._blocks[0].rows >= most_rows):
+            self._count -= self._blocks.popleft().rows
+        return len(self._blocks) < before
+
+    def read(self, figure: int, first: int, last: float) -> Iterator[tuple[int, int, int, tuple[int, int, int]]]:
+        """The rows from `first` to before `last`: place, count, states, and the three numbers of the figure."""
+        columns = (0, 1, 2 + 3 * figure, 3 + 3 * figure, 4 + 3 * figure)
+        for block in self._blocks:
+            if block.last >= first and block.first < last:
+                places, read = self._opened(block, columns)
+                for place, count, states, *codes in zip(places, *read, strict=True):
+                    if first <= place < last:
+                        yield place, count, states, (codes[0], codes[1], codes[2])
+        for at, place in enumerate(self._places):
+            if first <= place < last:
+                row = self._numbers[at * self._width : (at + 1) * self._width]
+                count, states, *codes = (row[column] for column in columns)
+                yield place, count, states, (codes[0], codes[1], codes[2])
+
+    def packed(self, most_bytes: int) -> tuple[bytes, bool]:
+        """The newest rows in at most so many bytes, for `unpacked`; and whether that is all of them."""
+        blocks = [*self._blocks, *([self._sealed()] if self._places else [])]
+        parts: list[bytes] = []
+        for block in reversed(blocks):
+            most_bytes -= len(block)
+            if most_bytes < 0:
+                return b"".join(reversed(parts)), False
+            parts.append(block)
+        return b"".join(reversed(parts)), True
+
+    @classmethod
+    def unpacked(cls, plain: bytes, width: int, most_rows: int) -> Rows:
+        """Reverses `packed`. Blocks are checked when they are read: a damaged one has no rows.
+
+        Raises:
+            ValueError: it is not what `packed` returned.
+        """
+        rows, at = cls(width), 0
+        while at < len(plain):
+            try:
+                first, last, count, size = _HEAD.unpack_from(plain, at)
+            except struct.error:
+                raise ValueError("history ends early") from None
+            block = _Block(plain[at : at + _HEAD.size + size])
+            at += _HEAD.size + size
+            before = rows._blocks[-1].last if rows._blocks else -1
+            if not (before < first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(block) == _HEAD.size + size):
+                raise ValueError("history is damaged")
+            rows._blocks.append(block)
+            rows._count += count
+        rows.trim(-1, most_rows)
+        return rows
+
+    def all(self) -> Iterator[tuple[int, list[int]]]:
+        """All rows with their places, oldest first."""
+        for block in self._blocks:
+            places, columns = self._opened(block, range(self._width))
+            for place, *row in zip(places, *columns, strict=True):
+                yield place, row
+        for at, place in enumerate(self._places):
+            yield place, list(self._numbers[at * self._width : (at + 1) * self._width])
+
+    def _sealed(self) -> _Block:
+        places = self._places
+        gaps = array("I", (min(later - earlier, 0xFFFFFFFF) for earlier, later in pairwise(places)))
+        parts = [little(gaps)]
+        for column in range(self._width):
+            plain = little(self._numbers[column :: self._width])
+            parts += (plain[::2], plain[1::2])
+        data = zlib.compress(b"".join(parts), _LEVEL)
+        return _Block(_HEAD.pack(places[0], places[-1], len(places), len(data)) + data)
+
+    def _opened(self, block: _Block, columns: Sequence[int]) -> tuple[list[int], list[array[int]]]:
+        first, _, rows, _ = _HEAD.unpack_from(block)
+        start = 4 * (rows - 1)
+        size = start + 2 * rows * self._width
+        try:
+            plain = zlib.decompressobj().decompress(memoryview(block)[_HEAD.size :], size + 1)
+        except zlib.error:
+            plain = b""
+        if len(plain) != size:  # it came from elsewhere, and is damaged
+            return [], [array("H") for _ in columns]
+        places = [first]
+        for gap in from_little("I", plain[:start]):
+            places.append(places[-1] + gap)
+        read = []
+        for column in columns:
+            at = start + 2 * rows * column
+            both = bytearray(2 * rows)
+            both[::2], both[1::2] = plain[at : at + rows], plain[at + rows : at + 2 * rows]
+            read.append(from_little("H", bytes(both)))
+        return places, read
+
+
+def little(numbers: array[int]) -> bytes:
+    """The numbers as bytes, the same on every machine."""
+    if sys.byteorder == "big":
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def from_little(code: str, plain: bytes) -> array[int]:
+    """Reverses `little`; `code` is the type of the array.
+
+    Raises:
+        ValueError: there are not as many bytes as whole numbers take.
+    """
+    numbers = array(code)
+    numbers.frombytes(plain)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers

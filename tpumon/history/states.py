@@ -1,0 +1,56 @@
+"""The one place that decides which state a sample puts its worker in."""
+
+from __future__ import annotations
+
+from tpumon.errors import MEANING
+from tpumon.model import Figures, Sample, State
+
+_ALL_IDLE_RATIO = 0.9999
+_SAME_UPTIME_S = 1.0
+
+
+def state_of(sample: Sample | None) -> State:
+    """The state after a query; None: there was none yet."""
+    if sample is None:
+        return "waiting"
+    if sample.of_exporter:
+        return "stale"
+    failure = sample.failure
+    if failure is None:
+        return "no-activity" if nothing_ran(sample.figures) else "live"
+    state = MEANING[failure.reason].state
+    if state == "down" and sample.answered:
+        return "no-activity" if nothing_ran(sample.figures) else "live"
+    return state
+
+
+def nothing_ran(figures: Figures) -> bool:
+    """Whether the figures say that nothing ran: no step, and the device idle all the time.
+
+    The device's idle time is that of the window; without it, the duty cycle that the runtime reports of each device.
+    """
+    steps = figures.step_time_s
+    if (steps is not None and steps.avg > 0) or figures.functions or (figures.mxu_utilization_ratio or 0.0) > 0:
+        return False
+    if figures.idle_ratio is not None:
+        return figures.idle_ratio >= _ALL_IDLE_RATIO
+    duty = [device.runtime_duty_cycle_ratio for device in figures.devices]
+    return bool(duty) and all(ratio == 0 for ratio in duty)
+
+
+def restarted(last: Sample | None, answer: Sample | None, uptime_s: float | None, sample: Sample) -> bool:
+    """Whether the worker's job was restarted before this sample.
+
+    It was if the uptime of its runtime went back, or if it answers again after nothing listened at its port.
+
+    Args:
+        last: the sample before.
+        answer: the last one that its profiler answered.
+        uptime_s: the last uptime that its runtime reported.
+        sample: the new one.
+    """
+    now_s = sample.figures.runtime.uptime_s
+    if uptime_s is not None and now_s is not None:
+        return now_s < uptime_s - _SAME_UPTIME_S
+    closed = last is not None and last.failure is not None and last.failure.port_closed
+    return closed and answer is not None and sample.failure is None

@@ -1,0 +1,385 @@
+"""A worker's figures over time, in tiers: the older, the coarser. Bounded by number of rows, and compressed.
+
+A row holds the number of queries, the states that the worker was in, and the median, min and max of each figure. A
+value is a whole number on a logarithmic scale, which is exact to 0.04 %; zero is exact, and an absent value is absent.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
+from statistics import median
+from typing import NamedTuple, get_args
+
+from tpumon.history.rows import ABSENT, LARGEST, Rows, coded, from_little, little, value_of
+from tpumon.model import State
+
+STATES: tuple[State, ...] = get_args(State)
+"""The bits of a row's states, in this order: packed history holds them, so a new state goes to the end."""
+
+
+class _Spec(NamedTuple):
+    """A tier: its rows cover `unit_s` each, go back `span_s`, and are no more than `most_rows`."""
+
+    unit_s: float
+    span_s: float
+    most_rows: int
+
+
+_SAMPLES_UNIT_S = 0.01
+_TIERS = (
+    _Spec(_SAMPLES_UNIT_S, 15 * 60.0, 900),
+    _Spec(10.0, 2 * 3600.0, 720),
+    _Spec(60.0, 24 * 3600.0, 1440),
+    _Spec(600.0, 7 * 86400.0, 1008),
+)
+"""All samples of 15 min (900 at most), 10 s of 2 h, 1 min of 24 h, 10 min of 7 days."""
+
+_MAGIC = b"TPH1"
+_HEAD = struct.Struct("<4sddB")  # magic, shift, time of the last query, number of tiers
+_TIER = struct.Struct("<?qHI")  # whether trimmed, place of the rows that wait, their numbers, bytes of the rows
+_LATEST_S = 1e12
+
+_MOST_WAITING = 64  # rows that wait to be merged into one of the next tier
+_WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One figure over a part of the time.
+
+    Attributes:
+        start_unix_s, end_unix_s: the part of the time; equal for a single sample.
+        min, median, max: of the figure; None: it was absent. In the unit of the figure.
+        count: number of queries, answered or not.
+        states: the states that the worker was in.
+        of_medians: whether `median` is the median of medians of shorter parts, not of samples.
+    """
+
+    start_unix_s: float
+    end_unix_s: float
+    min: float | None
+    median: float | None
+    max: float | None
+    count: int
+    states: frozenset[State]
+    of_medians: bool = False
+
+
+class Tiers:
+    """The figures of one worker over the last 7 days.
+
+    Args:
+        keys: keys of the figures, in the order in which `add` takes them.
+    """
+
+    __slots__ = ("_keys", "_last_s", "_shift_s", "_tiers", "_zero_s")
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = tuple(keys)
+        self._tiers = [_Tier(spec, len(self._keys)) for spec in _TIERS]
+        self._shift_s = 0.0  # from the times of the rows to those of the wall clock as it is set now
+        self._zero_s: float | None = None  # from the monotonic clock to the times of the rows
+        self._last_s = -math.inf
+
+    def add(
+        self,
+        time_unix_s: float,
+        state: State,
+        figures: Iterable[float | None],
+        *,
+        taken_monotonic_s: float | None = None,
+    ) -> None:
+        """Adds one query.
+
+        A query that is not later than the last one is taken for one that is known already. If it is more than 15 min
+        earlier, the clock was set, and history starts again.
+
+        Args:
+            time_unix_s: its start, by the wall clock.
+            state: the worker's state after it.
+            figures: in the order of `keys`.
+            taken_monotonic_s: its start by the monotonic clock; then setting the wall clock moves all of history.
+        """
+        if taken_monotonic_s is None:
+            at_s = time_unix_s - self._shift_s
+        else:
+            if self._zero_s is None:
+                self._zero_s = time_unix_s - taken_monotonic_s - self._shift_s
+            at_s = taken_monotonic_s + self._zero_s
+            self._shift_s = time_unix_s - at_s
+        if at_s < self._last_s + _SAMPLES_UNIT_S / 2:
+            if at_s > self._last_s - _TIERS[0].span_s:
+                return
+            self._tiers = [_Tier(spec, len(self._keys)) for spec in _TIERS]
+        self._last_s = at_s
+        row = array("H", (1, 1 << STATES.index(state)))
+        for figure in figures:
+            row.extend((coded(figure), 0, 0))
+        for tier in self._tiers:
+            closed = tier.add(at_s, row)
+            if closed is None:
+                break
+            at_s, row = closed
+
+    @property
+    def oldest_unix_s(self) -> float | None:
+        """The earliest time of which anything is known; None: nothing is."""
+        known = [tier for tier in self._tiers if tier.oldest_s is not None]
+        whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
+        oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
+        return None if oldest_s is None else oldest_s + self._shift_s
+
+    @property
+    def newest_unix_s(self) -> float | None:
+        """Start of the last query; None: there was none."""
+        return self._last_s + self._shift_s if self._last_s > -math.inf else None
+
+    def packed(self, most_bytes: int = 1 << 30) -> bytes:
+        """All that is remembered, in about `most_bytes` at most: of each tier, the oldest rows are left out."""
+        parts = [_HEAD.pack(_MAGIC, self._shift_s, self._last_s, len(self._tiers))]
+        left = most_bytes
+        for number, tier in enumerate(self._tiers):
+            parts.append(tier.packed(left // (len(self._tiers) - number)))
+            left -= len(parts[-1])
+        return b"".join(parts)
+
+    @classmethod
+    def unpacked(cls, plain: bytes, theirs: Sequence[str], keys: Sequence[str], *, shift_s: float = 0.0) -> Tiers:
+        """Reverses `packed`, also if it has other figures.
+
+        Args:
+            plain: what `packed` returned, perhaps in another process.
+            theirs: keys of the figures in it.
+            keys: keys of the figures that are wanted.
+            shift_s: to be added to its times.
+
+        Raises:
+            ValueError: it is of another version, or damaged.
+        """
+        tiers = cls(keys)
+        try:
+            magic, shift, last_s, count = _HEAD.unpack_from(plain)
+        except struct.error:
+            raise ValueError("history is too short") from None
+        if magic != _MAGIC or count != len(_TIERS) or not (abs(shift) < _LATEST_S and last_s < _LATEST_S):
+            raise ValueError("history of another version")
+        at = _HEAD.size
+        tiers._shift_s, tiers._last_s = shift + shift_s, last_s
+        for tier in tiers._tiers:
+            at = tier.unpack(plain, at, theirs, keys)
+        return tiers
+
+    def series(self, key: str, begin_unix_s: float, end_unix_s: float, most_points: int = 600) -> list[Point]:
+        """One figure over a time: each part of it from the finest tier that goes back so far.
+
+        Args:
+            key: key of the figure.
+            begin_unix_s: from when on, by the wall clock as it is set now.
+            end_unix_s: until when, likewise.
+            most_points: if there are more, neighbours are merged: min of the mins, median of the medians, max of the
+                maxes, over a round number of seconds.
+
+        Returns:
+            The points, oldest first. A time without a query has no point; a query without the figure has one without
+            values.
+        """
+        if key not in self._keys or end_unix_s < begin_unix_s:
+            return []
+        place = self._keys.index(key)
+        points = [self._point(row) for row in self._rows(place, begin_unix_s, end_unix_s)]
+        if len(points) <= most_points:
+            return points
+        least_s = (end_unix_s - begin_unix_s) / max(most_points - 1, 1)
+        widths = bisect_left(_WIDTHS_S, least_s)
+        width_s = _WIDTHS_S[widths] if widths < len(_WIDTHS_S) else least_s
+        groups = groupby(points, key=lambda point: point.start_unix_s // width_s)
+        return [_merged(list(group), bin_ * width_s, (bin_ + 1) * width_s) for bin_, group in groups]
+
+    def _rows(self, place: int, begin_unix_s: float, end_unix_s: float) -> list[_Row]:
+        begin_s, until_s = begin_unix_s - self._shift_s, end_unix_s - self._shift_s + 1e-6
+        pieces: list[list[_Row]] = []
+        for number, tier in enumerate(self._tiers):
+            from_s = tier.whole_from_s(_TIERS[number + 1].unit_s if number + 1 < len(_TIERS) else 0.0)
+            pieces.append(list(tier.rows(place, max(begin_s, from_s), until_s)))
+            until_s = min(until_s, from_s)
+            if begin_s >= from_s:
+                break
+        return [row for piece in reversed(pieces) for row in piece]
+
+    def _point(self, row: _Row) -> Point:
+        middle, below, above = row.codes
+        value = value_of(middle)
+        start_unix_s = row.start_s + self._shift_s
+        return Point(
+            start_unix_s=start_unix_s,
+            end_unix_s=start_unix_s + row.length_s,
+            min=value_of(middle - below) if below else value,
+            median=value,
+            max=value_of(middle + above) if above else value,
+            count=row.queries,
+            states=_states_of(row.states),
+            of_medians=row.length_s > _TIERS[1].unit_s,
+        )
+
+
+@cache
+def _states_of(bits: int) -> frozenset[State]:
+    return frozenset(state for bit, state in enumerate(STATES) if bits >> bit & 1)
+
+
+class _Row(NamedTuple):
+    """One row of a tier and one figure: `codes` are the median, and how far min and max are from it."""
+
+    start_s: float
+    length_s: float
+    queries: int
+    states: int
+    codes: tuple[int, int, int]
+
+
+class _Tier:
+    """The rows of one tier, and those of the finer tier that wait to become its next row."""
+
+    __slots__ = ("_at", "_figures", "_rows", "_spec", "_waiting", "trimmed")
+
+    def __init__(self, spec: _Spec, figures: int) -> None:
+        self._spec = spec
+        self._figures = figures
+        self._rows = Rows(2 + 3 * figures)
+        self._at: int | None = None
+        self._waiting: list[array[int]] = []
+        self.trimmed = False
+        """Whether older rows are gone."""
+
+    def add(self, at_s: float, row: array[int]) -> tuple[float, array[int]] | None:
+        """Adds a row that the finer tier closed; returns the one that this closes here, with its start."""
+        at = math.floor(at_s / self._spec.unit_s + 1e-6)
+        if self._spec.unit_s == _SAMPLES_UNIT_S:
+            self._append(at, row)
+            return at_s, row
+        closed = None
+        if self._at is not None and at != self._at:
+            whole = merged_rows(self._waiting, self._figures)
+            self._append(self._at, whole)
+            closed = self._at * self._spec.unit_s, whole
+            self._waiting = []
+        self._at = at
+        self._waiting.append(row)
+        if len(self._waiting) > _MOST_WAITING:
+            self._waiting = [merged_rows(self._waiting, self._figures)]
+        return closed
+
+    def packed(self, most_bytes: int) -> bytes:
+        """Its rows, the newest first, and those that wait."""
+        rows, whole = self._rows.packed(max(most_bytes, 0))
+        waiting = array("H", (number for row in self._waiting for number in row))
+        head = _TIER.pack(self.trimmed or not whole, -1 if self._at is None else self._at, len(waiting), len(rows))
+        return head + little(waiting) + rows
+
+    def unpack(self, plain: bytes, at: int, theirs: Sequence[str], keys: Sequence[str]) -> int:
+        """Takes what `packed` returned from a place on; returns where it ends.
+
+        Raises:
+            ValueError: it is damaged.
+        """
+        try:
+            self.trimmed, waits_at, waiting, size = _TIER.unpack_from(plain, at)
+        except struct.error:
+            raise ValueError("history ends early") from None
+        at += _TIER.size
+        middle: int = at + 2 * waiting
+        width = 2 + 3 * len(theirs)
+        numbers = from_little("H", plain[at:middle])
+        if len(numbers) != waiting or waiting % width or waiting > width * (_MOST_WAITING + 1):
+            raise ValueError("history is damaged")
+        places = [theirs.index(key) if key in theirs else None for key in keys]
+        rows = Rows.unpacked(plain[middle : middle + size], width, self._spec.most_rows)
+        self._waiting = [_in_order(numbers[i : i + width], places) for i in range(0, waiting, width)]
+        self._at = waits_at if self._waiting else None
+        if tuple(theirs) == tuple(keys):
+            self._rows = rows
+        else:
+            for place, row in rows.all():
+                self._rows.append(place, _in_order(row, places))
+        return middle + int(size)
+
+    def _append(self, at: int, row: Sequence[int]) -> None:
+        self._rows.append(at, row)
+        oldest = at - round(self._spec.span_s / self._spec.unit_s)
+        self.trimmed = self._rows.trim(oldest, self._spec.most_rows) or self.trimmed
+
+    @property
+    def oldest_s(self) -> float | None:
+        first = self._rows.first
+        at = self._at if first is None else first
+        return None if at is None else at * self._spec.unit_s
+
+    def whole_from_s(self, next_unit_s: float) -> float:
+        """From when on this tier has all that it should have, where a row of the next tier begins."""
+        first, last = self._rows.first, self._rows.last
+        if first is None or last is None or not next_unit_s:
+            return -math.inf
+        # Rows are forgotten by the block; where the tier ends does not depend on where blocks do.
+        oldest = max(first, last - round(self._spec.span_s / self._spec.unit_s))
+        if oldest == first and not self.trimmed:
+            return -math.inf
+        return math.ceil(oldest * self._spec.unit_s / next_unit_s) * next_unit_s
+
+    def rows(self, place: int, begin_s: float, until_s: float) -> Iterator[_Row]:
+        """The rows that begin in this time, oldest first."""
+        unit_s = self._spec.unit_s
+        length_s = 0.0 if unit_s == _SAMPLES_UNIT_S else unit_s
+        first, last = math.ceil(begin_s / unit_s - 1e-6) if begin_s > -math.inf else 0, until_s / unit_s
+        for at, count, states, codes in self._rows.read(place, first, last):
+            yield _Row(at * unit_s, length_s, count, states, codes)
+        if self._at is not None and first <= self._at < last:
+            row = merged_rows(self._waiting, self._figures)
+            middle, below, above = row[2 + 3 * place : 5 + 3 * place]
+            yield _Row(self._at * unit_s, length_s, row[0], row[1], (middle, below, above))
+
+
+def merged_rows(rows: Sequence[array[int]], figures: int) -> array[int]:
+    """One row for several: counts add up, states unite, and of each figure min, median of the medians and max."""
+    if len(rows) == 1:
+        return rows[0]
+    merged = array("H", (min(sum(row[0] for row in rows), LARGEST), 0))
+    for row in rows:
+        merged[1] |= row[1]
+    for place in range(2, 2 + 3 * figures, 3):
+        known = [row for row in rows if row[place] != ABSENT]
+        if not known:
+            merged.extend((ABSENT, 0, 0))
+            continue
+        low, high = min(row[place] - row[place + 1] for row in known), max(row[place] + row[place + 2] for row in known)
+        middle = coded(median([value_of(row[place]) or 0.0 for row in known]))
+        merged.extend((middle, min(max(middle - low, 0), LARGEST), min(max(high - middle, 0), LARGEST)))
+    return merged
+
+
+def _in_order(row: Sequence[int], places: Sequence[int | None]) -> array[int]:
+    """A row with its figures from these places; None: a figure that it lacks."""
+    ordered = array("H", row[:2])
+    for place in places:
+        ordered.extend((ABSENT, 0, 0) if place is None else row[2 + 3 * place : 5 + 3 * place])
+    return ordered
+
+
+def _merged(points: list[Point], start_unix_s: float, end_unix_s: float) -> Point:
+    medians = [point.median for point in points if point.median is not None]
+    return Point(
+        start_unix_s=start_unix_s,
+        end_unix_s=end_unix_s,
+        min=min((point.min for point in points if point.min is not None), default=None),
+        median=median(medians) if medians else None,
+        max=max((point.max for point in points if point.max is not None), default=None),
+        count=sum(point.count for point in points),
+        states=frozenset().union(*(point.states for point in points)),
+        of_medians=any(point.of_medians or point.count > 1 for point in points),
+    )

@@ -1,0 +1,115 @@
+"""The states of workers, what changed and when, and what a running exporter hands on of that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+State = Literal["waiting", "live", "no-activity", "stale", "busy", "continuous", "paused", "down"]
+"""waiting: not queried yet. live: answered, even if only with runtime metrics. no-activity: answers, but nothing runs.
+stale: answered, but too long ago, or the exporter that follows it does not answer. busy: another profiling session is
+active. continuous: a continuous session of the job's owner is. paused: by `tpumon pause`. down: its last query failed
+for another reason."""
+
+Severity = Literal["ok", "warn", "critical", "unknown"]
+"""unknown: there is no current sample to judge, or only one without figures of the worker's profiler."""
+
+Mark = Literal[Severity, State]
+"""What a worker counts as: its severity while it is live, otherwise its state."""
+
+What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
+"""state: the worker entered another state. severity: its severity changed while it was live. restart: its job was
+restarted. capture-began, capture-ended: another profiling session began or ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change of a worker.
+
+    Attributes:
+        number: counts all changes of a run, from 1.
+        time_unix_s: when it happened, by the wall clock at that time.
+        worker: name of the worker.
+        what: kind of the change.
+        state, severity: those of the worker after the change.
+        before: what the worker counted as before; None: it was not known before.
+        words: the reason in a few words; empty if there is none.
+    """
+
+    number: int
+    time_unix_s: float
+    worker: str
+    what: What
+    state: State
+    severity: Severity
+    before: Mark | None = None
+    words: str = ""
+
+    @property
+    def mark(self) -> Mark:
+        """What the worker counts as after the change."""
+        return self.severity if self.state == "live" else self.state
+
+    @property
+    def title(self) -> str:
+        """What happened, in a few words."""
+        match self.what:
+            case "restart":
+                return "job restarted"
+            case "capture-began":
+                return "capture began"
+            case "capture-ended":
+                return f"capture ended, {self.mark}"
+        return self.mark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What the one who samples a worker knows of it beyond its last sample.
+
+    Attributes:
+        worker: name of the worker.
+        state, severity: as judged last.
+        mark_since_unix_s: since when it counts as that.
+        ok: whether it was well when last judged by its figures; None: not known.
+        ok_since_unix_s: since when it is well, or since when it is not.
+        critical_since_unix_s: since when it is critical; None: it is not.
+        slow_for, very_slow_for, less_idle_for: number of consecutive samples that exceed a limit of the fleet.
+        judged_unix_s: start of the last sample that was judged.
+    """
+
+    worker: str
+    state: State
+    severity: Severity
+    mark_since_unix_s: float | None = None
+    ok: bool | None = None
+    ok_since_unix_s: float | None = None
+    critical_since_unix_s: float | None = None
+    slow_for: int = 0
+    very_slow_for: int = 0
+    less_idle_for: int = 0
+    judged_unix_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handover:
+    """What a running exporter hands on, so that a view of it shows its knowledge and not what the view has seen.
+
+    Attributes:
+        complete: whether this is all that is known; otherwise only what is new.
+        number: of the last change; what to give to get only what is new.
+        standings: of the workers; all of them, or those that changed.
+        changes: oldest first; all that are remembered, or the new ones.
+        shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
+        history: by worker, as `tpumon.history.Tiers.packed` wrote it; "" is the history of the whole fleet.
+        figures: keys of the figures in `history`, in order.
+    """
+
+    complete: bool
+    number: int = 0
+    standings: tuple[Standing, ...] = ()
+    changes: tuple[Change, ...] = ()
+    shift_s: float = 0.0
+    history: Mapping[str, bytes] = field(default_factory=dict)
+    figures: tuple[str, ...] = ()

@@ -1,0 +1,266 @@
+"""Recorded samples (`--record`): the lines of a recording, its files, and the reader behind `--from DIR|FILE`.
+
+A recording is a directory of files `*.jsonl.gz`, in the order of their names. A line is a Sample object, or says who
+the workers are from then on. Files may be cut off or damaged anywhere: what can be read is read, and the rest is said.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tpumon.errors import UsageError
+from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
+from tpumon.model.codec import number, text
+from tpumon.text import one_line
+
+PLAIN, PACKED = ".jsonl", ".jsonl.gz"
+
+_TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
+_TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
+_MAGIC = b"\x1f\x8b\x08"
+_GZIP = zlib.MAX_WBITS | 16
+_CHUNK_BYTES = 65536
+_LONGEST_LINE = 8 << 20
+_MOST_FILES = 100_000
+_MOST_WORKERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What a recording holds about one moment.
+
+    Attributes:
+        time_unix_s: the wall-clock time at which it was known.
+        event: the workers from then on, or the sample of a query that had ended.
+    """
+
+    time_unix_s: float
+    event: Workers | Sample
+
+
+def is_recording(where: str) -> bool:
+    """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
+    return where.endswith((PLAIN, PACKED, ".jsonl.zst")) or (
+        "://" not in where and ("/" in where or Path(where).exists())
+    )
+
+
+def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
+    """The line that says who the workers are."""
+    targets = [
+        {"worker": one.worker, "address": one.address, "slice": one.slice, "independent": one.independent}
+        for one in workers.targets
+    ]
+    return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
+
+
+class Recording:
+    """The files of a recording.
+
+    Args:
+        where: a directory, or one file of lines, also as `--output jsonl` writes them.
+        say: takes a line about what cannot be read; each file gets one at most for each kind of trouble.
+
+    Raises:
+        UsageError: there is no such file, or nothing recorded in the directory.
+    """
+
+    def __init__(self, where: str, say: Callable[[str], None] = lambda _line: None) -> None:
+        self.name = one_line(where)
+        self._say = say
+        self._said: set[str] = set()
+        self._files = _files_of(where)
+
+    def span_unix_s(self) -> tuple[float, float]:
+        """The times of its first and last moment.
+
+        Raises:
+            UsageError: it holds no samples.
+        """
+        first = next((time for file in self._files if (time := self._begin_unix_s(file)) is not None), None)
+        for file in reversed(self._files):
+            last = max((time for time, _ in self._lines(file)), default=None)
+            if first is not None and last is not None:
+                return first, last
+        raise UsageError(f"--from {self.name}: there are no samples in it")
+
+    def moments(self, begin_unix_s: float = -math.inf) -> Iterator[Moment]:
+        """Yields what was recorded from a time on, in the order in which it was written.
+
+        The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
+        """
+        known: dict[str, Target] = {}
+        told: Workers | None = None
+        from_lines = False
+        for file in self._from(begin_unix_s):
+            for time_unix_s, line in self._lines(file):
+                is_workers = b'"targets"' in line[:200]
+                if time_unix_s < begin_unix_s and not is_workers:
+                    continue
+                event = self._event(file, line)
+                if isinstance(event, Workers):
+                    from_lines = True
+                    if event != told:
+                        told = event
+                        yield Moment(time_unix_s, event)
+                elif event is not None:
+                    if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
+                        known[event.worker] = Target(worker=event.worker, address=event.address, slice=event.slice)
+                        yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
+                    yield Moment(time_unix_s, event)
+
+    def _from(self, begin_unix_s: float) -> Sequence[Path]:
+        """The files that hold what was recorded from a time on, and the one before."""
+        if begin_unix_s == -math.inf:
+            return self._files
+        first = 0
+        for place, file in enumerate(self._files):
+            time = self._begin_unix_s(file)
+            if time is not None and time <= begin_unix_s:
+                first = place
+        return self._files[first:]
+
+    def _begin_unix_s(self, file: Path) -> float | None:
+        return next((time for time, _ in self._lines(file)), None)
+
+    def _lines(self, file: Path) -> Iterator[tuple[float, bytes]]:
+        """The lines of a file, each with the time at which it was known; those without are said."""
+        for line in _split(self._bytes(file)):
+            time, took_s = (_number(pattern, line) for pattern in (_TIME, _TOOK))
+            if time is None:
+                self._tell(file, "a line that is no sample is left out")
+            else:
+                yield time + (took_s or 0.0), line
+
+    def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
+        try:
+            raw = json.loads(line)
+            if isinstance(raw, dict) and "targets" in raw:
+                return _workers(raw)
+            return bounded(Sample.from_json(raw))
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            self._tell(file, "a line that is no sample is left out")
+            return None
+
+    def _bytes(self, file: Path) -> Iterator[bytes]:
+        try:
+            with file.open("rb") as reader:
+                chunks = iter(lambda: reader.read(_CHUNK_BYTES), b"")
+                if file.name.endswith(PACKED):
+                    yield from _unpacked(chunks, lambda: self._tell(file, "a damaged part is left out"))
+                else:
+                    yield from chunks
+        except FileNotFoundError:  # the recorder has removed it meanwhile
+            return
+        except OSError as error:
+            self._tell(file, f"cannot be read: {error.strerror}")
+
+    def _tell(self, file: Path, what: str) -> None:
+        line = f"{one_line(str(file))}: {what}"
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+def _files_of(where: str) -> Sequence[Path]:
+    path = Path(where)
+    try:
+        if not path.is_dir():
+            if not path.is_file():
+                what = "there is no such file or directory" if not path.exists() else "not a file or a directory"
+                raise UsageError(f"--from {one_line(where)}: {what}; give a recording, or http://HOST:PORT")
+            if path.suffix == ".zst":
+                raise UsageError(f"--from {one_line(where)}: unpack it first: zstd -d {one_line(path.name)}")
+            return (path,)
+        names = (one for one in path.iterdir() if one.name.endswith((PLAIN, PACKED)) and one.is_file())
+        files = sorted(names)[-_MOST_FILES:]
+    except OSError as error:
+        raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
+    if not files:
+        raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
+    return files
+
+
+def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[bytes]:
+    """The contents of gzip members in a row. After damage it goes on with the next member; an end may be missing."""
+    unpack: Any = None
+    rest = b""
+    for chunk in chunks:
+        data = rest + chunk
+        rest = b""
+        while data:
+            if unpack is None:
+                start = data.find(_MAGIC)
+                if start != 0:
+                    damaged()
+                if start < 0:
+                    rest = data[-len(_MAGIC) + 1 :]
+                    break
+                data, unpack = data[start:], zlib.decompressobj(_GZIP)
+            before = unpack.copy()
+            try:
+                out = unpack.decompress(data, _CHUNK_BYTES)
+            except zlib.error:
+                good, data = _until_damage(before, data)
+                yield good + b"\n"
+                unpack = None
+                continue
+            yield out
+            if unpack.eof:
+                data, unpack = unpack.unused_data, None
+            else:
+                data = unpack.unconsumed_tail
+    if unpack is not None:
+        yield unpack.flush()
+
+
+def _until_damage(unpack: Any, data: bytes) -> tuple[bytes, bytes]:
+    """What can still be unpacked, and the data from the damage on; the next member may begin right there."""
+    good = bytearray()
+    for place in range(len(data)):
+        try:
+            good += unpack.decompress(data[place : place + 1])
+        except zlib.error:
+            return bytes(good), data[place:]
+    return bytes(good), b""
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines that are complete; blank ones and endless ones are left out."""
+    rest, skipping = b"", False
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip() and not skipping:
+                yield line
+            skipping = False
+        if len(rest) > _LONGEST_LINE:
+            rest, skipping = b"", True
+
+
+def _workers(raw: dict[str, Any]) -> Workers:
+    listed = raw["targets"]
+    targets: dict[str, Target] = {}
+    for one in listed[:_MOST_WORKERS] if isinstance(listed, list) else ():
+        worker, address = (text(one.get(name)) if isinstance(one, dict) else None for name in ("worker", "address"))
+        if worker and address:
+            independent = one.get("independent") is True
+            targets[worker] = Target(
+                worker=worker, address=address, slice=text(one.get("slice")), independent=independent
+            )
+    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
+
+
+def _number(pattern: re.Pattern[bytes], line: bytes) -> float | None:
+    match = pattern.search(line, 0, 4096)
+    try:
+        return None if match is None else number(float(match[1]))
+    except ValueError:
+        return None

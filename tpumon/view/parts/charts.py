@@ -1,0 +1,138 @@
+"""The figures of one worker over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from rich.segment import Segment
+
+from tpumon.figures import COMPARED, MXU, STEP, Figure
+from tpumon.history import Tiers
+from tpumon.view.drawing.cells import FORMATS, clock, short_time
+from tpumon.view.drawing.graphs import RATIO, chart, soft_axis
+from tpumon.view.drawing.lines import Line, Lines
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, Glyphs
+from tpumon.view.parts.spans import Drawn, Span, Spans
+
+_AXIS = 8
+_TWO_BESIDE = 76
+_MOST_CHART = 14
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+LEAST_CHART = 4
+"""Lines of the smallest chart, including its title."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graphed:
+    """What charts are drawn from.
+
+    Attributes:
+        tiers: the worker's figures.
+        span: the time to show.
+        spans: makes columns of them.
+        fresh_for_s: for how long a figure counts.
+        words: the span in words: `last 15m`.
+    """
+
+    tiers: Tiers
+    span: Span
+    spans: Spans
+    fresh_for_s: float
+    words: str
+
+
+def span_words(span: Span, now_unix_s: float, *, ends_now: bool, moved: bool) -> str:
+    """A span in words.
+
+    Args:
+        span: the span.
+        now_unix_s: the time that is shown.
+        ends_now: whether it ends with fresh figures.
+        moved: whether the user has moved it.
+    """
+    length_s = round(span.end_unix_s - span.begin_unix_s)
+    units = ((each_s, unit) for each_s, unit in _UNITS if length_s % each_s == 0)
+    length = next((f"{length_s // each_s}{unit}" for each_s, unit in units), short_time(length_s))
+    if moved:
+        return f"{clock(span.begin_unix_s, now_unix_s)} to {clock(span.end_unix_s, now_unix_s)}"
+    return f"last {length}" if ends_now else f"{length} until {clock(span.end_unix_s, now_unix_s)}"
+
+
+def chart_figures(seen: frozenset[str], level: int) -> list[Figure]:
+    """The figures to draw over time: MXU, step time, then the others in the table's order."""
+    drawn = [figure for figure in COMPARED.values() if figure.level <= level and figure.key in {*seen, MXU.key}]
+    return sorted(drawn, key=lambda figure: figure not in {MXU, STEP})
+
+
+def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int, glyphs: Glyphs) -> Lines:
+    """Figures over time, as many as fit in `height` lines; two side by side on wide screens.
+
+    Args:
+        graphed: what is drawn.
+        figures: which ones, the most important first.
+        width: cells in a line.
+        height: lines at most.
+        glyphs: characters to draw with.
+    """
+    beside = 2 if width >= _TWO_BESIDE and len(figures) > 1 else 1
+    figures = figures[: max(beside * (height // LEAST_CHART), 1)]
+    rows = -(-len(figures) // beside)
+    each_height = min(height // rows, _MOST_CHART)
+    if each_height < LEAST_CHART or width < _AXIS + 10:
+        return []
+    lines = []
+    # All charts have columns of one length, so that what happened at the same time is in the same place.
+    each_width = (width - 2 * (beside - 1)) // beside
+    for at in range(0, len(figures), beside):
+        blocks = [_chart(graphed, figure, each_width, each_height, glyphs) for figure in figures[at : at + beside]]
+        lines += side_by_side(blocks, each_width, width)
+    return lines
+
+
+def side_by_side(blocks: Sequence[Lines], each_width: int, width: int) -> Lines:
+    """Blocks of lines side by side, two cells apart."""
+    lines = []
+    for parts in zip_longest(*blocks, fillvalue=[]):
+        line = Line(width)
+        for place, part in enumerate(parts):
+            line.fill(place * (each_width + 2) - (width - line.room))
+            for segment in part:
+                line.add(segment.text, segment.style)
+        lines.append(line.segments())
+    return lines
+
+
+def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Glyphs) -> Lines:
+    columns = width - _AXIS - 1
+    drawn = graphed.spans.drawn(graphed.tiers, figure.key, graphed.span, columns, graphed.fresh_for_s)
+    values = [value for value in chain.from_iterable(drawn.bands) if not math.isnan(value)]
+    axis = RATIO if figure.unit == "ratio" else soft_axis(values)
+    lines = [_title(figure, drawn, graphed.words, width, glyphs)]
+    for place, text in enumerate(chart(drawn.bands, axis, height - 1, glyphs)):
+        end = axis[1] if place == 0 else axis[0] if place == height - 2 else None
+        label = (
+            ""
+            if end is None or not values
+            else f"{100 * end:.0f}%"
+            if figure.unit == "ratio"
+            else FORMATS[figure.unit].cell(end)
+        )
+        line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
+        lines.append(line.add(text.rstrip(), GRAPH).segments())
+    return lines
+
+
+def _title(figure: Figure, drawn: Drawn, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
+    """The figure, its least and greatest value in the span, and the span, as far as there is room."""
+    line = Line(width).fill(2).add(figure.label, BOLD)
+    if drawn.ends is None:
+        return line.add(f"  none, {words}", DIM).segments()
+    form = FORMATS[figure.unit]
+    ends = f"{form.cell(drawn.ends[0])} {glyphs.dash} {form.cell(drawn.ends[1])}{form.unit}"
+    for text in (f"{ends}, {words}", ends):
+        if len(text) + 2 <= line.room:
+            return line.add(f"  {text}", DIM).segments()
+    return line.segments()

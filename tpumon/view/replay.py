@@ -1,0 +1,199 @@
+"""The live view of recorded samples: a display whose clock is the recording's, and the keys that move it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.model import Sample, Workers
+from tpumon.view.drawing.cells import clock
+from tpumon.view.parts.frame import KeySection, KeyWords
+from tpumon.view.screens.screen import Reply
+
+if TYPE_CHECKING:
+    from tpumon.view.display import Display
+    from tpumon.view.drawing.lines import Lines
+
+LOOK_BACK_S = 3600.0
+"""How much before a moment is read to show it: states and since are known from there on."""
+
+KEYS = KeySection(
+    "Keys of a recording",
+    [
+        KeyWords("Space", "play, or stop"),
+        KeyWords(", .", "go back or forward by 10 seconds"),
+        KeyWords("< >", "go back or forward by 10 minutes"),
+        KeyWords("!", "go to the next change of a worker"),
+        KeyWords("x", "play faster: 1, 10, 60 or 600 times"),
+    ],
+)
+
+_MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
+_SPEEDS = (1, 10, 60, 600)
+_FRAME_S = 0.25
+_JUDGE_S = 20.0  # of the recording, at most, between two assessments
+
+
+class Event(Protocol):
+    """What was recorded about one moment."""
+
+    @property
+    def time_unix_s(self) -> float:
+        """When it was known."""
+
+    @property
+    def event(self) -> Workers | Sample:
+        """The workers from then on, or a sample."""
+
+
+class Recorded(Protocol):
+    """A recording."""
+
+    name: str
+
+    def span_unix_s(self) -> tuple[float, float]:
+        """The times of its first and last moment."""
+
+    def moments(self, begin_unix_s: float) -> Iterator[Event]:
+        """Yields what was recorded from a time on."""
+
+
+class Player:
+    """Shows a recording on a display, which believes that it is then. Stands still at the end at first.
+
+    It has the methods of a display; the loop of the live view takes it for one.
+
+    Args:
+        display: what is shown.
+        recording: what was recorded.
+        thresholds: limits beyond which a worker is marked, to find the next change.
+        now_s: reads the wall clock.
+    """
+
+    def __init__(
+        self, display: Display, recording: Recorded, thresholds: Thresholds, now_s: Callable[[], float] = time.time
+    ) -> None:
+        self._display = display
+        self._recording = recording
+        self._thresholds = thresholds
+        self._now_s = now_s
+        self._first_unix_s, self._last_unix_s = recording.span_unix_s()
+        self._playing = False
+        self._speed = _SPEEDS[0]
+        self._at_unix_s = self._last_unix_s  # the time that is shown, when the wall clock showed ...
+        self._since_s = 0.0  # ... this
+        self._jump(self._last_unix_s)
+
+    def __getattr__(self, name: str) -> Any:
+        """All that it does not do itself, the display does."""
+        return getattr(self._display, name)
+
+    def refresh(self, now_unix_s: float) -> None:
+        """Reads on up to the moment that is shown now."""
+        at_unix_s = self._time(now_unix_s)
+        self._read_to(at_unix_s)
+        if self._playing and at_unix_s >= self._last_unix_s:
+            self._set(at_unix_s, playing=False)
+            self._display.notice("the recording ends here")
+        self._display.tag(f"RECORDED {f'{self._speed}x' if self._playing else 'stopped'}")
+        self._display.refresh(at_unix_s)
+
+    def render(self, width: int, height: int, now_unix_s: float) -> Lines:
+        """The picture of the moment that is shown now."""
+        return self._display.render(width, height, self._time(now_unix_s))
+
+    def changes_at(self, now_unix_s: float) -> float | None:
+        """Wall-clock time at which the picture changes by itself; None: it stands still."""
+        if not self._playing:
+            return None
+        at_unix_s = self._time(now_unix_s)
+        times = [self._last_unix_s, self._display.changes_at(at_unix_s)]
+        times.append(None if self._next is None else self._next.time_unix_s)
+        until_s = min(time for time in times if time is not None) - at_unix_s
+        return now_unix_s + max(until_s / self._speed, _FRAME_S)
+
+    def press(self, name: str) -> Reply:
+        """Takes a key: those that move the time, and all others for the display."""
+        if not self._display.typing:
+            at_unix_s = self._time(self._now_s())
+            if name in _MOVES_S:
+                self._go_to(at_unix_s + _MOVES_S[name])
+                return Reply.REDRAW
+            if name in {" ", "x", "!"}:
+                self._set(at_unix_s, playing=self._playing ^ (name == " "))
+                if name == "x":
+                    self._speed = _SPEEDS[(_SPEEDS.index(self._speed) + 1) % len(_SPEEDS)]
+                    self._set(at_unix_s, playing=True)
+                elif name == "!":
+                    self._go_to_change()
+                elif self._playing and at_unix_s >= self._last_unix_s:
+                    self._go_to(self._first_unix_s)
+                self.refresh(self._now_s())
+                return Reply.REDRAW
+        return self._display.press(name)
+
+    # ---- time
+
+    def _time(self, now_unix_s: float) -> float:
+        """The recorded time that is shown at a time of the wall clock."""
+        passed_s = max(now_unix_s - self._since_s, 0.0) * self._speed if self._playing else 0.0
+        return min(self._at_unix_s + passed_s, self._last_unix_s)
+
+    def _set(self, at_unix_s: float, *, playing: bool) -> None:
+        self._at_unix_s, self._since_s, self._playing = at_unix_s, self._now_s(), playing
+
+    def _go_to(self, at_unix_s: float) -> None:
+        at_unix_s = min(max(at_unix_s, self._first_unix_s), self._last_unix_s)
+        if not self._read_unix_s <= at_unix_s <= self._read_unix_s + LOOK_BACK_S:
+            self._jump(at_unix_s)
+        self._set(at_unix_s, playing=self._playing)
+        self.refresh(self._since_s)
+
+    def _go_to_change(self) -> None:
+        """Reads on until a worker's state or severity changes, for an hour of the recording at most."""
+        fleet, until_unix_s = self._fleet, self._read_unix_s + LOOK_BACK_S
+        fleet.assess(self._read_unix_s)
+        before = fleet.changes.last
+        while self._next is not None and self._next.time_unix_s <= until_unix_s:
+            self._read_to(self._next.time_unix_s + 1.0)
+            fleet.assess(self._read_unix_s)
+            if fleet.changes.last != before:
+                change = fleet.changes.all(after=before)[0]
+                words = f": {change.words}" if change.words else ""
+                self._display.notice(f"{change.worker}: {change.mark}{words}")
+                break
+        else:
+            self._display.notice(f"no change up to {clock(self._read_unix_s, self._last_unix_s)}")
+        self._set(min(self._read_unix_s, self._last_unix_s), playing=False)
+
+    # ---- reading
+
+    def _jump(self, at_unix_s: float) -> None:
+        """Forgets what was read, and reads again what leads to a moment."""
+        begin_unix_s = max(at_unix_s - LOOK_BACK_S, self._first_unix_s)
+        self._moments = iter(self._recording.moments(begin_unix_s))
+        self._next = next(self._moments, None)
+        self._fleet = Fleet(self._thresholds)
+        self._read_unix_s = begin_unix_s
+        self._display.start_again()
+        self._read_to(at_unix_s)
+
+    def _read_to(self, at_unix_s: float) -> None:
+        """Gives the display what was recorded up to a moment, and has it judged often enough to miss no change."""
+        judged_unix_s = self._read_unix_s
+        while self._next is not None and self._next.time_unix_s <= at_unix_s:
+            if self._next.time_unix_s - judged_unix_s > _JUDGE_S:
+                judged_unix_s = self._next.time_unix_s
+                self._display.refresh(judged_unix_s)
+                self._fleet.assess(judged_unix_s)
+            event = self._next.event
+            if isinstance(event, Workers):
+                self._display.follow(event)
+                self._fleet.follow(event)
+            else:
+                self._display.write(event)
+                self._fleet.add(event)
+            self._next = next(self._moments, None)
+        self._read_unix_s = max(self._read_unix_s, at_unix_s)
