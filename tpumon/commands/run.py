@@ -13,6 +13,7 @@ from tpumon.errors import UsageError
 from tpumon.system.console import flush, say
 
 _HOOK = __file__.removesuffix("commands/run.py") + "attach/pythonpath"
+_YES = ("1", "true", "t", "yes", "y", "on")
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
 _MESSAGES_S = 2.0
 _BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -41,7 +42,12 @@ def parse(words: Sequence[str]) -> RunSettings | None:
 
     Not the parser of all other commands: to import that takes longer than a program may be held up.
     """
-    rest, given = list(words), RunSettings(program=())
+    rest = list(words)
+    given = RunSettings(
+        program=(),  # TPUMON_PORT is read in the job
+        monitor=os.environ.get("TPUMON_MONITOR", "").lower() in _YES,
+        monitor_file=os.environ.get("TPUMON_MONITOR_FILE") or None,
+    )
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         if word == "--":
