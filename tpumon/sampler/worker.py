@@ -83,7 +83,7 @@ class Worker:
         """
         if not self._answered and self._pace.interval_s is None:
             return None
-        interval_s = max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
+        interval_s = max(self._wanted_interval_s, self._traced_s / self._budget.ratio)
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
 
     @property
