@@ -16,7 +16,6 @@ from support.samples import bare_sample, sample
 from support.shown import NOW, lines
 from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Fleet
-from tpumon.history import Histories
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -239,7 +238,7 @@ def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record
 
 def test_a_fleet_of_extremes_is_assessed():
     """Sums, averages and ratios of the largest and smallest numbers there are."""
-    fleet = Fleet(histories=Histories())
+    fleet = Fleet()
     fleet.follow(WORKERS)
     for worker, value in (("a", LARGEST), ("b", LARGEST), ("a", LARGEST), ("a", LARGEST), ("b", SMALLEST)):
         fleet.add(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,

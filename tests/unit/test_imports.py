@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"history", "model", "figures"},
     "targets": {"errors", "model", "text", "system", "sources", "simulator", "requests", "google.auth", "yaml"},
     "doctor": {"errors", "model", "sources", "system", "targets", "text"},
-    "sampler": {"errors", "model", "text", "system", "sources", "targets"},
+    "sampler": {"errors", "model", "figures", "text", "system", "sources", "targets"},
     "simulator": {"errors", "model", "wire", *GRPC},
     "view": {"errors", "system", "model", "figures", "text", "history", "fleet", "rich"},
     "logdir": {"errors", "tensorflow"},
