@@ -340,9 +340,9 @@ class _Dispatches:
         if host is None:
             return []
         names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
-        if not names:
+        parts = [host.read([line]) for line in host.lines()] if names else []
+        if not parts:
             return []
-        parts = [host.read([line]) for line in host.lines()]
         begin_ps, ids = (
             np.concatenate([getattr(events, name)[np.isin(events.metadata_id, names)] for events in parts])
             for name in ("begin_ps", "metadata_id")
