@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -498,16 +499,16 @@ def _median(looks: list[_Look], name: str) -> float | None:
 
 
 def _across(looks: list[_Look], name: str) -> Across | None:
-    found = sorted((value, look.history.target.worker) for look in looks if (value := look.figures[name]) is not None)
+    found = [(value, look.history.target.worker) for look in looks if (value := look.figures[name]) is not None]
     if not found:
         return None
-    values = [value for value, _ in found]
+    values = sorted(value for value, _ in found)
     return Across(
         count=len(values),
         min=values[0],
         avg=fsum(value / len(values) for value in values),  # of the sum, the largest floats would overflow
         max=values[-1],
         median=median(values),
-        min_worker=found[0][1],
-        max_worker=found[-1][1],
+        min_worker=min(found, key=itemgetter(0))[1],
+        max_worker=max(found, key=itemgetter(0))[1],
     )
