@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn, cast
 
 if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any Python
@@ -101,6 +102,13 @@ def _command(arguments: list[str]) -> Callable[[], int]:
     Raises:
         UsageError: the command line is wrong.
     """
+    if arguments[:1] == ["run"]:
+        from tpumon.commands import run
+
+        settings = run.parse(arguments[1:])
+        if settings is not None:
+            return partial(run.run, settings)
+
     from typer.core import TyperGroup
     from typer.main import get_command
 

@@ -397,6 +397,41 @@ def pause_command(
     return partial(pause.run, pause.parse_duration(duration))
 
 
+@app.command("run", cls=CommandPage, context_settings={"allow_interspersed_args": False})
+def run_command(
+    program: Annotated[
+        list[str] | None, typer.Argument(metavar="PROGRAM [ARGS...]", help="What to run; its own options follow it.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        option(
+            "--port",
+            min=1,
+            max=65535,
+            metavar="N",
+            help="Port of the profiler server. Default: 9999. If it is in use: the next free one.",
+        ),
+    ] = None,
+    monitor: Annotated[bool, option("--monitor", help="Print the job's figures on stderr.")] = False,
+    monitor_file: Annotated[
+        str | None, option("--monitor-file", metavar="FILE", help="Write the job's figures into this file.")
+    ] = None,
+) -> Command:
+    """Run a program, unchanged, with the profiler server of its framework.
+
+    The program gets the server when it first uses JAX, TensorFlow or PyTorch/XLA, and tpumon finds it there. Its own
+    traces wait for samples, so that no sample can break one. TPUMON_RUN=0 runs it without all that.
+
+    Examples:
+      tpumon run python train.py
+      tpumon run --port 9001 -- python -m trainer --steps 1000
+    """
+    from tpumon.commands import run
+
+    settings = run.RunSettings(program=program or (), port=port, monitor=monitor, monitor_file=monitor_file)
+    return partial(run.run, settings)
+
+
 @app.command("config", cls=CommandPage)
 @takes()
 def config_command(context: typer.Context) -> Command:

@@ -7,6 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import fsum, inf
+from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
@@ -507,17 +508,16 @@ def _median(looks: list[_Look], name: str) -> float | None:
 
 
 def _across(looks: list[_Look], name: str) -> Across | None:
-    values = sorted(_values(looks, name))
-    if not values:
+    found = [(value, look.history.target.worker) for look in looks if (value := look.figures[name]) is not None]
+    if not found:
         return None
-    avg = fsum(value / len(values) for value in values)  # of the sum, the largest floats would overflow
-    low, high = (next(look for look in looks if look.figures[name] == end) for end in (values[0], values[-1]))
+    values = sorted(value for value, _ in found)
     return Across(
         count=len(values),
         min=values[0],
-        avg=avg,
+        avg=fsum(value / len(values) for value in values),  # of the sum, the largest floats would overflow
         max=values[-1],
         median=median(values),
-        min_worker=low.history.target.worker,
-        max_worker=high.history.target.worker,
+        min_worker=min(found, key=itemgetter(0))[1],
+        max_worker=max(found, key=itemgetter(0))[1],
     )

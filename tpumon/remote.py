@@ -128,7 +128,8 @@ class RemoteExporter:
                 self._sent[sample.worker] = sample.time_unix_s
                 shifted = sample.time_unix_s + shift_s
                 now_unix_s, now_s = self._clock(), self._monotonic_s()
-                shifted = min(shifted, now_unix_s)  # a sample from the future would never become stale
+                # One from the future would never become stale; one from before 1970 is no time at all.
+                shifted = max(min(shifted, now_unix_s), 0.0)
                 send(replace(sample, time_unix_s=shifted, taken_monotonic_s=now_s - (now_unix_s - shifted)))
 
     def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[_Told], None]) -> None:

@@ -1,5 +1,8 @@
 """Jobs of several generations of servers, each training while tpumon samples it at its defaults: what became of them.
 
+tpumon runs all the time, and is paused and not paused in turns, so that what else this machine does meets both alike.
+Printed are the medians of steps a second of both, and of the ratios of neighbours.
+
 And the counter-test: --host-tracer-level 1, which tpumon never chooses there, hangs jaxlib 0.8.2; so this can tell.
 
 Arguments: names of SERVERS; `all` for all of them. Those that `make test` has not put in place are installed from PyPI
@@ -19,10 +22,11 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fakes.run import Tpumon
+from fakes.run import Tpumon, tpumon
 from support import REPOSITORY
 from support.jobs import Job, jax_python, start_jax, start_job
 
@@ -43,8 +47,9 @@ SERVERS = {
 
 IN_PLACE = ("jax-0.6.2", "jax-0.8.2", "jax-0.10.2", "tf-2.21")
 HANGS = "jax-0.8.2"
-WATCHED_S = 25.0
-AFTERWARDS_S = 3.0
+PAIRS = 6
+WINDOW_S = 10.0  # in which a sample falls at the usual pace
+SETTLE_S = 1.5
 LONGEST_STOP_S = 2.0
 
 
@@ -53,18 +58,28 @@ class Outcome:
     """What became of a job.
 
     Attributes:
-        longest_stop_s: the longest time without a step, from tpumon's start until a while after its end.
-        rates: steps a second in the moment before, meanwhile, afterwards.
+        longest_stop_s: the longest time without a step, from tpumon's start until its end.
+        paused_rates: steps a second while tpumon is paused.
+        sampled_rates: steps a second in the windows between.
         wrote: what is in the job's working directory, and what tpumon left of its temporary files.
         traced_s: by all samples together.
         told: what the samples said, counted.
     """
 
     longest_stop_s: float
-    rates: tuple[float, float, float]
+    paused_rates: list[float]
+    sampled_rates: list[float]
     wrote: list[str]
     traced_s: float
     told: dict[str, int]
+
+    @property
+    def ratio(self) -> float:
+        """Steps a second while it is sampled, of those while it is not: the median of neighbours."""
+        before, after = self.paused_rates[:-1], self.paused_rates[1:]
+        return median(
+            2 * sampled / (one + other) for sampled, one, other in zip(self.sampled_rates, before, after, strict=True)
+        )
 
     @property
     def unharmed(self) -> bool:
@@ -108,27 +123,31 @@ def watch(name: str, python: Path, scratch: Path, *options: str) -> Outcome:
     """One job, sampled for a while, and ended for sure."""
     scratch.mkdir()
     temporary = scratch / "tmp"
+    pauses = scratch / "pauses"
     temporary.mkdir()
+    pauses.mkdir(mode=0o700)
     job = start(name, python, scratch)
     try:
-        time.sleep(AFTERWARDS_S)
+        env = {"TMPDIR": str(temporary), "TPUMON_PAUSE_DIR": str(pauses)}
+        windows: list[tuple[float, float]] = []
         begin_s = time.time()
-        with Tpumon(
-            *("--level", "2", "--service-addr", job.address, "--output", "jsonl", *options),
-            env={"TMPDIR": str(temporary)},
-        ) as command:
-            time.sleep(WATCHED_S)
+        with Tpumon("--level", "2", "--service-addr", job.address, "--output", "jsonl", *options, env=env) as command:
+            for number in range(2 * PAIRS + 1):
+                tpumon("pause", "0" if number % 2 else "1h", env=env)
+                time.sleep(SETTLE_S)
+                windows.append((time.time(), time.time() + WINDOW_S))
+                time.sleep(WINDOW_S)
             result = command.signal(signal.SIGTERM).end()
         end_s = time.time()
-        time.sleep(AFTERWARDS_S + 0.2)
+        time.sleep(1.0)  # the job's report may lag
         ends = job.step_ends()
-        spans = ((begin_s - AFTERWARDS_S, begin_s), (begin_s, end_s), (end_s, end_s + AFTERWARDS_S))
-        rates = [sum(start <= end < stop for end in ends) / (stop - start) for start, stop in spans]
+        rates = [sum(start <= end < stop for end in ends) / WINDOW_S for start, stop in windows]
         samples = [json.loads(line) for line in result.out.splitlines()]
         told = [sample["errors"][-1]["reason"] if sample["errors"] else "figures" for sample in samples]
         return Outcome(
-            longest_stop_s=job.longest_gap_s(begin_s, end_s + AFTERWARDS_S),
-            rates=(rates[0], rates[1], rates[2]),
+            longest_stop_s=job.longest_gap_s(begin_s, end_s),
+            paused_rates=rates[::2],
+            sampled_rates=rates[1::2],
             wrote=job.cwd_listing() + [path.name for path in temporary.iterdir()],
             traced_s=sum(sample["traced_s"] for sample in samples),
             told={word: told.count(word) for word in dict.fromkeys(told)},
@@ -144,7 +163,7 @@ def main() -> int:
     arguments = parser.parse_args()
     names = list(SERVERS) if "all" in arguments.names else arguments.names
     as_it_should = True
-    print(f"{'server':14} {'steps/s before, during, after':30} {'longest stop':>12}  {'traced':>7}  samples; verdict")
+    print(f"{'server':14} {'steps/s paused, sampled, ratio':30} {'longest stop':>12}  {'traced':>7}  samples; verdict")
     with tempfile.TemporaryDirectory() as scratch:
         runs: list[tuple[str, tuple[str, ...]]] = [(name, ()) for name in names]
         if HANGS in names:
@@ -158,7 +177,7 @@ def main() -> int:
             hangs = bool(options)
             as_it_should &= outcome.unharmed is not hangs
             verdict = ("unharmed" if outcome.unharmed else "HARMED") + (" (it should hang)" if hangs else "")
-            rates = ", ".join(f"{rate:.1f}" for rate in outcome.rates)
+            rates = f"{median(outcome.paused_rates):.1f}, {median(outcome.sampled_rates):.1f}, {outcome.ratio:.3f}"
             told = ", ".join(f"{count} {word}" for word, count in outcome.told.items()) or "none"
             remarks = [*options, *(f"wrote {path}" for path in outcome.wrote)]
             print(

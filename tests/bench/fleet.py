@@ -3,6 +3,7 @@
 1,000 workers by Monitor every 10 s, then 256 by traces of 2 MB every 30 s, of which one worker's are 50 MB. The workers
 are served by processes of their own. Targets: 95th percentile of age under 1.5 intervals; by Monitor 30 % of a core
 and 200 MB; by traces 400 MB.
+CPU and RSS are of the process that follows; those of the processes that read traces for it stand beside.
 
 python tests/bench/fleet.py [monitor|traces]
 """
@@ -50,6 +51,18 @@ def memory_mb(pid: int, field: str) -> float:
     return int(line.split()[1]) / 1000
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process started and that still run."""
+    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+
+
+def cpu_of_children_s(pid: int) -> float:
+    """Processor time of the processes that a process started, those that have ended included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ended_s = (int(fields[13]) + int(fields[14])) / TICKS_PER_S
+    return ended_s + sum(cpu_s(child) for child in children(pid))
+
+
 class Ages:
     """Reads a monitor's JSON lines, and knows how old the newest sample of each worker is."""
 
@@ -82,19 +95,24 @@ def follow(name: str, workers: int, interval_s: float, settle_s: float, span_s: 
     with process(*command) as monitor:
         ages = Ages(monitor)
         time.sleep(settle_s)
-        before_s, started_s = cpu_s(monitor.pid), time.monotonic()
+        before_s, readers_before_s = cpu_s(monitor.pid), cpu_of_children_s(monitor.pid)
+        started_s = time.monotonic()
         seen: list[float] = []
         while time.monotonic() < started_s + span_s:
             time.sleep(1)
             seen += ages.now()
-        ratio = (cpu_s(monitor.pid) - before_s) / (time.monotonic() - started_s)
+        took_s = time.monotonic() - started_s
+        ratio = (cpu_s(monitor.pid) - before_s) / took_s
+        readers_ratio = (cpu_of_children_s(monitor.pid) - readers_before_s) / took_s
         heard = len(ages.now())
         p95_s = quantiles(seen, n=20)[-1]
         peak_mb, size_mb = memory_mb(monitor.pid, "VmHWM"), memory_mb(monitor.pid, "VmRSS")
+        readers_mb = sum(memory_mb(child, "VmHWM") for child in children(monitor.pid))
         print(
             f"{name}: {heard} of {workers} workers heard, {ages.failed} failed queries, {ages.with_hbm} with HBM; "
             f"effective interval {ages.interval_s:.0f} s, age p95 {p95_s:.1f} s, {p95_s / interval_s:.2f} of the "
-            f"interval asked for (target 1.50); {ratio:.1%} of a core; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB",
+            f"interval asked for (target 1.50); {ratio:.1%} of a core and {readers_ratio:.1%} in "
+            f"readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, readers at most {readers_mb:.0f} MB",
             flush=True,
         )
 
@@ -156,7 +174,7 @@ async def sample(addresses: list[tuple[str, str]]) -> None:
 def traces() -> dict[str, bytes]:
     """Encoded answers of three sizes."""
     sys.path.insert(0, str(Path(__file__).parent))
-    from xspace import write_trace
+    from decode import write_trace
 
     from tpumon.wire.profiler_pb2 import ProfileResponse
 

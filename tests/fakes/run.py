@@ -107,7 +107,7 @@ class Tpumon:
         """Whether it has not ended yet."""
         return self._process.poll() is None
 
-    def wait_for(self, condition: Callable[[], object], timeout_s: float = 30) -> Self:
+    def wait_for(self, condition: Callable[[], object], timeout_s: float = 60) -> Self:
         """Returns once the condition holds; fails the test when the command ends before, or it takes too long."""
         deadline = time.monotonic() + timeout_s
         while not condition():
@@ -173,6 +173,7 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home / "home"),
         "XDG_RUNTIME_DIR": str(home / "run"),
         "TPUMON_PAUSE_DIR": str(home / "run"),  # somebody may have paused this host
+        "TPUMON_RUN_DIR": str(home / "run"),
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         "COLUMNS": "400",

@@ -227,7 +227,7 @@ class TpuNode:
         """The calls of Profile that are not the 1 ms probe."""
         return [call for call in self.of("Profile") if call.fields["opts"]["duration_ms"] > 1]
 
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 60) -> None:
         """Returns once the condition holds after some call; fails the test if that takes too long."""
         deadline = time.monotonic() + timeout_s
         while not condition():

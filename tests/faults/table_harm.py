@@ -28,7 +28,7 @@ ROWS = (
     (
         "a server accepts and never answers",
         "it is named within 10 s, in every output",
-        "first calls of a method have a deadline of 10 s, a probe 3 s; it is asked again at the next interval",
+        "first calls of a method have a deadline of 10 s, a probe 3 to 10 s; it is asked again at the next interval",
         "test_harm.py::test_a_server_that_never_answers_is_soon_named",
     ),
     (
@@ -42,6 +42,12 @@ ROWS = (
         "its job is not traced for nothing",
         "4 traces, then one after 1, 2, 4, ... minutes, each hour at last; at once on a new connection",
         "test_harm.py::test_a_server_that_can_show_nothing_is_left_alone",
+    ),
+    (
+        "every trace of a job is too large to receive or to read",
+        "its job is not traced for nothing",
+        "8 traces, each lighter, then one after 1, 2, 4, 5, 5, ... minutes; at once on a new connection",
+        "test_harm.py::test_a_job_whose_traces_cannot_be_received_or_read_is_traced_ever_more_rarely",
     ),
     (
         "the owner's continuous session runs for days",

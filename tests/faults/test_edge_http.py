@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import os
 import re
 import socket
 import threading
 import time
 from collections import deque
-from pathlib import Path
 
 import bcrypt
 import pytest
@@ -19,13 +17,11 @@ from fakes.run import Tpumon
 from fakes.tpu_node import closed_port
 from support import wait_until
 from support.exporter import get, serving
+from support.recovery import within
 from tpumon_exporters import web, webconfig
 
-ATTACK_S = 5.0
-SCRAPES = 20
+SCRAPES = 10
 SCRAPER, OTHER = "127.0.0.1", "127.0.0.2"
-ENOUGH = {OTHER: 0.95, SCRAPER: 0.8}
-"""The share of scrapes that must be answered within 1 s; a scraper shares the places of its own address."""
 
 PASSWORD = "correct horse"
 
@@ -34,33 +30,31 @@ PASSWORD = "correct horse"
 def users(tmp_path_factory):
     """A web-config file with a user whose password takes about 0.2 s to check, as htpasswd's with -C 12."""
     path = tmp_path_factory.mktemp("web") / "web.yml"
-    hashed = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(12)).decode()
-    path.write_text(f"basic_auth_users: {{prometheus: '{hashed}'}}\n")
+    path.write_text(hashed())
     return path
+
+
+def hashed():
+    """The text of such a file."""
+    return f"basic_auth_users: {{prometheus: '{bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(12)).decode()}'}}\n"
 
 
 @contextlib.contextmanager
 def exporter(*options):
-    """A running `tpumon serve`: where it listens, and seconds of CPU that it has taken."""
+    """A running `tpumon serve`: the port where it listens, and its process."""
     with Tpumon(
         "serve", "--service-addr", f"127.0.0.1:{closed_port()}", "--listen", "127.0.0.1:0", *options
     ) as command:
         command.wait_for(lambda: "listening on" in command.err)
         port = int(re.search(r"listening on http://\S+:(\d+)/metrics", command.err)[1])
-        yield port, lambda: cpu_s(command._process.pid)
-
-
-def cpu_s(pid):
-    with Path(f"/proc/{pid}/stat").open(encoding="ascii") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        yield port, command._process.pid
 
 
 def ask(port, *, authorization=None, source=SCRAPER, path="/metrics"):
     """The status of an answer; None: the connection was closed without one."""
     header = "" if authorization is None else f"Authorization: {authorization}\r\n"
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=30, source_address=(source, 0)) as client:
             client.sendall(f"GET {path} HTTP/1.1\r\n{header}\r\n".encode())
             answer = b""
             while data := client.recv(65536):
@@ -94,79 +88,99 @@ def attackers(number, act):
             thread.join(20)
 
 
-def scrape(port, **options):
-    """Scrapes for as long as the attack lasts; how many of them were answered within a second, of how many."""
-    quick = 0
-    for _ in range(SCRAPES):
-        start_s = time.monotonic()
-        status = ask(port, **options)
-        took_s = time.monotonic() - start_s
-        quick += status == 200 and took_s < 1.0
-        time.sleep(max(0.0, ATTACK_S / SCRAPES - took_s))
-    return quick
+@contextlib.contextmanager
+def idle_connections(port, source):
+    """200 new ones a second that send nothing and are kept open; yields how many there were so far."""
+    kept, made = deque(), []
 
+    def connect(over):
+        with contextlib.suppress(OSError):
+            kept.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
+            made.append(None)
+        if len(kept) > 400:
+            kept.popleft().close()
+        over.wait(0.005)
 
-@pytest.mark.parametrize("source", [OTHER, SCRAPER], ids=["from elsewhere", "from the scraper's address"])
-def test_idle_connections_shut_no_scrape_out(source):
-    """200 new ones a second that send nothing and are kept open."""
-    with exporter() as (port, cpu):
-        kept = deque()
-
-        def connect(over):
-            with contextlib.suppress(OSError):
-                kept.append(socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)))
-            if len(kept) > 400:
-                kept.popleft().close()
-            over.wait(0.005)
-
-        before_s = cpu()
+    try:
         with attackers(1, connect):
-            time.sleep(0.5)  # until all places are taken
-            quick = scrape(port)
-        used = (cpu() - before_s) / (ATTACK_S + 0.5)
+            yield lambda: len(made)
+    finally:
         for client in kept:
             client.close()
-    assert quick >= ENOUGH[source] * SCRAPES
-    assert used < 0.5, "of a core; 0.1 to 0.2 where nothing else runs"
 
 
-@pytest.mark.parametrize("source", [OTHER, SCRAPER], ids=["from elsewhere", "from the scraper's address"])
-def test_clients_without_credentials_cost_little(users, source):
-    """30 of them, each with 5 requests a second: 401 without a check, and the scraper is served."""
-    with exporter("--web-config", str(users)) as (port, cpu):
+def test_idle_connections_shut_no_scrape_out():
+    """Of another address: every scrape is answered. Of the scraper's own, whose places it shares: many are."""
+    with exporter() as (port, _):
+        with idle_connections(port, OTHER) as made:
+            wait_until(lambda: made() > 40, 60, "all places are taken")
+            assert [ask(port) for _ in range(SCRAPES)] == [200] * SCRAPES
+        with idle_connections(port, SCRAPER) as made:
+            wait_until(lambda: made() > 40, 60, "all places are taken")
+            for _ in range(SCRAPES):
+                wait_until(lambda: ask(port) == 200, 60, "a scrape is answered")
+
+
+def test_clients_without_credentials_cost_little(users, monkeypatch):
+    """They get 401 without a check of any password, and the scraper is served."""
+    with exporter("--web-config", str(users)) as (port, _):
         assert ask(port, authorization=basic(PASSWORD)) == 200
         statuses = []
 
         def intrude(over):
-            statuses.append(ask(port, source=source))
+            statuses.append(ask(port, source=OTHER))
             over.wait(0.2)
 
-        before_s = cpu()
         with attackers(30, intrude):
-            quick = scrape(port, authorization=basic(PASSWORD))
-        used = (cpu() - before_s) / ATTACK_S
-    assert quick >= ENOUGH[source] * SCRAPES
-    assert set(statuses) <= {401, None}
-    assert 401 in statuses
-    assert used < 0.5, "of a core; 0.1 to 0.2 where nothing else runs"
+            wait_until(lambda: statuses.count(401) > 30, 60, "they are sent away")
+            assert [ask(port, authorization=basic(PASSWORD)) for _ in range(SCRAPES)] == [200] * SCRAPES
+        assert set(statuses) <= {401, None}
+    monkeypatch.setattr(bcrypt, "checkpw", pytest.fail)
+    config = webconfig.WebConfig(str(users), pytest.fail)
+    assert [config.admits(each, "a") for each in (None, "", "Basic", "Bearer x", "Basic !")] == [False] * 5
 
 
-def test_wrong_passwords_take_neither_the_machine_nor_the_scraper_s_turn(users):
-    """30 who guess from one address get a fifth of a core; a scraper that was not admitted before is at once."""
-    with exporter("--web-config", str(users)) as (port, cpu):
+def test_wrong_passwords_do_not_take_the_scraper_s_turn(users):
+    """30 who guess from one address: a scraper that was not admitted before is at once."""
+    with exporter("--web-config", str(users)) as (port, _):
+        guesses = []
 
         def guess(over):
-            ask(port, source=OTHER, authorization=basic("guess"))
+            guesses.append(ask(port, source=OTHER, authorization=basic("guess")))
             over.wait(0.2)
 
-        before_s = cpu()
         with attackers(30, guess):
-            time.sleep(1.0)
-            assert ask(port, authorization=basic(PASSWORD)) == 200
-            quick = scrape(port, authorization=basic(PASSWORD))
-        used = (cpu() - before_s) / (ATTACK_S + 1.0)
-    assert quick >= 0.95 * SCRAPES
-    assert used < 0.6, "of a core; 0.3 where nothing else runs"
+            wait_until(lambda: len(guesses) > 30, 60, "they guess")
+            wait_until(lambda: ask(port, authorization=basic(PASSWORD)) == 200, 60, "the scraper is admitted")
+            assert [ask(port, authorization=basic(PASSWORD)) for _ in range(SCRAPES)] == [200] * SCRAPES
+        assert 200 not in guesses
+
+
+def test_wrong_passwords_take_a_fifth_of_a_core_at_most(users, monkeypatch):
+    """However often they are tried: after each, its address rests four times as long as the check took."""
+    now_s, checked_s = [1000.0], [0.0]
+
+    class Clock:
+        @staticmethod
+        def monotonic():
+            return now_s[0]
+
+        @staticmethod
+        def sleep(duration_s):
+            now_s[0] += duration_s
+
+    def check(*_):
+        now_s[0] += 0.25
+        checked_s[0] += 0.25
+        return False
+
+    monkeypatch.setattr(webconfig, "time", Clock)
+    monkeypatch.setattr(bcrypt, "checkpw", check)
+    config = webconfig.WebConfig(str(users), pytest.fail)
+    for _ in range(100):
+        assert not config.admits(basic("guess"), "a")
+        now_s[0] += 0.01
+    assert 0.15 < checked_s[0] / (now_s[0] - 1000.0) < 0.21
 
 
 def test_one_address_has_four_connections_and_the_oldest_idle_one_goes(monkeypatch):
@@ -218,10 +232,9 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
 
     first = threading.Thread(target=check, args=("first", "a"))
     first.start()
-    assert checking.wait(20)
-    start_s = time.monotonic()
-    check("second", "a")
-    assert time.monotonic() - start_s < 0.5
+    assert checking.wait(60)
+    check("second", "a")  # returns while the first one is under way
+    assert admitted == {"second": None}
     other = threading.Thread(target=check, args=("other", "b"))
     other.start()
     go.set()
@@ -230,7 +243,7 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
     assert admitted == {"first": True, "second": None, "other": True}
 
 
-def test_health_tells_whether_sampling_runs(monkeypatch):
+def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_property):
     """503 while the sampling loop is stuck, 200 once it runs again."""
     from support import free_port
     from tpumon.feed import Feed, FeedSettings, Sampling
@@ -261,11 +274,15 @@ def test_health_tells_whether_sampling_runs(monkeypatch):
         return ask(port, path="/-/healthy")
 
     with Feed(settings, consumer="the test", wake=wake) as feed:
-        wait_until(lambda: healthy() == 200, 20, "it is healthy")
+        wait_until(lambda: healthy() == 200, 60, "it is healthy")
         stuck.set()
         try:
             wait_until(lambda: healthy() == 503, 60, "its loop is stuck")
         finally:
             stuck.clear()
             go.set()
-        wait_until(lambda: healthy() == 200, 20, "it is healthy again")
+        start_s = time.monotonic()
+        wait_until(lambda: healthy() == 200, 60, "it is healthy again")
+    record_testsuite_property(
+        "test_edge_http.py::test_health_tells_whether_sampling_runs", within(time.monotonic() - start_s)
+    )

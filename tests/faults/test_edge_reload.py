@@ -58,7 +58,9 @@ def running(made, tmp_path):
 @pytest.mark.parametrize("look", [True, False], ids=["connections between", "none between"])
 @pytest.mark.parametrize("name", ["server", "client"], ids=["same names", "new names"])
 @pytest.mark.parametrize("order", list(itertools.permutations(("web.yml", "crt", "key"))), ids="-".join)
-def test_a_revoked_user_is_refused_whatever_order_files_come_in(running, made, order, name, look):
+def test_a_revoked_user_is_refused_whatever_order_files_come_in(
+    running, made, order, name, look, record_testsuite_property
+):
     """At the latest 10 s after the last one, however long it was invalid before."""
     for file in order:
         if file == "web.yml":
@@ -72,6 +74,8 @@ def test_a_revoked_user_is_refused_whatever_order_files_come_in(running, made, o
     running.now[0] += 10.0
     assert running() == {"stays"}
     assert len(running.said) <= 2
+    row = "test_edge_reload.py::test_a_revoked_user_is_refused_whatever_order_files_come_in"
+    record_testsuite_property(row, "10 s")
 
 
 def test_what_is_invalid_is_said_once_and_not_read_at_each_connection(running, monkeypatch):

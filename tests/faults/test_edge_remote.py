@@ -74,15 +74,14 @@ def asking():
     return [thread for thread in threading.enumerate() if thread.name == "tpumon-blocking"]
 
 
-def gives_up(url):
-    """Asks once: it ends in time, and leaves no thread behind."""
+def gives_up(url, then=lambda: None):
+    """Asks once: it ends by itself, although the other side goes on, and leaves no thread behind."""
     exporter = RemoteExporter(url)
-    start_s = time.monotonic()
     with pytest.raises(remote._TroubleError, match="no answer in time") as error:
         asyncio.run(exporter._where.fetch(None))
-    assert time.monotonic() - start_s < WHOLE_S + 1
     assert error.value.reason == "deadline"
-    wait_until(lambda: not asking(), 10, "no thread waits for it")
+    then()
+    wait_until(lambda: not asking(), 60, "no thread waits for it")
 
 
 @pytest.fixture(autouse=True)
@@ -118,9 +117,8 @@ def test_a_handshake_without_end_is_given_up(monkeypatch):
 def test_a_name_that_is_not_resolved_is_given_up(monkeypatch):
     """A resolver has its own idea of time."""
     go = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait(20) and [])
-    threading.Timer(WHOLE_S + 0.5, go.set).start()
-    gives_up("http://exporter.example:10466")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: go.wait(60) and [])
+    gives_up("http://exporter.example:10466", then=go.set)
 
 
 def test_only_names_that_are_followed_are_kept():

@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import re
 import signal
-import time
 
 import pytest
 
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
+from fakes.protobuf import field
 from fakes.run import Tpumon, tpumon
-from fakes.tpu_node import Hang, TpuNode, Trace, WrongServer
+from fakes.tpu_node import Hang, Raw, TpuNode, Trace, WrongServer
+from support.recovery import within
 from support.samples import failed_sample
 from support.watching import watching
 from tpumon.errors import SourceError
@@ -22,7 +23,6 @@ from tpumon.model import JobSigns, Query, Target
 from tpumon.sampler.pace import Budget, Pace
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, SourceOptions
-from tpumon.sources import restraint as restraint_module
 from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.sources.restraint import Restraint
 from tpumon.sources.trace import TraceSource
@@ -264,9 +264,11 @@ def test_a_device_plane_seen_later_ends_host_events():
 def run(node, query, *, times, options=None, clock=None):
     """What came of so many queries of one worker: samples, and errors."""
 
+    options = options or SourceOptions()
+
     async def main():
-        async with Client(node.address) as client:
-            source = TraceSource(client, Target(worker="w", address=node.address), options or SourceOptions())
+        async with Client(node.address, max_bytes=1_000_000 * options.max_trace_mb) as client:
+            source = TraceSource(client, Target(worker="w", address=node.address), options)
             if clock is not None:
                 source._restraint._clock_s = lambda: clock[0]
             results = []
@@ -334,6 +336,18 @@ def test_what_comes_back_is_looked_at_anew():
     restraint.check()
 
 
+def test_a_job_whose_traces_cannot_be_received_or_read_is_traced_ever_more_rarely():
+    """Eight traces, each lighter than the last, then one after 1, 2, 4, 5, 5, ... minutes."""
+    clock = [0.0]
+    with TpuNode(device=True, captures=Raw(reply=field(8, bytes(2_000_000)))) as node:
+        results = run(node, Query(level=2), times=360, options=SourceOptions(max_trace_mb=1), clock=clock)
+        traced = len(node.captures)
+    assert {error.reason for error in results} == {"too-large"}
+    assert "looking again in 60 s" in results[7].message
+    assert traced == 8 + 3 + 10
+    assert sum(error.traced_s > 0 for error in results) == traced
+
+
 def test_a_continuous_session_of_the_owner_is_a_state_of_its_own():
     """Refused at every look for five minutes: `continuous`, and hardly ever called; nobody takes its data."""
     clock = [0.0]
@@ -349,27 +363,33 @@ def test_a_continuous_session_of_the_owner_is_a_state_of_its_own():
     assert sum(error.traced_s for error in results) == 0
 
 
-def test_a_continuous_session_that_ends_is_noticed(monkeypatch):
-    """Within five minutes, by itself."""
-    monkeypatch.setattr(restraint_module, "CONTINUOUS_S", 0.0)
-    monkeypatch.setattr(restraint_module, "_LOOKS_AGAIN_S", (0.05, 0.05))
+def test_a_continuous_session_that_ends_is_noticed(record_testsuite_property):
+    """Five minutes later at most, by itself, however long it ran."""
+    now_s = [0.0]
 
     async def main():
         with TpuNode(continuous=True, device=True) as node:
             async with Client(node.address) as client:
                 source = TraceSource(client, Target(worker="w", address=node.address), SourceOptions())
-                with pytest.raises(SourceError) as caught:
-                    await source.fetch(Query(level=2, window_s=0.05))
+                source._restraint = Restraint(client, clock_s=lambda: now_s[0])
+                while now_s[0] < 3600:
+                    with pytest.raises(SourceError) as caught:
+                        await source.fetch(Query(level=2, window_s=0.05))
+                    now_s[0] += 10
+                assert caught.value.reason == "continuous"
                 node.continuous = False
-                async with asyncio.timeout(20):
-                    while True:
-                        with contextlib.suppress(SourceError):
-                            return caught.value.reason, await source.fetch(Query(level=2, window_s=0.05))
-                        await asyncio.sleep(0.01)
+                while now_s[0] < 7200:
+                    with contextlib.suppress(SourceError):
+                        return await source.fetch(Query(level=2, window_s=0.05))
+                    now_s[0] += 10
+                return None
 
-    reason, sample = asyncio.run(main())
-    assert reason == "continuous"
+    sample = asyncio.run(main())
     assert sample.figures.step_time_s is not None
+    assert now_s[0] <= 3600 + 300
+    record_testsuite_property(
+        "test_harm.py::test_a_continuous_session_of_the_owner_is_a_state_of_its_own", within(now_s[0] - 3600)
+    )
 
 
 def test_a_continuous_session_is_a_state_and_no_failure():
@@ -389,14 +409,15 @@ def test_a_continuous_session_is_a_state_and_no_failure():
 @pytest.mark.parametrize("output", ["jsonl", "csv", "text"])
 @pytest.mark.parametrize("hangs", ["all", "Profile"])
 def test_a_server_that_never_answers_is_soon_named(output, hangs):
-    """Within 10 s and a little, in every output, and it is not asked again at once."""
+    """After 10 s at most, in every output, and it is not asked again at once."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(WrongServer("silent") if hangs == "all" else SilentProfile())
-        begin_s = time.monotonic()
         done = tpumon("--level", "2", "--num-queries", "1", "--output", output, "--service-addr", server.address)
-        took_s = time.monotonic() - begin_s
-    assert took_s < 20
-    assert re.search(r"no answer within \d+ s", done.said)
+    said_s = re.findall(r"no answer within (\d+) s", done.said)
+    assert said_s
+    assert all(int(each) <= 11 for each in said_s)  # a window of 1 s, and 10 s
+    if hangs == "Profile":
+        assert len(server.of("Profile")) == 1
     assert server.address in done.said
     assert done.rc == 3
 

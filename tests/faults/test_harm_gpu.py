@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -42,15 +42,16 @@ def gpu_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuJob]:
         job.stop()
 
 
-def test_no_default_command_calls_cuda_or_cupti(gpu_job: GpuJob) -> None:
+def test_no_default_command_calls_cuda_or_cupti(gpu_job: GpuJob, tmp_path: Path) -> None:
     """Not one call, nor are the libraries loaded, while the job is sampled, exported and examined."""
     address = gpu_job.job.address
     for args in (("--level", "1"), ("--level", "2"), ("--port", str(gpu_job.job.port))):
         where = () if args[0] == "--port" else ("--service-addr", address)
         done = tpumon(*args, *where, "--num-queries", "1", "--output", "jsonl").ended(0)
         assert done.samples[-1]["source"] == "trace"
-    with Tpumon("serve", "--listen", "127.0.0.1:0", "--service-addr", address) as serve:
-        time.sleep(3)  # several samples, on credit
+    kept = tmp_path / "samples.jsonl"
+    with Tpumon("serve", "--listen", "127.0.0.1:0", "--export", f"jsonl={kept}", "--service-addr", address) as serve:
+        serve.wait_for(lambda: kept.exists() and '"source": "trace"' in kept.read_text(), 60)
         serve.signal(signal.SIGTERM).end()
     tpumon("doctor", "--service-addr", address).ended(0)
     assert gpu_job.gpu.calls == {}

@@ -130,7 +130,7 @@ def test_the_sampler_notes_when_a_sample_was_taken_although_the_clock_is_set_mea
         assert one.taken_monotonic_s <= time.monotonic() - 0.05
 
 
-def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks):
+def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks, record_testsuite_property):
     """Its own deadline holds, figures go, and a new sample is live at once."""
     display = Display(DisplaySettings())
     display.follow(WORKERS)
@@ -145,6 +145,8 @@ def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks):
     display.write(clocks.sample())
     display.refresh(clocks.time())
     assert "LIVE" in lines(display, now=clocks.time())[0]
+    row = "test_inside_clock.py::test_the_view_goes_stale_and_comes_back_on_a_clock_set_back"
+    record_testsuite_property(row, "the next sample")
 
 
 def test_the_fleets_graph_goes_on_after_the_clock_was_set_back():

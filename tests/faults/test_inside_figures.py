@@ -16,7 +16,6 @@ from support.samples import bare_sample, sample
 from support.shown import NOW, lines
 from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Fleet
-from tpumon.history import Histories
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -184,6 +183,32 @@ def test_what_no_worker_can_have_is_absent_with_a_reason(figures):
         assert "step_time_s" in kept.absent
 
 
+@pytest.mark.parametrize(
+    "figure",
+    [
+        {"idle_ratio": 1.01},
+        {"duty_cycle_ratio": 2.0},
+        {"infeed_ratio": Spread(avg=0.5, min=0.4, max=1.5)},
+        {"infeed_ratio": Spread(avg=0.3, min=0.4, max=0.5)},
+        {"step_time_s": StepTimes(avg=0.6, min=0.4, max=0.5)},
+    ],
+)
+def test_shares_above_one_and_averages_outside_are_absent_with_a_reason(figure):
+    (name,) = figure
+    kept = bounded(sample(**figure)).figures
+    assert getattr(kept, name) is None
+    assert kept.absent == {name: "impossible value"}
+
+
+def test_rounding_makes_no_figure_impossible():
+    rounded = sample(
+        idle_ratio=1 + 1e-12,
+        infeed_ratio=Spread(avg=0.1 + 1e-15, min=0.1, max=0.1),
+        flops_utilization_ratio=1.3,  # the peak may be wrong
+    )
+    assert bounded(rounded) is rounded
+
+
 def test_ordinary_figures_are_not_touched():
     """The same object: nothing is copied where nothing is wrong."""
     ordinary = sample(
@@ -195,7 +220,7 @@ def test_ordinary_figures_are_not_touched():
 
 
 @pytest.mark.parametrize("broken", ["_watch", "_controls", "_messages"])
-def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch):
+def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record_testsuite_property):
     """A fault in judging or drawing is one line on the screen; it goes when the fault does, and no old figure shows."""
     display = watched([sample("a", time_unix_s=NOW - 1, mxu_utilization_ratio=0.4)])
     with monkeypatch.context() as patch:
@@ -207,11 +232,13 @@ def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch):
         assert "40.0%" not in text
     display.refresh(NOW)
     assert "40.0%" in "\n".join(lines(display, 80, 24))
+    row = "test_inside_figures.py::test_a_view_that_cannot_draw_says_so_and_goes_on"
+    record_testsuite_property(row, "the next picture")
 
 
 def test_a_fleet_of_extremes_is_assessed():
     """Sums, averages and ratios of the largest and smallest numbers there are."""
-    fleet = Fleet(histories=Histories())
+    fleet = Fleet()
     fleet.follow(WORKERS)
     for worker, value in (("a", LARGEST), ("b", LARGEST), ("a", LARGEST), ("a", LARGEST), ("b", SMALLEST)):
         fleet.add(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,

@@ -56,15 +56,18 @@ class Hostile:
         self._server.stop(None).wait()
 
 
-async def longest_gap(work):
-    """How long the loop was held up at most while `work` ran, in seconds, and what it raised."""
-    gaps, done = [0.0], asyncio.Event()
+async def longest_hold(work):
+    """For how long the loop computed without a pause at most while `work` ran, in seconds, and what that raised.
+
+    Processor time of the loop's own thread: what else runs on this machine does not count.
+    """
+    holds, done = [0.0], asyncio.Event()
 
     async def watch():
         while not done.is_set():
-            before = time.monotonic()
+            before = time.thread_time()
             await asyncio.sleep(0.005)
-            gaps.append(time.monotonic() - before - 0.005)
+            holds.append(time.thread_time() - before)
 
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0.02)
@@ -75,7 +78,7 @@ async def longest_gap(work):
         error = raised
     done.set()
     await watching
-    return max(gaps), error
+    return max(holds), error
 
 
 async def monitor(client):
@@ -101,14 +104,14 @@ def test_a_hostile_answer_holds_nobody_up(ask, answer, compressed):
 
     async def main():
         async with Client(server.address) as client:
-            await longest_gap(monitor(client))  # connecting and first use take their time
-            return await longest_gap(ask(client))
+            await longest_hold(monitor(client))  # connecting and first use take their time
+            return await longest_hold(ask(client))
 
     with Hostile(answer, compressed=compressed) as server:
-        gap_s, error = asyncio.run(main())
+        hold_s, error = asyncio.run(main())
     assert error is not None
     assert error.reason in {"malformed", "too-large", "refused"}
-    assert gap_s < 0.2  # unbounded: 1 to 10 s
+    assert hold_s < 0.5  # some ms; unbounded: 1 to 10 s
 
 
 def test_a_bomb_is_not_opened():
@@ -134,7 +137,7 @@ def test_each_method_has_a_limit_of_its_own(megabytes, reason):
 
     async def main():
         async with Client(server.address) as client:
-            _, error = await longest_gap(monitor(client))
+            _, error = await longest_hold(monitor(client))
             return None if error is None else error.reason
 
     with Hostile(field(1, "x" * megabytes * MB)) as server:

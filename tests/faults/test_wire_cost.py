@@ -8,6 +8,7 @@ import time
 import pytest
 
 from fakes.protobuf import field
+from support import odd_reading
 from support.traces import CONV, US, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.sources import readers
@@ -74,8 +75,8 @@ def empty_events(count):
     return field(1, field(2, "/host:CPU") + field(3, field(2, "thread") + b"\x22\x00" * count))
 
 
-SHAPES = [(nested_roots, 2000), (module_ids, 20_000), (cores, 100), (threads, 800), (step_names, 4000),
-          (empty_events, 100_000)]  # fmt: skip
+SHAPES = [(nested_roots, 1000), (module_ids, 4000), (cores, 25), (threads, 200), (step_names, 2000),
+          (empty_events, 50_000)]  # fmt: skip
 
 
 def cpu_s(trace):
@@ -89,11 +90,22 @@ def cpu_s(trace):
 
 
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])
-def test_twice_the_trace_costs_less_than_three_times(shape, count):
-    """Nothing in the analysis grows with the square of anything."""
-    once, twice = shape(count), shape(2 * count)
-    first_s, second_s = cpu_s(once), cpu_s(twice)
-    assert second_s < 3 * first_s + 0.05
+def test_four_times_the_trace_costs_far_less_than_sixteen_times(shape, count):
+    """Nothing in the analysis grows with the square of anything; a loaded machine may double what is measured."""
+    once, four_times = shape(count), shape(4 * count)
+    assert cpu_s(four_times) < 9 * cpu_s(once) + 0.1
+
+
+@pytest.fixture
+def odd_readers():
+    """Traces are read by processes that obey marks."""
+    with odd_reading.odd_readers():
+        yield
+
+
+def odd(mark):
+    """A trace with a mark."""
+    return field(1, field(2, mark))
 
 
 def read(*traces):
@@ -104,7 +116,7 @@ def read(*traces):
         out = []
         for trace in traces:
             try:
-                out.append((await readers.read(trace, sharing, sharing.quick))[0])
+                out.append((await readers.read(trace, sharing.quick))[0])
             except SourceError as error:
                 out.append(error)
         return out
@@ -121,25 +133,20 @@ def test_a_trace_is_read_elsewhere_with_the_same_figures():
     assert broken.reason == "malformed"
 
 
-def test_a_trace_that_takes_too_long_is_given_up(monkeypatch):
+def test_a_trace_that_takes_too_long_is_given_up(odd_readers, monkeypatch):
     """Its process is ended in the middle of it, and the next trace is read by another."""
-    monkeypatch.setattr(readers, "_CPU_S", 0.3)
     monkeypatch.setattr(readers, "_CPU_S_PER_MB", 0.0)
-    good, slow = nested_roots(10), empty_events(16_000_000)
-    read(good)  # starting takes its time
-    start_s = time.monotonic()
+    good, slow = nested_roots(10), odd(odd_reading.ENDLESS)
     given_up, after = read(slow, good)
     assert given_up.reason == "too-large"
     assert "given up" in given_up.message
     assert after.figures.idle_ratio is not None
-    assert time.monotonic() - start_s < 10
 
 
-def test_a_trace_that_takes_too_much_memory_is_given_up(monkeypatch):
+def test_a_trace_that_takes_too_much_memory_is_given_up(odd_readers, monkeypatch):
     """Memory has a limit of its own in the process that reads, and the monitor goes on."""
-    monkeypatch.setattr(readers, "_CPU_S", 60.0)
-    monkeypatch.setattr(readers, "_MEMORY_PER_BYTE", 0)
-    good, large = nested_roots(10), empty_events(16_000_000)
+    monkeypatch.setattr(readers, "_CPU_S_PER_MB", 1e6)
+    good, large = nested_roots(10), odd(odd_reading.HUNGRY)
     given_up, after = read(large, good)
     assert given_up.reason == "too-large"
     assert "memory" in given_up.message
@@ -158,10 +165,10 @@ def test_one_trace_is_in_the_works_while_another_waits_for_memory():
         async def hold(amount):
             nonlocal held, most
             async with memory.hold(amount) as lent:
-                held += lent
+                held += lent.amount
                 most = max(most, held)
                 await asyncio.sleep(0)
-                held -= lent
+                held -= lent.amount
 
         await asyncio.gather(*(hold(amount) for amount in (60, 60, 500, 10, 90)))
         return memory._free

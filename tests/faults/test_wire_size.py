@@ -89,7 +89,7 @@ def test_readers_end_with_tpumon():
         readers = children(tpumon._process.pid)
         assert readers
         tpumon._process.kill()
-        wait_until(lambda: not any(Path(f"/proc/{reader}/cmdline").exists() for reader in readers), 10, "they end")
+        wait_until(lambda: not any(Path(f"/proc/{reader}/cmdline").exists() for reader in readers), 60, "they end")
 
 
 @pytest.mark.parametrize(

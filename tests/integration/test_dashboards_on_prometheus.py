@@ -149,7 +149,7 @@ def asked(server, target, job):
         now = time.time()
         return server.query_range(expr, now - max(RANGE_S, step_s), now, step_s)
 
-    return wait_until(rows, 20, f"{expr}: no result")
+    return wait_until(rows, 60, f"{expr}: no result")
 
 
 @pytest.mark.parametrize("job", ["one", "sixteen", TROUBLE])
@@ -223,7 +223,7 @@ def test_who_is_slow_comes_first(server):
 
 def test_every_rule_is_evaluated(server):
     """Of all three files, without an error."""
-    wait_until(lambda: all(rule["health"] != "unknown" for rule in server.rules()), 30, "rules evaluated")
+    wait_until(lambda: all(rule["health"] != "unknown" for rule in server.rules()), 60, "rules evaluated")
 
     assert len(server.rules()) == len(rules())
     assert [(rule["name"], rule.get("lastError")) for rule in server.rules() if rule["health"] != "ok"] == []
@@ -244,7 +244,7 @@ def test_what_is_wrong_becomes_pending(server):
         rows = server.query(f'ALERTS{{job="{TROUBLE}"}}')
         return {(row["metric"]["alertname"], row["metric"].get("worker")) for row in rows}
 
-    wait_until(lambda: found() == expected, 20, lambda: f"expected {expected}, found {found()}")
+    wait_until(lambda: found() == expected, 60, lambda: f"expected {expected}, found {found()}")
 
 
 def test_gke_s_names_are_gke_s_numbers(server):

@@ -56,7 +56,7 @@ def neighbourhood(tmp_path: Path) -> Iterator[Neighbourhood]:
             command = [sys.executable, "-m", "http.server", str(web_port), "--bind", "127.0.0.1"]
             web = stack.enter_context(subprocess.Popen(command, cwd=tmp_path, stdout=file, stderr=file))
         stack.callback(web.kill)
-        wait_until(lambda: not free(web_port), 20, "the web server listens")
+        wait_until(lambda: not free(web_port), 60, "the web server listens")
         others = {kind: stack.enter_context(WrongServer(kind, next(ports))) for kind in ("SSH", "silent", "close")}
         grpc = stack.enter_context(TpuNode(profiler=False, port=next(ports)))
         yield Neighbourhood(others, grpc, web_port, log)

@@ -133,7 +133,7 @@ def test_a_screen_that_raises_ends_nothing(tmux, home):
     assert "sampling goes on" in " ".join(window.text.split())
     assert "LIVE" in window.lines[0]
     written = len(export.read_text().splitlines())
-    wait_until(lambda: len(export.read_text().splitlines()) > written + 2, 20, "no new samples")
+    wait_until(lambda: len(export.read_text().splitlines()) > written + 2, 60, "no new samples")
     window.send("h").wait_for("freeze the picture").send("Escape").wait_for("Cannot show")
     window.send("Escape").wait_for("TPU idle").send("q").wait_for("\nended 0")
     assert window.ask(FLAGS) == AS_FOUND
@@ -207,7 +207,7 @@ def test_nothing_gets_onto_the_picture_from_elsewhere(terminal):
     """A worker that does not answer is told on the screen and not across it."""
     screen = terminal("--level", "2", "--service-addr", "127.0.0.1:1", GRPC_VERBOSITY="debug", columns=120)
     screen.wait_for("127.0.0.1:1")
-    wait_until(lambda: "DOWN" in screen.text, 30, lambda: screen.text)
+    wait_until(lambda: "DOWN" in screen.text, 60, lambda: screen.text)
     begin = screen.raw.index(b"\x1b[?1049h")
     outside = re.sub(rb"\x1b\[\?2026h.*?\x1b\[\?2026l", b"", screen.raw[begin:], flags=re.DOTALL)
     assert outside.partition(b"\x1b[?2026h")[0] == b"\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[?2004h\x1b[?1000h\x1b[?1006h"

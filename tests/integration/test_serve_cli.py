@@ -54,7 +54,7 @@ def test_serve_exports_what_the_node_says_and_ends_as_services_do(node):
     """Figures are on the page under the worker's name, stdout stays empty, SIGTERM ends it with 0."""
     with Tpumon("serve", "--service-addr", node.address, *LISTEN, *QUICK) as command:
         base = base_of(command)
-        wait_until(lambda: get(f"{base}/-/ready")[0] == 200, 20, "ready")
+        wait_until(lambda: get(f"{base}/-/ready")[0] == 200, 60, "ready")
         shown = series(get(f"{base}/metrics")[1])
         mxu = next(value for name, value in shown.items() if name.startswith("tpu_mxu_utilization_ratio"))
         assert float(mxu) == pytest.approx(Figures().mxu / 100)
@@ -75,14 +75,14 @@ def test_a_worker_that_dies_loses_its_figures_at_the_next_scrape_and_stays_down(
             found = [v for name, v in series(get(f"{base}/metrics")[1]).items() if name.startswith(prefix)]
             return bool(found) if value is None else found == [value]
 
-        wait_until(lambda: shows("tpu_mxu_utilization_ratio"), 20, "figures")
+        wait_until(lambda: shows("tpu_mxu_utilization_ratio"), 60, "figures")
         node.stop()
-        wait_until(lambda: shows("tpumon_target_up", "0.0"), 20, "down")
+        wait_until(lambda: shows("tpumon_target_up", "0.0"), 60, "down")
         assert not shows("tpu_mxu_utilization_ratio{")
         assert not shows("tpu_worker_info{")
         assert shows("tpumon_samples_total")
         stack.enter_context(TpuNode(FULL, port=port))
-        wait_until(lambda: shows("tpu_mxu_utilization_ratio"), 30, "figures again")
+        wait_until(lambda: shows("tpu_mxu_utilization_ratio"), 60, "figures again")
         command.signal(signal.SIGTERM).end(10).ended(0)
 
 
@@ -102,7 +102,7 @@ def test_several_outputs_at_once(node, tmp_path):
     exports = ("--export", f"jsonl={lines}", "--export", f"csv={table}")
     with Tpumon("--service-addr", node.address, *LISTEN, *exports, *QUICK, "--output", "text") as command:
         base = base_of(command)
-        wait_until(lambda: "tpu_mxu_utilization_ratio{" in get(f"{base}/metrics")[1], 20, "figures")
+        wait_until(lambda: "tpu_mxu_utilization_ratio{" in get(f"{base}/metrics")[1], 60, "figures")
         command.wait_for(lambda: command.out.count("Timestamp") >= 2)
         command.signal(signal.SIGINT).end(10).ended(130)
     assert all(json.loads(line)["source"] == "monitor" for line in lines.read_text().splitlines())
@@ -167,9 +167,9 @@ def test_a_stdout_that_nobody_reads_stops_no_exporter(node, tmp_path):
             shown = series(get(f"{base}/metrics")[1])
             return next((float(v) for name, v in shown.items() if name.startswith("tpumon_samples_total")), 0)
 
-        wait_until(lambda: answered() > 30, 30, "more samples exported than a pipe of 4096 bytes holds")
+        wait_until(lambda: answered() > 30, 60, "more samples exported than a pipe of 4096 bytes holds")
         stuck.send_signal(signal.SIGTERM)
-        assert stuck.wait(5) == 143
+        assert stuck.wait(60) == 143
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_it_says_where_its_workers_are_serves_and_ends_with_0_when_stopped(numbe
                 answer = channel.unary_unary(wire.MONITOR)(request, timeout=20)
             assert f"{SIMULATED_MARK}: scenario steady" in profiler_pb2.MonitorResponse.FromString(answer).data
             process.send_signal(number)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -56,6 +56,6 @@ def test_without_runtime_metrics_only_the_profilers_are_named():
         try:
             assert "runtime" not in process.stdout.readline()
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()

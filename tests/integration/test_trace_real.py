@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import signal
@@ -14,7 +15,12 @@ import pytest
 from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import TpuNode
 from support.jobs import Job
-from tpumon.model import SIMULATED_MARK
+from support.profiler import Profiler
+from tpumon.errors import SourceError
+from tpumon.model import SIMULATED_MARK, Query, Target
+from tpumon.sources import Client, SourceOptions
+from tpumon.sources.restraint import Restraint
+from tpumon.sources.trace import TraceSource
 
 pytestmark = pytest.mark.real
 
@@ -241,3 +247,34 @@ def test_a_simulated_tpu_without_monitor() -> None:
         rf"{SIMULATED_MARK}.*\n\n",
         block,
     ), block
+
+
+def test_a_continuous_session_of_the_owner_is_left_alone(job: Job) -> None:
+    """Busy, then after five minutes continuous, until it is over; the job trains, and the owner has all of the data."""
+    now_s = 0.0
+
+    async def follow() -> list[str]:
+        nonlocal now_s
+        seen = []
+        async with Client(job.address) as client:
+            source = TraceSource(client, Target(worker="w", address=job.address), SourceOptions())
+            source._restraint = Restraint(client, clock_s=lambda: now_s)
+            with Profiler(job.address) as owner:
+                owner.start_continuous("the-owners")
+                try:
+                    for at_s in (0.0, 10.0, 300.0, 310.0):
+                        now_s = at_s
+                        with pytest.raises(SourceError) as refused:
+                            await source.fetch(Query(level=2))
+                        assert refused.value.traced_s == 0
+                        seen.append(refused.value.reason)
+                    job.wait_for_more_steps(10)
+                    assert len(owner.snapshot().xspace) > 1000
+                finally:
+                    owner.stop_continuous()
+            now_s = 700.0
+            seen.append((await source.fetch(Query(level=2))).source or "")
+        return seen
+
+    assert asyncio.run(follow()) == ["busy", "busy", "continuous", "continuous", "trace"]
+    assert job.cwd_listing() == []

@@ -65,7 +65,7 @@ def test_a_reader_that_stands_still_costs_events_not_the_sampler(monkeypatch):
         sent.set()
 
     with Background(main) as background:
-        assert sent.wait(10)
+        assert sent.wait(60)
         assert list(background.events()) == list(range(15, 25))
         assert background.dropped == 15
 
@@ -91,6 +91,6 @@ def test_what_must_not_be_lost_is_kept_when_the_rest_is_dropped(monkeypatch):
         sent.set()
 
     with Background(main, keep=lambda event: isinstance(event, str)) as background:
-        assert sent.wait(5)
+        assert sent.wait(60)
         assert [event for event in background.events() if event is not None] == ["who", "who else", 5]
     assert background.dropped == 4

@@ -68,6 +68,7 @@ SAMPLES = {
     "--idle-limit": ("0.3", 0.3),
     "--sustained": ("4", 4),
     "--monitor": ("0", False),
+    "--monitor-file": ("figures", "figures"),
     "--seed": ("9", 9),
     "--server": ("old", "old"),
 }

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -16,7 +17,7 @@ from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
 from support.prometheus import promtool
 from tpumon import __version__
 
-OF_KUBERNETES = ["daemonset", "sidecar", "namespace"]
+OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace"]
 
 
 def pod(name):
@@ -122,7 +123,7 @@ def test_kustomize_gets_files_that_exist_and_an_image_that_is_used():
     assert f"{image['newName']}:{__version__}" in (DEPLOY / "Containerfile").read_text()
 
 
-@pytest.mark.parametrize("name", ["daemonset", "sidecar"])
+@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached"])
 def test_pods_ask_for_no_rights(name):
     """Not root, no capabilities, nothing to write to but /tmp, for `tpumon pause`; a bound on memory, none on CPU."""
     security = (pod(name).get("securityContext") or {}) | our_container(name)["securityContext"]
@@ -146,6 +147,21 @@ def test_the_sidecar_cannot_keep_the_job_from_ending_or_being_ready():
     assert not pod("sidecar").get("hostNetwork")
 
 
+def test_an_unmodified_image_is_attached(tmp_path):
+    """What the init container runs puts there what the job's PYTHONPATH names; it needs no right to the directory."""
+    copying, _ = pod("attached")["initContainers"]
+    (job,) = pod("attached")["containers"]
+    (variable,) = job["env"]
+    command = [word.replace("/attach/", f"{tmp_path}/") for word in copying["command"]]
+    subprocess.run([sys.executable, *command[1:]], check=True, env={"TPUMON_RUN": "0", "PYTHONPATH": str(REPOSITORY)})
+    path = variable["value"].replace("/attach/", f"{tmp_path}/")
+    program = "import sys; print('tpumon_attach' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": path})
+
+    assert variable["name"] == "PYTHONPATH"
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 def test_the_daemonset_is_in_the_node_s_network_and_on_tpu_nodes_only():
     """So it reaches 127.0.0.1 of jobs with hostNetwork; nodes without TPUs have none of it."""
     spec = pod("daemonset")
@@ -163,12 +179,13 @@ def command_lines():
     return {
         "daemonset": our_container("daemonset")["args"],
         "sidecar": our_container("sidecar")["args"],
+        "attached": our_container("attached")["args"],
         "unit": re.search(r"^ExecStart=/opt/tpumon/bin/tpumon (.+)$", unit, re.MULTILINE)[1].split(),
         "image": yaml.safe_load(re.search(r"^CMD (.+)$", image, re.MULTILINE)[1]),
     }
 
 
-@pytest.mark.parametrize("name", ["daemonset", "sidecar", "unit", "image"])
+@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "unit", "image"])
 def test_command_lines_are_understood(name):
     """`tpumon` knows the command and all its options; the port is the one that the manifest opens."""
     args = command_lines()[name]

@@ -22,6 +22,7 @@ from tpumon.model import Address, Target
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.sources.examination import CompanionReport
 from tpumon.sources.runtime import RuntimeMetrics
+from tpumon.sources.trace import TraceSource
 from tpumon.targets.chips import Chip, Chips, Process
 from tpumon.targets.listening import Owner
 from tpumon.targets.local import Seen
@@ -281,7 +282,7 @@ def test_a_tpu_node_without_a_job(doctor):
 
     assert status == 0
     assert re.search(r"Monitor +yes +Monitor answered without figures", text)
-    assert "wait for the job to begin its first step" in one_line(text)
+    assert "wait for the job to begin a step" in one_line(text)
 
 
 def test_what_a_libtpu_offers_and_is_not_shown(doctor):
@@ -491,3 +492,20 @@ def test_a_status_in_a_server_s_own_words(doctor):
     assert "out of memory" in text
     assert "\x1b" not in text
     assert "see the job's own log" in text
+
+
+def test_a_bug_in_a_source_costs_no_other_worker_its_report(doctor, monkeypatch):
+    """It is that server's failure, and named."""
+    real = TraceSource.examine
+
+    async def examine(source):
+        if source._target.worker == "w0":
+            raise ZeroDivisionError("of no\nuse")
+        return await real(source)
+
+    monkeypatch.setattr(TraceSource, "examine", examine)
+    with TpuNode(device=True) as broken, TpuNode(device=True) as healthy:
+        status, text = doctor(broken.address, healthy.address)
+    assert status == 0
+    assert "a bug in tpumon: ZeroDivisionError: of no use" in one_line(text)
+    assert "MXU, idle and step time" in text

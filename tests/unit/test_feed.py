@@ -100,7 +100,7 @@ def test_a_run_in_which_nothing_runs_is_no_error():
 def test_a_run_without_any_answer_is_an_error_to_whoever_fetches():
     """The last fetch raises what iterating would."""
     with Feed(silent(), consumer="the test") as feed, pytest.raises(NoTargetError, match="never answered"):
-        wait_until(lambda: feed.fetch() is None, 20, "the call after the end")
+        wait_until(lambda: feed.fetch() is None, 60, "the call after the end")
 
 
 def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(tmp_path, monkeypatch):
@@ -108,7 +108,7 @@ def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(
     monkeypatch.setattr(background, "_WAITING_LIMIT", 4)
     file = tmp_path / "samples.jsonl"
     with Feed(simulated(12, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
-        wait_until(lambda: feed._background._done, 20, "all samples are taken")
+        wait_until(lambda: feed._background._done, 60, "all samples are taken")
         events = list(feed)
     assert isinstance(events[0], Workers)
     assert sum(isinstance(event, Sample) for event in events) == 3

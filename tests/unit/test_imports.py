@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"history", "model", "figures"},
     "targets": {"errors", "model", "text", "system", "sources", "simulator", "requests", "google.auth", "yaml"},
     "doctor": {"errors", "model", "sources", "system", "targets", "text"},
-    "sampler": {"errors", "model", "text", "system", "sources", "targets"},
+    "sampler": {"errors", "model", "figures", "text", "system", "sources", "targets"},
     "simulator": {"errors", "model", "wire", *GRPC},
     "view": {"errors", "system", "model", "figures", "text", "history", "fleet", "rich"},
     "logdir": {"errors", "tensorflow"},
@@ -59,6 +59,7 @@ ALLOWED: dict[str, set[str]] = {
         *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "text", "view", "xspace"),
         *("exporters", "pyarrow"),
     },
+    "attach": set(),
     "command_line": {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
         *("targets", "feed", "commands", "recording", "typer"),
@@ -70,11 +71,11 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
     },
-    "__main__": {"errors", "system", "cli", "command_line", "typer"},
+    "__main__": {"errors", "system", "cli", "command_line", "commands", "typer"},
 }
 
-PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters"}
-"""Our two packages, and the room that all of a package is, if it is one."""
+PACKAGES = {"tpumon": "", "tpumon_exporters": "exporters", "tpumon_attach": "attach"}
+"""Our packages, and the room that all of a package is, if it is one."""
 
 
 def modules() -> list[Path]:

@@ -171,7 +171,7 @@ def test_a_restarted_exporter_is_followed_from_its_beginning():
     second = told(run="two", sequence=9, samples=[sample("w", time_unix_s=1.0, idle_ratio=0.7).to_json()])
     with Scripted((200, told()), (200, second)) as server, Following(server.url) as following:
         following.wait_for_sample(idle_ratio=0.7)
-        wait_until(lambda: len(server.asked) >= 4, 20, "it asks on")
+        wait_until(lambda: len(server.asked) >= 4, 60, "it asks on")
         assert [path for path, _ in server.asked[:4]] == [
             "/samples?history=1", "/samples?after=1&changed=0", "/samples?history=1", "/samples?after=9&changed=0",
         ]  # fmt: skip
@@ -222,7 +222,7 @@ def test_an_outage_is_told_once_and_its_end_too():
     traced = told(samples=[sample("w", time_unix_s=990.0, traced_s=0.5).to_json()])
     with Scripted((200, traced), (503, b""), (503, b""), (503, b""), (503, b""), (200, traced)) as server:
         with Following(server.url) as following:
-            wait_until(lambda: len(following.samples) >= 3, 20, "well, down, well again")
+            wait_until(lambda: len(following.samples) >= 3, 60, "well, down, well again")
         assert [each.answered for each in following.samples[:3]] == [True, False, True]
         assert [each.traced_s for each in following.samples[:3]] == [0.5, 0, 0], "the same sample costs nothing again"
         new, everything = "/samples?after=1&changed=0", "/samples?history=1"
@@ -242,6 +242,12 @@ def test_a_sample_from_the_future_is_taken_for_one_of_now():
     answer = told(samples=[sample("w", time_unix_s=1e9).to_json()])
     with Scripted((200, answer)) as server, Following(server.url, clock=lambda: 1000.0) as following:
         assert following.wait_for_sample(worker="w").time_unix_s == 1000.0
+
+
+def test_a_clock_that_is_decades_off_makes_no_time_before_1970():
+    answer = told(now_unix_s=3000.0, samples=[sample("w", time_unix_s=1500.0).to_json()])
+    with Scripted((200, answer)) as server, Following(server.url, clock=lambda: 1000.0) as following:
+        assert following.wait_for_sample(worker="w").time_unix_s == 0.0
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_programs_of_tests_ignore_no_signal():
 
 def test_settings_of_the_caller_are_gone():
     """Those of tpumon, of a proxy and of a terminal; times are in UTC."""
-    assert [name for name in os.environ if name.startswith("TPUMON_")] == ["TPUMON_PAUSE_DIR"]
+    assert [name for name in os.environ if name.startswith("TPUMON_")] == ["TPUMON_PAUSE_DIR", "TPUMON_CONFIG"]
     assert not {"https_proxy", "HTTP_PROXY", "NO_COLOR", "COLUMNS"} & os.environ.keys()
     assert time.localtime(0).tm_hour == 0
 

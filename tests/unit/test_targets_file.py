@@ -135,7 +135,7 @@ def test_a_file_system_that_hangs_has_one_thread_hang_and_not_more(file, monkeyp
 
     def hang():
         entered.append(threading.current_thread())
-        assert back.wait(30)
+        assert back.wait(60)
         return read()
 
     async def main():

@@ -51,5 +51,6 @@ def test_where_somebody_said(workers):
 def test_addresses_as_people_write_them():
     """The port is libtpu's unless given; a path is a whole one."""
     assert parse_runtime_addresses(["h, unix:/run/a", "i:8432"]) == ("h:8431", "unix:/run/a", "i:8432")
-    with pytest.raises(UsageError, match="whole path"):
-        parse_runtime_addresses(["unix:run/a"])
+    for bad in ("unix:run/a", "unix:/run/a\x1b[2J"):
+        with pytest.raises(UsageError, match="whole path"):
+            parse_runtime_addresses([bad])

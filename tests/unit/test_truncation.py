@@ -199,6 +199,17 @@ def test_a_pause_that_the_host_makes_is_no_hole():
     assert of(traced.space).truncated is None
 
 
+def test_a_host_without_a_line_dispatches_nothing():
+    traced = Traced()
+    plane = traced.core(0)
+    steps_of(plane, 6, TRAIN)
+    steps_of(plane, 6, TRAIN, begin_us=60_000)
+    host = traced.host()
+    host.event("python", "PjitFunction(train_step)", 100, 50)
+    del host.plane.lines[:]
+    assert of(traced.space).figures.idle_ratio is not None
+
+
 def test_a_job_on_one_device_of_several_keeps_its_figures_and_says_so():
     traced = Traced()
     steps_of(traced.core(0), 6, TRAIN)

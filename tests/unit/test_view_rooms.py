@@ -19,6 +19,7 @@ ALLOWED = {
     "screens": {"drawing", "parts"},
     "display": {"drawing", "parts", "screens", "loop.keys"},
     "loop": {"display", "screens"},
+    "replay": {"display", "drawing", "parts", "screens"},
 }
 
 

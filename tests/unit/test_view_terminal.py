@@ -10,7 +10,6 @@ import select
 import subprocess
 import sys
 import termios
-import time
 
 import pyte
 import pytest
@@ -215,9 +214,7 @@ def test_a_full_terminal_is_left_in_time_and_in_order(glass):
     before = termios.tcgetattr(glass.slave)
     glass.screen.enter()
     glass.fill()
-    started_s = time.monotonic()
-    glass.screen.leave()
-    assert time.monotonic() - started_s < 2
+    glass.screen.leave()  # else: never
     assert termios.tcgetattr(glass.slave) == before
     assert glass.written().endswith(b"\x1b[?1049l")
 

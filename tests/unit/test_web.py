@@ -105,7 +105,7 @@ def test_a_client_that_says_nothing_is_dropped(monkeypatch):
         else:
             pytest.fail("it was never dropped")
         assert read(silent) == b""
-    wait_until(lambda: not handlers(), 10, "no thread is left")
+    wait_until(lambda: not handlers(), 60, "no thread is left")
     serving.server.close()
 
 
@@ -116,8 +116,8 @@ def test_a_client_that_does_not_read_is_dropped(monkeypatch):
     serving = Serving()
     with serving.connect() as client:
         client.sendall(b"GET /big HTTP/1.1\r\n\r\n")
-        wait_until(handlers, 10, "it is being answered")
-        wait_until(lambda: not handlers(), 10, "it is dropped")
+        wait_until(handlers, 60, "it is being answered")
+        wait_until(lambda: not handlers(), 60, "it is dropped")
     serving.server.close()
 
 
@@ -152,7 +152,7 @@ def test_closing_lets_an_answer_get_through(serving):
         assert serving.asked.acquire(timeout=20)
         closing = threading.Thread(target=serving.server.close)
         closing.start()
-        wait_until(lambda: refused(serving), 10, "nobody listens")
+        wait_until(lambda: refused(serving), 60, "nobody listens")
         assert closing.is_alive()
         serving.go.set()
         assert read(client).endswith(b"fine\n")

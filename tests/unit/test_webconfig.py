@@ -150,7 +150,7 @@ def test_one_password_at_a_time(files, monkeypatch):
     web = WebConfig(str(config(files, USERS)), unexpected)
     first = threading.Thread(target=web.admits, args=(basic("prometheus", "a"), "one"))
     first.start()
-    assert checking.wait(20)
+    assert checking.wait(60)
     assert web.admits(basic("prometheus", "b"), "other") is None
     go.set()
     first.join()

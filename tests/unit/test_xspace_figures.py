@@ -18,10 +18,10 @@ from tpumon.errors import SourceError
 from tpumon.model.chips import spoken_name
 from tpumon.wire.xplane_pb2 import XPlane, XSpace
 from tpumon.xspace import TraceFigures, figures, read_trace
-from tpumon.xspace.gpu import gpu_name
-from tpumon.xspace.ops import Category
-from tpumon.xspace.peaks import peak_of
-from tpumon.xspace.steps import HostSteps, align_hosts
+from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.hardware.gpu import gpu_name
+from tpumon.xspace.hardware.peaks import peak_of
+from tpumon.xspace.steps.steps import HostSteps, align_hosts
 
 NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.xspace import intervals
-from tpumon.xspace.intervals import (
+from tpumon.xspace.columns import intervals
+from tpumon.xspace.columns.intervals import (
     covered_ps,
     first_overlapping,
     own_intervals,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
@@ -10,9 +12,9 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace import reader
-from tpumon.xspace.reader import read_events, stat_bits
-from tpumon.xspace.wire import pack
+from tpumon.xspace.columns import events as reader
+from tpumon.xspace.columns.events import columns_of, read_events, stat_bits
+from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(
     st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 300), st.sampled_from([0, 127, 128, (1 << 56) - 1, 1 << 56])
@@ -59,36 +61,44 @@ ODDITIES = st.sampled_from(
 
 
 def expected(events):
-    stats = {number: [] for number in WANTED}
+    """By stat: row, bits and whether a double's; an event that has a stat twice has its last one."""
+    stats = {number: {} for number in WANTED}
     for row, event in enumerate(events):
         for stat in event.stats:
             if stat.metadata_id in stats:
-                stats[stat.metadata_id].append((row, *stat_bits(stat)))
-    return stats
+                stats[stat.metadata_id][row] = (row, *stat_bits(stat))
+    return {number: list(entries.values()) for number, entries in stats.items()}
 
 
-def check(raw):
-    """Compares with the runtime; events that it refuses must be refused."""
-    try:
-        events = [XEvent.FromString(one) for one in raw]
-    except DecodeError:
-        with pytest.raises(SourceError) as refused:
-            read_events(pack(raw), WANTED)
-        assert refused.value.reason == "malformed"
-        return
-    found = read_events(pack(raw), WANTED)
+def entries(column):
+    if column is None:
+        return []
+    rows = column.rows
+    doubles = column.doubles[rows].tolist() if column.doubles is not None else [False] * len(rows)
+    return list(zip(rows.tolist(), column.values[rows].tolist(), doubles, strict=True))
+
+
+def same(found, events):
     assert found.metadata_id.tolist() == [event.metadata_id for event in events]
     assert found.offset_ps.tolist() == [event.offset_ps for event in events]
     assert found.duration_ps.tolist() == [event.duration_ps for event in events]
-    for number, entries in expected(events).items():
-        column = found.stats.get(number)
-        got = (
-            []
-            if column is None
-            else list(zip(column.rows.tolist(), column.values.tolist(), column.is_double.tolist(), strict=True))
-        )
-        assert sorted(got) == sorted(entries)
-        assert [row for row, *_ in got] == sorted(row for row, *_ in got)
+    for number, told in expected(events).items():
+        assert entries(found.stats.get(number)) == told
+
+
+def check(raw):
+    """Compares with the runtime, by positions and by messages.
+
+    Events that the runtime refuses are refused, or broken only where nobody asks.
+    """
+    try:
+        events = [XEvent.FromString(one) for one in raw]
+    except DecodeError:
+        with contextlib.suppress(SourceError):
+            read_events(pack(raw), WANTED)
+        return
+    same(read_events(pack(raw), WANTED), events)
+    same(columns_of(events, WANTED), events)
 
 
 @given(st.lists(EVENTS, max_size=40))
@@ -128,6 +138,81 @@ def test_an_event_of_very_many_fields_is_read():
     check([event.SerializeToString() + b"\x08\x05" * 5000, XEvent(metadata_id=4).SerializeToString()])
 
 
+@pytest.fixture
+def paths(monkeypatch):
+    """How many portions of events went which way."""
+    counts = dict.fromkeys(("in step", "apart", "odd"), 0)
+
+    def counting(name, way):
+        original = getattr(reader._Reader, name)
+
+        def wrapped(self, *args):
+            result = original(self, *args)
+            counts[way] += name != "_read_in_step" or result is None
+            return result
+
+        monkeypatch.setattr(reader._Reader, name, wrapped)
+
+    for name, way in (("_read_in_step", "in step"), ("_walk", "apart"), ("_read_odd", "odd")):
+        counting(name, way)
+    return counts
+
+
+def usual(row, stats=((1, "int64_value"), (5, "uint64_value"), (2, "double_value"))):
+    values = {"int64_value": -row, "uint64_value": 300 * row, "double_value": row / 3, "str_value": "x" * row}
+    given = [XStat(metadata_id=number, **{kind: values[kind]}) for number, kind in stats]
+    return XEvent(metadata_id=1 + row % 3, offset_ps=1000 * row, duration_ps=7 + row, stats=given)
+
+
+def test_events_of_the_same_fields_are_read_in_step(paths):
+    check([usual(row).SerializeToString() for row in range(1, 200)])
+    assert paths == {"in step": 1, "apart": 0, "odd": 0}
+
+
+NEIGHBOURS = {
+    "one stat less": usual(7, ((1, "int64_value"), (5, "uint64_value"))),
+    "one stat more": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "double_value"), (2, "int64_value"))),
+    "another stat": usual(7, ((1, "int64_value"), (5, "uint64_value"), (127, "double_value"))),
+    "another kind": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "int64_value"))),
+    "a long id": usual(7, ((128, "int64_value"), (5, "uint64_value"), (2, "double_value"))),
+    "text": usual(7, ((1, "str_value"), (5, "uint64_value"), (2, "double_value"))),
+    "no offset": XEvent(metadata_id=1, duration_ps=3),
+    "empty": XEvent(),
+}
+
+
+@pytest.mark.parametrize("other", NEIGHBOURS.values(), ids=NEIGHBOURS)
+@pytest.mark.parametrize("place", [0, 50, 99])
+def test_one_event_of_other_fields_is_read_apart(paths, other, place):
+    raw = [usual(row).SerializeToString() for row in range(1, 100)]
+    check([*raw[:place], other.SerializeToString(), *raw[place:]])
+    assert (paths["in step"], paths["apart"]) == (0, 1)
+
+
+@pytest.mark.parametrize("after", [b"\x52\x03abc", b"\x88\x00\x09"])
+def test_one_event_that_is_not_simple_is_the_runtimes(paths, after):
+    raw = [usual(row).SerializeToString() for row in range(1, 100)]
+    check([*raw, usual(3).SerializeToString() + after])
+    assert paths == {"in step": 0, "apart": 1, "odd": 1}
+
+
+LAYOUTS = st.lists(
+    st.tuples(st.sampled_from([1, 2, 5, 127]), st.sampled_from(["int64_value", "uint64_value", "double_value"])),
+    max_size=4,
+)
+
+
+def test_both_ways_read_what_protobuf_reads(paths):
+    @given(LAYOUTS, st.integers(1, 30), st.one_of(st.none(), EVENTS))
+    def events_of_one_layout(layout, count, other):
+        events = [usual(row, layout) for row in range(1, count + 1)] + ([other] if other else [])
+        check([event.SerializeToString() for event in events])
+
+    events_of_one_layout()
+    assert paths["in step"] > 10
+    assert paths["apart"] > 10
+
+
 def test_a_column_says_what_the_events_without_the_stat_have():
     raw = [
         XEvent(stats=[XStat(metadata_id=1, double_value=0.5)]).SerializeToString(),
@@ -135,5 +220,5 @@ def test_a_column_says_what_the_events_without_the_stat_have():
         XEvent(stats=[XStat(metadata_id=1, int64_value=-3)]).SerializeToString(),
     ]
     column = read_events(pack(raw), (1,)).stats[1]
-    np.testing.assert_array_equal(column.numbers(3, 1.0), [0.5, 1.0, -3.0])
-    assert column.integers(3, 7)[1:].tolist() == [7, -3]
+    np.testing.assert_array_equal(column.numbers(1.0), [0.5, 1.0, -3.0])
+    assert column.integers(7)[1:].tolist() == [7, -3]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Traced, run_step
 from tpumon.model import Percentiles
 from tpumon.xspace import figures, read_trace
-from tpumon.xspace.functions import EAGER, MOST_FUNCTIONS, TOO_FEW, choose_step, gather, named_function
-from tpumon.xspace.primitives import is_primitive
+from tpumon.xspace.steps.functions import EAGER, MOST_FUNCTIONS, TOO_FEW, choose_step, gather, named_function
+from tpumon.xspace.steps.primitives import is_primitive
 
 
 def of(*traced):

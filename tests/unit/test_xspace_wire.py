@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+
+import numpy as np
 import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given
@@ -9,7 +12,9 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline, XEvent, XLine, XStat
-from tpumon.xspace.wire import _split, fields, read_line
+from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.lines import PADDING, _beginnings, _split, read_line
+from tpumon.xspace.wire.stored import FileBytes
 
 SMALL = st.integers(1, 1 << 40)
 USUAL = st.builds(
@@ -46,8 +51,9 @@ def test_events_are_found_where_protobuf_finds_them(events, tail):
 
 @given(st.lists(st.builds(XEvent, metadata_id=st.integers(1, 16000), offset_ps=SMALL), min_size=1, max_size=30))
 def test_usual_events_need_no_runtime(events):
-    raw = memoryview(line_of(events))
-    assert _split(raw, read_line(raw).first) is not None
+    raw = line_of(events)
+    first = read_line(memoryview(raw)).first
+    assert _split(memoryview(raw + PADDING), first, len(raw)) is not None
 
 
 @given(st.lists(USUAL, min_size=1, max_size=5))
@@ -75,3 +81,49 @@ def test_what_is_no_message_is_refused(raw):
     with pytest.raises(SourceError) as error:
         list(fields(memoryview(raw)))
     assert error.value.reason == "malformed"
+
+
+@given(st.lists(USUAL, min_size=1, max_size=8), st.binary(max_size=40), st.binary(max_size=40))
+def test_a_line_is_read_in_place_whatever_lies_around_it(events, before, after):
+    raw = line_of(events)
+    line = read_line(memoryview(before + raw + after), len(before), len(before) + len(raw))
+    packed = line.events()
+    read = [bytes(packed.data[begin:end]) for begin, end in zip(packed.begin, packed.end, strict=True)]
+    assert read == [event.SerializeToString() for event in events]
+
+
+@given(st.lists(st.builds(XEvent, metadata_id=st.integers(1, 16000), offset_ps=SMALL), max_size=40), st.integers(0, 8))
+def test_beginnings_are_found_by_words_and_by_bytes(events, shift):
+    """Events of less than eight bytes put two beginnings into a word, others one at most."""
+    raw = b"\xff" * shift + b"".join(bytes([0x22, e.ByteSize()]) + e.SerializeToString() for e in events) + bytes(5)
+    at = shift
+    expected = []
+    for event in events:
+        expected.append(at)
+        at += 2 + event.ByteSize()
+    found = _beginnings(np.frombuffer(raw, dtype=np.uint8)).tolist()
+    assert set(expected) <= set(found)
+    assert found == sorted(found)
+
+
+@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20))
+def test_a_file_is_read_as_its_bytes_are(slices):
+    data = bytes(range(256)) * 40
+    with tempfile.TemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        stored = FileBytes(file)
+        assert len(stored) == len(data)
+        for begin, length in slices:
+            assert bytes(stored[begin : begin + length]) == data[begin : begin + length]
+
+
+def test_a_file_that_becomes_shorter_is_refused():
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(100_000))
+        file.flush()
+        stored = FileBytes(file)
+        file.truncate(10)
+        with pytest.raises(SourceError) as refused:
+            stored[0:50_000]
+        assert refused.value.reason == "malformed"

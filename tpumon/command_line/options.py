@@ -221,7 +221,8 @@ class MeasureOptions:
             min=0.0001,
             max=1,
             metavar="RATIO",
-            help="Maximum share of time for which a job is traced. Default: 0.01, or 1 with --simulate.",
+            help="Maximum share of time for which a job is traced. Default: 0.01; 0.02 for a job of `tpumon run` on "
+            "this host; 1 with --simulate.",
         ),
     ] = None
     num_queries: Annotated[
@@ -234,7 +235,8 @@ class MeasureOptions:
             "--num-tracing-attempts",
             min=1,
             metavar="N",
-            help="Attempts before a query or profile counts as failed.",
+            help="Attempts before a query or profile counts as failed. When sampling, a worker that does not answer in "
+            "time has one: it may have been traced.",
         ),
     ] = 3
     max_trace_mb: Annotated[
@@ -254,7 +256,7 @@ class MeasureOptions:
             "--host-tracer-level",
             metavar="LEVEL",
             help="How much of the host to trace: auto, 0, 1, 2 or 3. auto: 2 for profiles, 1 when sampling a job "
-            "without a TPU, if the server is known to be safe; otherwise 0.",
+            "without a TPU (2 for PyTorch/XLA, whose steps need it), if the server is known to be safe; otherwise 0.",
         ),
     ] = HostTracerLevel.auto
     gpu: Annotated[

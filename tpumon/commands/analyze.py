@@ -151,7 +151,7 @@ def _read(file: Path) -> _Host:
 
 
 def _host(file: Path, name: str) -> _Host:
-    trace = read_trace(_content(file))
+    trace = _trace(file)
     host = figures([trace])
     name = host.hostnames[0] if host.hostnames else name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else _modified(file)
@@ -173,8 +173,8 @@ def _bug(error: Exception) -> str:
     return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
 
 
-def _content(file: Path) -> bytes:
-    """The file's content. Opening a pipe that nobody writes to, or reading a device, might never end."""
+def _trace(file: Path) -> Trace:
+    """Reads the file. Opening a pipe that nobody writes to, or reading a device, might never end."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
     with os.fdopen(descriptor, "rb") as opened:
         status = os.fstat(descriptor)
@@ -182,10 +182,7 @@ def _content(file: Path) -> bytes:
             raise SourceError("refused", "not a regular file, but a directory, pipe or device")
         if status.st_size > _MAX_BYTES:
             raise SourceError("too-large", f"{status.st_size} bytes; the maximum is {_MAX_BYTES}")
-        content = opened.read(_MAX_BYTES + 1)
-    if len(content) > _MAX_BYTES:
-        raise SourceError("too-large", f"more than {_MAX_BYTES} bytes")
-    return content
+        return read_trace(opened)
 
 
 def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:

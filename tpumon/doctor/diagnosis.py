@@ -249,6 +249,9 @@ class _Look:
                     server = _add(server, Answer(rpc=profiler.rpc, state=state, words=error.message))
                     source = profiler.name if meaning.usable else None  # it has figures at another time
                     return replace(server, reason=error.reason, source=source, gives=profiler.gives)
+                except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
+                    answer = Answer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
+                    return replace(_add(server, answer), reason="internal")
                 spared = tuple(
                     Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]
@@ -292,8 +295,11 @@ def _checked(report: object) -> CompanionReport:
 
 
 def _bug(address: str, error: Exception) -> CompanionReport:
-    words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-    return CompanionReport(address=address, state="failed", words=words)
+    return CompanionReport(address=address, state="failed", words=_bug_words(error))
+
+
+def _bug_words(error: Exception) -> str:
+    return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
 
 
 async def _in_time(call: Coroutine[Any, Any, _Result]) -> _Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpumon.errors import MEANING
+from tpumon.figures import MXU
 from tpumon.model import Figures, Sample, State
 
 _ALL_IDLE_RATIO = 0.9999
@@ -30,7 +31,7 @@ def nothing_ran(figures: Figures) -> bool:
     The device's idle time is that of the window; without it, the duty cycle that the runtime reports of each device.
     """
     steps = figures.step_time_s
-    if (steps is not None and steps.avg > 0) or figures.functions or (figures.mxu_utilization_ratio or 0.0) > 0:
+    if (steps is not None and steps.avg > 0) or figures.functions or (MXU.value(figures) or 0.0) > 0:
         return False
     if figures.idle_ratio is not None:
         return figures.idle_ratio >= _ALL_IDLE_RATIO

@@ -1,7 +1,7 @@
 """What a figure can be at all. Whatever a server claims beyond that is absent, and says so.
 
-Values that no TPU has (1.7e308 bytes, steps of 5e-324 s) are a server's fault or malice. Left in, they would overflow
-sums, divide by zero, or stretch the axis that all workers share.
+Values that no TPU has (1.7e308 bytes, steps of 5e-324 s, idle for twice the time, an average above the maximum) are a
+server's fault or malice. Left in, they would overflow sums, divide by zero, or stretch the axis that all workers share.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ BYTES_BELOW = 1 << 60
 LONGEST_STEP_S = 1e6
 SHORTEST_STEP_S = 1e-9
 _LARGEST_RATIO = 1000.0  # a wrong peak may put a utilization above 1; beyond this it says nothing
+_SHARES = {
+    "idle_ratio", "duty_cycle_ratio", "infeed_ratio", "device_time_ratio",
+    "runtime_duty_cycle_ratio", "runtime_hbm_bandwidth_utilization_ratio",
+}  # fmt: skip
+_ROUNDING = 1e-6  # relative: how far a share may pass 1, and an average its minimum and maximum
 _LARGEST = 1e15
 
 _WHY = "impossible value"
@@ -53,13 +58,19 @@ def _left(name: str, value: Any) -> Any:
         off = {key for key, item in value.items() if _is_off(name, item)}
         return {key: item for key, item in value.items() if key not in off} if off else value
     if isinstance(value, StepTimes):
-        return None if _changes(value, (item.name for item in fields(value))) else value
+        return None if _is_disordered(value) or _changes(value, (item.name for item in fields(value))) else value
     if isinstance(value, Spread):
-        return None if any(_is_off(name, end) for end in (value.avg, value.min, value.max)) else value
+        ends = (value.avg, value.min, value.max)
+        return None if _is_disordered(value) or any(_is_off(name, end) for end in ends) else value
     if is_dataclass(value) and not isinstance(value, type):
         changes = _changes(value, (item.name for item in fields(value)))
         return replace(value, **changes) if changes else value
     return None if _is_off(name, value) else value
+
+
+def _is_disordered(value: Spread | StepTimes) -> bool:
+    low, high = value.min * (1 - _ROUNDING), value.max * (1 + _ROUNDING)
+    return not low <= value.avg <= high
 
 
 def _is_off(name: str, value: object) -> bool:
@@ -71,7 +82,7 @@ def _is_off(name: str, value: object) -> bool:
     if name.endswith("_bytes"):
         return value >= BYTES_BELOW
     if name.endswith("_ratio"):
-        return value > _LARGEST_RATIO
+        return value > (1 + _ROUNDING if name in _SHARES else _LARGEST_RATIO)
     if name in _STEPS:
         return value > LONGEST_STEP_S or 0 < value < SHORTEST_STEP_S
     return value > _LARGEST

@@ -21,6 +21,7 @@ class Target:
         slice: the slice whose workers run the same steps, if known; medians are computed per slice.
         independent: True if it is not known to work together with others; it is then compared with no other worker.
         runtime_addresses: candidates for its runtime metric service, tried in this order.
+        attached: whether the job said that its own traces wait for samples (`tpumon run`).
     """
 
     worker: str
@@ -28,6 +29,7 @@ class Target:
     slice: str | None = None
     independent: bool = False
     runtime_addresses: tuple[str, ...] = ()
+    attached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

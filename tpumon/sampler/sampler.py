@@ -17,6 +17,7 @@ from tpumon.sampler.pace import Budget, KeepingUp, Pace
 from tpumon.sampler.warnings import WarningLimit
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
+from tpumon.system.memory import return_large_blocks
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.targets.base import Discovery
 from tpumon.text import one_line
@@ -84,6 +85,7 @@ class Sampler:
             NoTargetError: there is no worker to follow, and `num_queries` says not to wait.
             TpumonError: discovery gives up.
         """
+        return_large_blocks()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._discover(group)
@@ -126,14 +128,14 @@ class Sampler:
             follow = self._follow(key, delay_s, scattered=len(new) > _AT_ONCE)
             self._tasks[key] = group.create_task(follow, name=f"follow {key}")
 
-    def _budget(self, address: str) -> Budget:
+    def _budget(self, target: Target) -> Budget:
         """The budget of the job at an address: it outlives changes of name, slice and discovery."""
         now_s = asyncio.get_running_loop().time()
         followed = {target.address for target in self._targets.values()}
         self._budgets = {
             at: budget for at, budget in self._budgets.items() if at in followed or not budget.is_full(now_s)
         }
-        return self._budgets.setdefault(address, Budget(self._pace.max_duty_ratio, now_s))
+        return self._budgets.setdefault(target.address, Budget(self._pace.duty_ratio(target), now_s))
 
     async def _follow(self, key: _Key, delay_s: float, *, scattered: bool) -> None:
         clock_s = asyncio.get_running_loop().time
@@ -143,7 +145,7 @@ class Sampler:
             target = self._targets[key]
             client = await stack.enter_async_context(self._open_client(target.address))
             profilers = [make(client, target, self._options) for make in self._profilers]
-            budget = self._budget(target.address)
+            budget = self._budget(target)
             await asyncio.sleep(budget.ready_s(budget.usual_s) - clock_s())  # its job may have been traced before
             worker = self._workers[key] = Worker(target, profilers, self._query, self._pace, self._pause, budget)
             companions = await stack.enter_async_context(
@@ -153,6 +155,7 @@ class Sampler:
             last_s = planned_s = None
             while True:
                 start_s = clock_s()
+                budget.change(self._pace.duty_ratio(self._targets[key]), start_s)  # another job may be there
                 if last_s is not None and planned_s:
                     self._keeping_up.note(target.address, planned_s, start_s - last_s)
                 sample = await self._ask(worker, companions, self._targets[key])

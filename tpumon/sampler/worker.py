@@ -9,13 +9,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tpumon.errors import MEANING, Reason, SourceError
+from tpumon.figures import IDLE, INFEED, MXU, STEP
 from tpumon.model import Failure, Figures, Query, Sample, Target
 from tpumon.sampler.pace import JITTER_RATIO, Budget, Pace, jittered, on_a_tick, pause_after_failures
 from tpumon.sources import ProfilerSource
 from tpumon.system.pausing import Pause
 from tpumon.text import one_line
 
-_OF_WHAT_RUNS = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")
+_OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
 _LOOK_AGAIN_S = 1.0  # whether a pause is over
 _FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
 _FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
@@ -83,7 +84,7 @@ class Worker:
         """
         if not self._answered and self._pace.interval_s is None:
             return None
-        interval_s = max(self._wanted_interval_s, self._traced_s / self._pace.max_duty_ratio)
+        interval_s = max(self._wanted_interval_s, self._traced_s / self._budget.ratio)
         return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from tpumon.errors import SourceError
-from tpumon.xspace.fields import fields
+from tpumon.xspace.wire.fields import fields
 
 _Reply = TypeVar("_Reply", bound=Message)
 

@@ -34,7 +34,7 @@ _SHARED_DIRECTORY_S = 5.0
 _LOOK_S = 0.2
 
 _ALL_DEVICES, _TPUS = ProfileOptions.UNSPECIFIED, ProfileOptions.TPU
-_STEP_MARKER_LEVEL = 2  # where PyTorch/XLA marks the steps of any job
+_STEP_MARKER_LEVEL = 2  # where PyTorch/XLA marks the steps of any job; at 1, only of those that use StepTrace
 _DEVICE_TRACER_LEVEL = 1
 _OPTIONS_VERSION = 1
 _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore it

@@ -22,50 +22,60 @@ from tpumon.system.threads import in_thread
 from tpumon.xspace.reading import HEADER, LARGE_BYTES, LENGTH
 
 if TYPE_CHECKING:
-    from tpumon.sources.sharing import Lane, Sharing
+    from tpumon.sources.sharing import Lane
     from tpumon.xspace import TraceFigures
 
-_CPU_S, _CPU_S_PER_MB = 1.0, 0.1  # ten times what an ordinary trace takes
-_WALL_S = 30.0  # beyond: a process that has the processor to itself is done long before
+_CPU_S_PER_MB = 0.1  # beside what the lane gives; ordinary traces take less
+_WALL_S = 60.0  # beyond: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_RESULT_BYTES = 32 << 20
 _MOST_IDLE = 2
+_PROGRAM = "tpumon.xspace.reading"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-async def read(xspace: bytes, sharing: Sharing, lane: Lane) -> tuple[TraceFigures, float]:
-    """The figures of a trace, from a process that reads it, and how many seconds that took.
+async def read(xspace: bytes, lane: Lane) -> tuple[TraceFigures, float]:
+    """The figures of a trace, from a process that reads it, and how many seconds of processor time that took.
 
     Args:
         xspace: a serialized XSpace.
-        sharing: memory for reading.
         lane: whose traces wait for each other.
 
     Raises:
-        SourceError: as `read_trace`; `too-large`, reading takes too long or too much memory.
+        SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than the lane allows.
     """
-    async with lane.readers, sharing.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
-        return await in_thread(lambda: _pool.read(xspace, memory=held), timeout_s=None)
+    pool = _pools.setdefault(lane.nice, _Pool(lane.nice))
+    cpu_s = lane.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
+    async with lane.readers, lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
+        return await in_thread(lambda: pool.read(xspace, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
 
 
 def warm_up() -> None:
     """Starts a process if there is none, so that it is ready when the first trace comes; returns at once."""
-    if _pool.is_cold:
-        threading.Thread(target=_pool.warm_up, name="tpumon-warm-up", daemon=True).start()
+    if _pools[0].is_cold:
+        threading.Thread(target=_pools[0].warm_up, name="tpumon-warm-up", daemon=True).start()
 
 
 class _Reader:
-    """One process."""
+    """One process.
 
-    def __init__(self) -> None:
+    Args:
+        nice: how much it yields to others.
+    """
+
+    def __init__(self, nice: int) -> None:
         # In a session of its own: Ctrl-C on a terminal is this process's to handle.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tpumon.xspace.reading"],  # nothing from the working directory
+            [sys.executable, "-P", "-m", _PROGRAM],  # nothing from the working directory
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
         )
+        if nice:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
 
     def read(self, xspace: bytes, *, cpu_s: float, memory: int) -> object:
         """What it makes of a trace.
@@ -91,6 +101,13 @@ class _Reader:
             raise EOFError from error
         finally:
             deadline.cancel()
+
+    @property
+    def cpu_s(self) -> float:
+        """The processor time that it has taken so far, in seconds."""
+        stat = Path(f"/proc/{self._process.pid}/stat").read_text(errors="replace")
+        user, system = stat.rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / _TICKS_PER_S
 
     @property
     def failed(self) -> bool:
@@ -121,9 +138,14 @@ def _exactly(data: bytes, size: int) -> bytes:
 
 
 class _Pool:
-    """The processes that wait for a trace, at most two; more are started as they are needed."""
+    """The processes that wait for a trace, at most two; more are started as they are needed.
 
-    def __init__(self) -> None:
+    Args:
+        nice: how much they yield to others.
+    """
+
+    def __init__(self, nice: int) -> None:
+        self._nice = nice
         self._idle: list[_Reader] = []
         self._all: set[_Reader] = set()
         self._lock = threading.Lock()
@@ -139,9 +161,8 @@ class _Pool:
             with contextlib.suppress(OSError):  # said when a trace is to be read
                 self._put_back(self._take())
 
-    def read(self, xspace: bytes, *, memory: int) -> tuple[TraceFigures, float]:
-        """Reads a trace; blocks."""
-        cpu_s = _CPU_S + _CPU_S_PER_MB * len(xspace) / 1e6
+    def read(self, xspace: bytes, *, cpu_s: float, memory: int) -> tuple[TraceFigures, float]:
+        """Reads a trace in so much processor time and memory at most; blocks."""
         try:
             reader = self._take()
         except OSError as error:
@@ -149,7 +170,9 @@ class _Pool:
             raise SourceError("internal", message) from error
         start_s = time.monotonic()
         try:
+            before_s = reader.cpu_s
             result = reader.read(xspace, cpu_s=cpu_s, memory=memory)
+            took_cpu_s = reader.cpu_s - before_s
         except EOFError:
             failed = reader.failed
             self._end(reader)
@@ -167,13 +190,13 @@ class _Pool:
         self._put_back(reader)
         if isinstance(result, tuple):
             raise SourceError(*result)
-        return result, time.monotonic() - start_s  # type: ignore[return-value]
+        return result, took_cpu_s  # type: ignore[return-value]
 
     def _take(self) -> _Reader:
         with self._lock:
             if self._idle:
                 return self._idle.pop()
-        reader = _Reader()
+        reader = _Reader(self._nice)
         with self._lock:
             self._all.add(reader)
         return reader
@@ -198,5 +221,10 @@ class _Pool:
             reader.end()
 
 
-_pool = _Pool()
-atexit.register(_pool.end_all)
+_pools = {0: _Pool(0)}
+
+
+@atexit.register
+def _end_all() -> None:
+    for pool in _pools.values():
+        pool.end_all()

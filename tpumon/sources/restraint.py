@@ -17,7 +17,8 @@ CONTINUOUS_S = 300.0
 
 _LOOKS_AGAIN_S = 60.0, 3600.0  # at first, and at last: each further look that finds the same waits twice as long
 _LONGEST_YIELD_S = 300.0  # each look at a continuous session leaves a line in the job's log
-_EMPTY_TRACES = 4
+_LONGEST_TOO_LARGE_S = 300.0
+_MOST_EMPTY, _MOST_TOO_LARGE = 4, 8  # traces in a row
 
 
 @dataclass(slots=True)
@@ -49,13 +50,13 @@ class Restraint:
         self._connection = client.connection
         self._stop: _Stop | None = None
         self._refused_since_s: float | None = None
-        self._empty_traces = 0
+        self._in_vain = 0  # traces in a row that showed nothing
 
     def check(self) -> None:
         """Returns if the server may be called.
 
         Raises:
-            SourceError: it may not: `continuous` or `refused`, as was said before.
+            SourceError: it may not: `continuous`, `refused` or `too-large`, as was said before.
         """
         if not self._client.connected or self._client.connection != self._connection:
             self._forget()
@@ -73,7 +74,7 @@ class Restraint:
             SourceError: `continuous`, once it has been active for a while.
         """
         now_s = self._clock_s()
-        self._connection, self._empty_traces = self._client.connection, 0
+        self._connection, self._in_vain = self._client.connection, 0
         if self._refused_since_s is None:
             self._refused_since_s = now_s
         busy_s = now_s - self._refused_since_s
@@ -96,14 +97,29 @@ class Restraint:
         Returns:
             What to raise once there were a few; None before.
         """
-        self._connection, self._refused_since_s = self._client.connection, None
-        self._empty_traces += 1
-        if self._empty_traces < _EMPTY_TRACES:
+        if self._count_in_vain() < _MOST_EMPTY:
             return None
         return self._error(self._stopped("refused", f"every trace was empty, so no more are taken: {why}", None))
 
+    def note_too_large(self, error: SourceError) -> None:
+        """Notes a trace that was too large to receive or to read; the next ones are lighter.
+
+        Raises:
+            SourceError: `too-large`, after a few in a row.
+        """
+        if self._count_in_vain() >= _MOST_TOO_LARGE:
+            stop = self._error(self._stopped("too-large", error.message, _LONGEST_TOO_LARGE_S))
+            stop.traced_s = error.traced_s
+            raise stop from error
+
+    def _count_in_vain(self) -> int:
+        """Counts a trace that showed nothing; returns how many there were in a row."""
+        self._connection, self._refused_since_s = self._client.connection, None
+        self._in_vain += 1
+        return self._in_vain
+
     def _forget(self) -> None:
-        self._stop, self._refused_since_s, self._empty_traces = None, None, 0
+        self._stop, self._refused_since_s, self._in_vain = None, None, 0
 
     def _stopped(self, reason: Reason, why: str, longest_s: float | None) -> _Stop:
         looks = self._stop.looks + 1 if self._stop is not None and self._stop.reason == reason else 0

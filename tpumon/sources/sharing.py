@@ -1,16 +1,37 @@
 """How workers share what there is: turns at being traced, memory, and processes that read traces.
 
-A worker that does not answer waits for others like it only.
+A worker that does not answer waits for others like it only, and so does one whose traces take long to read.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Self
 
 from tpumon.system.memory import memory_limit_bytes
+
+_QUICK_MB, _OTHER_MB = 768, 256  # at most, for answers: a host of a TPU has much memory, but not for us
+
+
+class Loan:
+    """Memory that was lent until it is given back.
+
+    Attributes:
+        amount: how much it is, in bytes.
+    """
+
+    def __init__(self, of: Bytes, amount: int) -> None:
+        self._of = of
+        self.amount = amount
+
+    def resize(self, amount: int) -> None:
+        """Notes how much it really is. If that is more than was lent, the next ones wait until it is there again."""
+        self._of.give_back(self.amount - amount)
+        self.amount = amount
 
 
 class Bytes:
@@ -26,18 +47,22 @@ class Bytes:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     @asynccontextmanager
-    async def hold(self, amount: int) -> AsyncIterator[int]:
-        """Waits for so many bytes; yields how many they are."""
-        lent = await self.take(amount)
+    async def hold(self, amount: int) -> AsyncIterator[Loan]:
+        """Waits for so many bytes."""
+        loan = Loan(self, await self.take(amount))
         try:
-            yield lent
+            yield loan
         finally:
-            self.give_back(lent)
+            loan.resize(0)
+
+    def has(self, amount: int) -> bool:
+        """Whether nobody would wait for so many bytes."""
+        return not self._waiting and min(amount, self.total) <= self._free
 
     async def take(self, amount: int) -> int:
         """Waits for so many bytes; returns how many they are, to be given back."""
         amount = min(amount, self.total)
-        if not self._waiting and amount <= self._free:
+        if self.has(amount):
             self._free -= amount
             return amount
         turn = asyncio.get_running_loop().create_future()
@@ -73,13 +98,57 @@ class Lane:
     Args:
         turns: how many are probed or traced at a time.
         readers: how many traces are read at a time.
-        memory: for answers that are being received or wait to be read, in bytes.
+        answers: memory for answers that are being received or wait to be read.
+        reading: memory for reading.
+        cpu_s: processor time for reading a trace, besides what grows with its size.
+        nice: how much the processes that read yield to all others.
     """
 
-    def __init__(self, *, turns: int, readers: int, memory: float) -> None:
+    def __init__(
+        self, *, turns: int, readers: int, answers: Bytes, reading: Bytes, cpu_s: float = 1.0, nice: int = 10
+    ) -> None:
         self.turns = asyncio.Semaphore(turns)
         self.readers = asyncio.Semaphore(readers)
-        self.answers = Bytes(int(memory))
+        self.answers = answers
+        self.reading = reading
+        self.cpu_s = cpu_s
+        self.nice = nice
+
+
+class Turn:
+    """A worker's turn in a lane, with the memory that it holds there; given back when the block ends.
+
+    Attributes:
+        lane: in which it is.
+    """
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self._held = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._held.enter_async_context(self.lane.turns)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.give_back()
+
+    async def hold(self, amount: int) -> Loan:
+        """Waits for memory of the lane, for the rest of the turn."""
+        return await self._held.enter_async_context(self.lane.answers.hold(amount))
+
+    async def give_back(self) -> None:
+        """Gives back the turn and its memory."""
+        await self._held.aclose()
+
+    async def move(self, lane: Lane) -> bool:
+        """Changes to a turn in another lane, if one is free now; returns whether it was."""
+        if lane.turns.locked():
+            return False
+        await self.give_back()
+        self.lane = lane
+        await self._held.enter_async_context(lane.turns)
+        return True
 
 
 class Sharing:
@@ -87,14 +156,18 @@ class Sharing:
 
     Attributes:
         quick: of workers that answer in time with traces that are read in no time.
-        heavy: of workers whose traces take long to read.
+        heavy: of workers whose traces are large or take long to read.
         late: of workers that let time pass without an answer.
-        reading: memory for reading traces.
     """
 
     def __init__(self, memory_bytes: int | None = None) -> None:
         memory = memory_limit_bytes() if memory_bytes is None else memory_bytes
-        self.quick = Lane(turns=24, readers=2, memory=0.25 * memory)  # 24 jobs are 2 % of 1,000
-        self.heavy = Lane(turns=4, readers=1, memory=0.1 * memory)
-        self.late = Lane(turns=8, readers=1, memory=0.1 * memory)
-        self.reading = Bytes(int(0.3 * memory))  # what is left is for everything else
+
+        def share(ratio: float, most_mb: float = math.inf) -> Bytes:
+            return Bytes(int(min(ratio * memory, most_mb * 1e6)))
+
+        # What is left is for everything else.
+        large = share(0.2)
+        self.quick = Lane(turns=24, readers=2, answers=share(0.25, _QUICK_MB), reading=share(0.1), cpu_s=0.5, nice=0)
+        self.heavy = Lane(turns=4, readers=1, answers=share(0.1, _OTHER_MB), reading=large)
+        self.late = Lane(turns=8, readers=1, answers=share(0.1, _OTHER_MB), reading=large)

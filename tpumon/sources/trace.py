@@ -7,7 +7,6 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +20,7 @@ from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.lighter import Lighter
 from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
 from tpumon.sources.restraint import Restraint
-from tpumon.sources.sharing import Lane
+from tpumon.sources.sharing import Lane, Turn
 from tpumon.sources.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.text import one_line
 from tpumon.xspace.outline import outline
@@ -39,9 +38,10 @@ _COLLECTING_S = 5.0
 # For how long a worker may keep one of the turns that quick ones share.
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
-_QUICK_READING_S = 1.0
+_QUICK_BYTES = 8_000_000
 _COPIES = 3  # gRPC's, the answer's and the trace's own, until the first two are gone
-_UNKNOWN_BYTES, _LEAST_BYTES = 1 << 40, 1 << 20  # of an answer: all that there may be; no less than that
+_COPIES_LATER = 2  # the trace's own, and what is on its way to the process that reads it
+_LEAST_BYTES = 1 << 20
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -89,7 +89,7 @@ class TraceSource(ProfilerSource):
         self._tracing: tuple[float, float] | None = None  # since when, and for which window
         self._writes_elsewhere_on: int | None = None
         self._is_late = self._is_heavy = False
-        self._usual_bytes = _UNKNOWN_BYTES
+        self._expected_bytes = _QUICK_BYTES
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -102,15 +102,15 @@ class TraceSource(ProfilerSource):
         self._tracing = None
         self._restraint.check()
         start_s = time.monotonic()
-        lane = self._lane
-        async with lane.turns, AsyncExitStack() as stack:
+        async with Turn(self._lane) as turn:
             try:
-                taken = await self._take(query, lane, stack)
-                trace = await self._analyse(taken, lane, query.level)
+                taken = await self._take(query, turn)
+                trace = await self._analyse(taken, turn, query.level)
             except SourceError as error:
                 if error.reason == "too-large":
                     self._note_overflow(query)
                     self._window.shrink()
+                    self._restraint.note_too_large(error)
                 if MEANING[error.reason].state in {"busy", "continuous"}:
                     self._restraint.note_busy(error)
                 raise
@@ -137,15 +137,16 @@ class TraceSource(ProfilerSource):
         sharing = self._options.sharing
         return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
 
-    async def _take(self, query: Query, lane: Lane, stack: AsyncExitStack) -> _Taken:
-        """Takes the trace, while this worker has its turn; its memory is held until the stack ends."""
+    async def _take(self, query: Query, turn: Turn) -> _Taken:
+        """Takes the trace, while this worker has its turn; its memory is held until that ends."""
         await self._profiler.look()
-        async with lane.answers.hold(_COPIES * MOST_PROBE_BYTES):
-            asked_s = time.monotonic()
-            returns_traces = await self._in_time(self._profiler.approach(), _QUICK_PROBE_S)
-            probe_s = time.monotonic() - asked_s
-        most_bytes = min(self._usual_bytes, 1_000_000 * self._options.max_trace_mb)
-        await stack.enter_async_context(lane.answers.hold(_COPIES * most_bytes))
+        memory = await turn.hold(_COPIES * MOST_PROBE_BYTES)
+        asked_s = time.monotonic()
+        returns_traces = await self._approach(turn)
+        probe_s = time.monotonic() - asked_s
+        memory.resize(0)
+        most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
+        memory = await turn.hold(_COPIES * most_bytes)
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._tracing = traced_from_s, window_s
@@ -162,8 +163,22 @@ class TraceSource(ProfilerSource):
             raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
         now_s = time.monotonic()
         self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
-        self._usual_bytes = max(_LEAST_BYTES, 2 * len(xspace))
+        self._expected_bytes = max(_LEAST_BYTES, 2 * len(xspace))
+        memory.resize(_COPIES_LATER * len(xspace))
         return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
+
+    async def _approach(self, turn: Turn) -> bool:
+        """Whether the server returns traces. If it takes its time, it goes on waiting among those that are late."""
+        approach = asyncio.ensure_future(self._profiler.approach())
+        try:
+            await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
+            if not approach.done():
+                self._is_late = True
+                if not await turn.move(self._options.sharing.late):
+                    raise self._error("deadline", _no_answer(_QUICK_PROBE_S))
+            return await approach
+        finally:
+            approach.cancel()
 
     async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
         """The result of a call, if it comes in time; one that was late has all the time that the call has."""
@@ -173,17 +188,37 @@ class TraceSource(ProfilerSource):
                 return await call
         except TimeoutError as error:
             self._is_late = True
-            words = (
-                f"no answer within {time.monotonic() - start_s:.0f} s; is it a profiler server, and is its host alive?"
-            )
-            raise self._error("deadline", words) from error
+            raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
-    async def _analyse(self, taken: _Taken, lane: Lane, level: int) -> TraceFigures:
+    async def _read(self, xspace: bytes, turn: Turn) -> TraceFigures:
+        """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
+
+        Raises:
+            SourceError: as `readers.read`.
+        """
+        sharing, is_small, lane = self._options.sharing, len(xspace) <= _QUICK_BYTES, turn.lane
+        if lane is sharing.quick:
+            if is_small:
+                try:
+                    return (await readers.read(xspace, lane))[0]
+                except SourceError as error:
+                    if error.reason != "too-large":
+                        raise
+            self._is_heavy = True
+            lane = sharing.heavy
+            if lane.answers.has(_COPIES_LATER * len(xspace)):  # else its turn is kept: memory is bounded
+                await turn.give_back()
+                turn.lane = lane
+                await turn.hold(_COPIES_LATER * len(xspace))
+        trace, cpu_s = await readers.read(xspace, lane)
+        self._is_heavy = not is_small or cpu_s > sharing.quick.cpu_s
+        return trace
+
+    async def _analyse(self, taken: _Taken, turn: Turn, level: int) -> TraceFigures:
         traced_s = taken.traced_s
         try:
-            trace, took_s = await readers.read(taken.xspace, self._options.sharing, lane)
+            return await self._read(taken.xspace, turn)
         except SourceError as error:
-            self._is_heavy = error.reason == "too-large"
             if error.reason == "empty-trace":
                 if taken.advanced:
                     self._lighter.give_up()
@@ -192,8 +227,6 @@ class TraceSource(ProfilerSource):
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message, traced_s) from error
-        self._is_heavy = took_s > _QUICK_READING_S
-        return trace
 
     async def _empty(self, xspace: bytes, error: SourceError, traced_s: float, level: int) -> SourceError:
         """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
@@ -351,6 +384,10 @@ def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
         case "PyTorch/XLA":
             return "as in PyTorch/XLA 2.9 or older"
     return "as in jaxlib 0.6 or older" + ("" if signs.framework else ", TensorFlow 2.20 or older, PyTorch/XLA")
+
+
+def _no_answer(waited_s: float) -> str:
+    return f"no answer within {waited_s:.0f} s; is it a profiler server, and is its host alive?"
 
 
 def _paid_s(elapsed_s: float, window_s: float) -> float:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
+_M_MMAP_THRESHOLD = -3  # of malloc.h
+_LARGE_BLOCK_BYTES = 256 << 10
 
 
 @cache
@@ -39,6 +41,17 @@ def _number(file: Path) -> int:
         return int(file.read_text())
     except (OSError, ValueError):  # "max"
         return 0
+
+
+def return_large_blocks() -> None:
+    """From now on, blocks of 256 KiB and more go back when they are freed.
+
+    Otherwise glibc soon keeps blocks of some MB for later, and traces of 256 workers leave a megabyte each.
+    """
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
 
 
 def give_back_memory() -> None:

@@ -54,11 +54,13 @@ class Listener:
     Attributes:
         address: `host:port` to reach it from here.
         inodes: of its sockets; they change when something else listens there.
+        uid: of the user who opened it.
     """
 
     port: int
     address: str
     inodes: frozenset[int]
+    uid: int = -1
 
 
 def read_listeners(proc: Path = PROC) -> list[Listener]:
@@ -69,7 +71,7 @@ def read_listeners(proc: Path = PROC) -> list[Listener]:
     Raises:
         OSError: neither can be read.
     """
-    sockets: list[tuple[int, _Ip, int]] = []
+    sockets: list[tuple[int, _Ip, int, int]] = []
     errors = []
     for name in ("tcp", "tcp6"):
         try:
@@ -79,13 +81,18 @@ def read_listeners(proc: Path = PROC) -> list[Listener]:
             errors.append(error)
     if len(errors) == 2:
         raise errors[0]
-    ports: dict[int, list[tuple[_Ip, int]]] = {}
-    for port, ip, inode in sockets:
-        ports.setdefault(port, []).append((ip, inode))
+    ports: dict[int, list[tuple[_Ip, int, int]]] = {}
+    for port, ip, inode, uid in sockets:
+        ports.setdefault(port, []).append((ip, inode, uid))
     return [
-        Listener(port=port, address=str(Address(host, port)), inodes=frozenset(inode for _, inode in here))
+        Listener(
+            port=port,
+            address=str(Address(host, port)),
+            inodes=frozenset(inode for _, inode, _ in here),
+            uid=here[0][2],
+        )
         for port, here in sorted(ports.items())
-        if (host := _host_to_dial([ip for ip, _ in here])) is not None
+        if (host := _host_to_dial([ip for ip, _, _ in here])) is not None
     ]
 
 
@@ -134,8 +141,8 @@ def owner_at(pid: int, files: Iterable[str], proc: Path = PROC) -> tuple[Owner, 
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def _listening(lines: Iterator[str]) -> Iterator[tuple[int, _Ip, int]]:
-    """Port, address and inode of each socket that listens."""
+def _listening(lines: Iterator[str]) -> Iterator[tuple[int, _Ip, int, int]]:
+    """Port, address, inode and user of each socket that listens."""
     others = 0
     next(lines, None)
     for line in lines:
@@ -148,7 +155,7 @@ def _listening(lines: Iterator[str]) -> Iterator[tuple[int, _Ip, int]]:
         others = 0
         try:
             host, _, port = fields[1].partition(":")
-            yield int(port, 16), _ip(host), int(fields[9])
+            yield int(port, 16), _ip(host), int(fields[9]), int(fields[7])
         except ValueError:
             continue
 

@@ -8,10 +8,12 @@ import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tpumon.errors import SourceError
 from tpumon.model import Framework, Target, Workers
 from tpumon.sources.runtime import PORTS
+from tpumon.targets.announced import attached_processes
 from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
@@ -34,11 +36,13 @@ _LINES: Mapping[Framework | None, str] = {
 SUGGESTED_PORT = 9999
 """The one in LINE_FOR_A_JOB."""
 
+_NOBODY: Mapping[int, int] = MappingProxyType({})
+
 _TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: of the job itself
 _LAST_PRIVILEGED_PORT = 1023
 _HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
 
-_POLL_S = 2.0
+_POLL_S = 1.0  # a job shall be found within 2 s
 _FIRST_S = 2.5  # the first result waits so long for a first answer ...
 _OTHERS_S = 0.5  # ... and so long for others after it
 _KEEP_GONE_S = 600.0
@@ -73,15 +77,23 @@ def line_for(framework: Framework | None) -> str:
     return _LINES.get(framework, LINE_FOR_A_JOB)
 
 
-def why_not_approached(port: int, owner: Owner | None, *, asked_for: bool = False) -> str | None:
+def why_not_approached(
+    port: int, owner: Owner | None, *, asked_for: bool = False, attached: Mapping[int, int] = _NOBODY
+) -> str | None:
     """Why a listening port is not called; None: it is called.
 
     A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
-    called whoever listens there; any other only if its process can have a profiler server.
+    called whoever listens there; any other only if its process can have a profiler server. A job that is attached
+    says where it is.
     """
     if owner is not None and owner.is_tpumon:
         return "it is tpumon's own"
-    if asked_for or port in USUAL_PORTS:
+    if asked_for or port in attached:
+        return None
+    said = next((there for there, pid in attached.items() if owner is not None and pid == owner.pid), None)
+    if said is not None:
+        return f"the profiler server of its process is on port {said}"
+    if port in USUAL_PORTS:
         return None
     if port <= _LAST_PRIVILEGED_PORT:
         return "no job listens below 1024"
@@ -106,10 +118,11 @@ async def survey(port: int | None = None) -> list[Seen]:
     """
     listeners = await asyncio.to_thread(read_listeners)
     owners = await asyncio.to_thread(_owners_of, listeners, PROC)
+    attached = await asyncio.to_thread(attached_processes, listeners)
 
     async def see(listener: Listener) -> Seen:
         owner = owners.get(listener.port)
-        reason = why_not_approached(listener.port, owner, asked_for=listener.port == port)
+        reason = why_not_approached(listener.port, owner, asked_for=listener.port == port, attached=attached)
         if reason is None and port not in {None, listener.port}:
             reason = f"only port {port} was asked for"
         seen = Seen(address=listener.address, port=listener.port, owner=owner, not_approached=reason)
@@ -187,7 +200,7 @@ class _Call:
 class LocalDiscovery:
     """Finds the profiler servers of this host, and follows them as jobs end and start.
 
-    Reads the listeners from /proc every 2 s, and calls a new one once. If /proc cannot be read, it calls the usual
+    Reads the listeners from /proc every second, and calls a new one once. If /proc cannot be read, it calls the usual
     ports, and closed ones again every 8 s.
 
     A job that ends stays as a worker that is down, for 10 minutes or until another job takes its place.
@@ -227,6 +240,7 @@ class LocalDiscovery:
         self._blind: str | None = None  # why what listens here cannot be read
         self._listeners: dict[int, Listener] = {}
         self._owners: dict[int, Owner] = {}
+        self._attached: dict[int, int] = {}  # by port, the process that says so
         self._calls: dict[int, _Call] = {}
         self._refused: dict[int, _Refused] = {}
         self._workers: dict[int, _Worker] = {}
@@ -276,6 +290,7 @@ class LocalDiscovery:
         fresh = [one for one in here.values() if not _same(one, before.get(one.port))]
         if fresh and self._blind is None:
             self._owners |= await asyncio.to_thread(_owners_of, fresh, self._proc)
+        self._attached = await asyncio.to_thread(attached_processes, list(here.values()), self._proc)
 
     async def _find_job(self, now_s: float) -> None:
         """While there is no worker: which job could be one, if it had a profiler server."""
@@ -313,7 +328,8 @@ class LocalDiscovery:
     def _call_at_s(self, listener: Listener, now_s: float) -> float:
         """When a port may be called; infinite: not while this one listens there."""
         owner, asked_for = self._owners.get(listener.port), listener.port == self._port
-        if why_not_approached(listener.port, owner, asked_for=asked_for) is not None:
+        reason = why_not_approached(listener.port, owner, asked_for=asked_for, attached=self._attached)
+        if reason is not None:
             return math.inf
         refused = self._refused.get(listener.port)
         if refused is None:
@@ -403,7 +419,15 @@ class LocalDiscovery:
             worker.name = worker.name or (self._host if alone else f"{self._host}:{worker.listener.port}")
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
-            targets.append(Target(worker=worker.name, address=address, independent=True, runtime_addresses=runtime))
+            targets.append(
+                Target(
+                    worker=worker.name,
+                    address=address,
+                    independent=True,
+                    runtime_addresses=runtime,
+                    attached=worker.listener.port in self._attached,
+                )
+            )
         return Workers(targets=tuple(targets))
 
     def _not_subprocesses(self, workers: list[_Worker]) -> list[_Worker]:

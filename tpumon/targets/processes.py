@@ -41,6 +41,17 @@ def program_of(pid: int, proc: Path = PROC) -> str | None:
     return one_line(name.removesuffix(" (deleted)"), limit=40) or None
 
 
+def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
+    """When a process started, in clock ticks since this machine was; None if that may not be read.
+
+    Source: /proc/PID/stat.
+    """
+    try:
+        return int(_after_name(pid, proc)[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     """The parent of a process, the parent of that, and so on, as far as they may be read.
 
@@ -49,14 +60,18 @@ def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     ancestors: list[int] = []
     while len(ancestors) < _MOST_ANCESTORS:
         try:
-            # The name stands in parentheses and may contain anything; state and parent follow it.
-            pid = int((proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+            pid = int(_after_name(pid, proc)[1])
         except (OSError, ValueError, IndexError):
             break
         if pid <= 1 or pid in ancestors:
             break
         ancestors.append(pid)
     return tuple(ancestors)
+
+
+def _after_name(pid: int, proc: Path) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on; the name before it may contain anything."""
+    return (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
 
 
 def _links(entries: list[os.DirEntry[str]]) -> Iterator[str]:

@@ -58,7 +58,7 @@ def parse_runtime_addresses(texts: Sequence[str]) -> tuple[str, ...]:
     """
     parts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
     for part in parts:
-        if part.startswith("unix:") and not part.removeprefix("unix:").startswith("/"):
+        if part.startswith("unix:") and not (part.startswith("unix:/") and part.isprintable()):
             raise UsageError(f"cannot use the address {part!r}: give the whole path, for example unix:/run/tpu.sock")
     return tuple(
         part if part.startswith("unix:") else parse_address(part, default_port=RUNTIME_PORTS[0]) for part in parts

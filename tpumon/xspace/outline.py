@@ -11,7 +11,7 @@ from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import LineOutline
-from tpumon.xspace.fields import fields
+from tpumon.xspace.wire.fields import fields
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
 _PLANE, _ERROR, _WARNING = 1, 2, 3  # fields of XSpace

@@ -10,13 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
-from tpumon.xspace.functions import NO_STEP, TOO_FEW, function_figures
-from tpumon.xspace.ops import Category, custom_call_ratio, matrix_flops, merge_tables, root_totals, unknown_bytes_ratio
-from tpumon.xspace.peaks import Peak
-from tpumon.xspace.planes import PS_PER_S
-from tpumon.xspace.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
+from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.catalogue.totals import (
+    custom_call_ratio,
+    matrix_flops,
+    merge_tables,
+    root_totals,
+    unknown_bytes_ratio,
+)
+from tpumon.xspace.columns.timeline import PS_PER_S
+from tpumon.xspace.hardware.peaks import Peak
+from tpumon.xspace.steps.functions import NO_STEP, TOO_FEW, function_figures
+from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
-from tpumon.xspace.truncation import REASON as TRUNCATED
+from tpumon.xspace.truncation.search import REASON as TRUNCATED
 
 _NO_DEVICE = "no device in the trace"
 _NO_OPS_RECORDED = "programs ran, but no op was recorded"
@@ -165,7 +172,7 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
     busy_ps, chips_ps = (sum(trace.duty_ps[i] for trace in traces) for i in (0, 1))
     # XProf takes the last host's peaks.
     peak = traces[-1].peak
-    table = merge_tables(core.table for core in cores)
+    table = merge_tables([core.table for core in cores])
     root = root_totals(table)
     mxu, mxu_method = _mxu(traces)
     has_modules_only = any(trace.has_matrix_ops is None for trace in traces)
@@ -185,7 +192,9 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
         "duty_cycle_ratio": (_NO_OPS_RECORDED if has_modules_only else "no ops and no modules in the window"),
         "flops_utilization_ratio": _why_no_rate(peak.flops_per_s),
         "hbm_bandwidth_utilization_ratio": (
-            "no op reports the bytes it moves" if table and not root.has_bytes else _why_no_rate(peak.hbm_bytes_per_s)
+            "no op reports the bytes it moves"
+            if len(table) and not root.has_bytes
+            else _why_no_rate(peak.hbm_bytes_per_s)
         ),
     }
     return _Part(
@@ -261,7 +270,7 @@ def _mxu_by_flops(trace: Trace) -> float | None:
     """FLOPs of matrix operations over what the host's cores could have done in the window, idle time included."""
     if trace.window_ps is None or trace.peak.flops_per_s is None:
         return None
-    done = matrix_flops(merge_tables(core.table for core in trace.cores), trace.peak.flops_per_s)
+    done = matrix_flops(merge_tables([core.table for core in trace.cores]), trace.peak.flops_per_s)
     if not done:
         return None
     window_s = (trace.window_ps[1] - trace.window_ps[0]) / PS_PER_S

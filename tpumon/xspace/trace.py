@@ -5,25 +5,36 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
-from tpumon.xspace.counters import mxu_busy_ratio
-from tpumon.xspace.device import CoreLines, CorePlace, Duty, TensorCore, read_core_lines, read_sparse_core, tensor_core
-from tpumon.xspace.functions import Function, StepChoice, choose_step, gather
-from tpumon.xspace.gpu import GpuActivity, gpu_name, read_gpus
-from tpumon.xspace.host import HostActivity, annotates_steps, read_host
-from tpumon.xspace.intervals import covered_ps
-from tpumon.xspace.linking import CONSUMER_STATS, number_markers
-from tpumon.xspace.ops import OpTable
-from tpumon.xspace.peaks import Peak, peak_of
-from tpumon.xspace.planes import Events, Space, Value, read_space
-from tpumon.xspace.reader import Ints
-from tpumon.xspace.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, whole_steps
-from tpumon.xspace.truncation import Truncation, find_truncation
+from tpumon.xspace.catalogue.totals import OpTable
+from tpumon.xspace.columns.intervals import covered_ps, extent
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.hardware.counters import mxu_busy_ratio
+from tpumon.xspace.hardware.gpu import GpuActivity, gpu_name, read_gpus
+from tpumon.xspace.hardware.peaks import Peak, peak_of
+from tpumon.xspace.planes.core import (
+    CoreLines,
+    CoreOps,
+    CorePlace,
+    Duty,
+    core_ops,
+    core_place,
+    read_core_lines,
+    read_sparse_core,
+)
+from tpumon.xspace.planes.plane import Value
+from tpumon.xspace.planes.space import Space, read_space
+from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather
+from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
+from tpumon.xspace.steps.linking import CONSUMER_STATS, number_markers
+from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, whole_steps
+from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
+from tpumon.xspace.wire.stored import FileBytes
 
 Hardware = Literal["TPU", "GPU", "CPU"]
 
@@ -100,51 +111,101 @@ class Trace:
     truncation: Truncation | None
 
 
-def read_trace(xspace: bytes) -> Trace:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Core:
+    """One TensorCore, added up.
+
+    Attributes:
+        totals: what is kept of it.
+        steps: its steps, marked or between runs of the function that is the step; None where it has neither.
+        duty: when it worked.
+        window_ps: first and last moment of steps, modules and ops; None where there are none.
+        has_ops: whether there is any op.
+        has_infeed: whether any op is an infeed.
+        dropped: events left out because their times are absurd.
+        evidence: what it shows of dropped events.
+    """
+
+    totals: CoreTotals
+    steps: CoreSteps | None
+    duty: Duty
+    window_ps: tuple[int, int] | None
+    has_ops: bool
+    has_infeed: bool
+    dropped: int
+    evidence: Evidence
+
+
+def read_trace(xspace: bytes | BinaryIO) -> Trace:
     """Reads a serialized XSpace of one host.
+
+    Args:
+        xspace: its bytes, or a regular file of them, which is then not held in memory as a whole.
 
     Raises:
         SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
     """
-    space = read_space(xspace)
+    space = read_space(memoryview(xspace) if isinstance(xspace, bytes) else FileBytes(xspace))
     # GPU planes come first even where there are TPUs; XProf: SetRunEnvironment.
     hardware: Hardware = "GPU" if space.gpus else "TPU" if space.tensor_cores else "CPU"
-    host_stats = space.host.stats() if space.host else {}
     lines = [read_core_lines(plane, CONSUMER_STATS) for plane in space.tensor_cores] if hardware == "TPU" else []
-    truncation = find_truncation(space, lines)
-    cores = [tensor_core(each) for each in _whole(lines, truncation)]
-    markers = number_markers(space.host, cores)
-    steps = _marked_steps(cores, markers)
-    functions = _functions(cores)
-    marked = any(len(core.steps) for core in cores)
-    host = _host(space, () if marked else functions) if steps is None else None
+    ran = any(len(core.modules) for core in lines)
+    # Whether all of it counts is known when all of it has been read. Truncated traces are read again.
+    trace, evidence = _trace(space, hardware, lines, None, ran=ran)
+    truncation = find_truncation(space, evidence)
+    if truncation is None:
+        return trace
+    whole = [core.within(truncation.span_ps or _NOTHING_PS) for core in lines]
+    return _trace(space, hardware, whole, truncation, ran=ran)[0]
+
+
+_NOTHING_PS = (0, -1)  # a span that holds no event
+
+
+def _trace(
+    space: Space, hardware: Hardware, lines: Sequence[CoreLines], truncation: Truncation | None, *, ran: bool
+) -> tuple[Trace, list[Evidence]]:
+    """The trace, and what its cores show of dropped events.
+
+    Args:
+        space: the host's.
+        hardware: what ran the program.
+        lines: of its TensorCores, as far as they count.
+        truncation: why they count as far as they do.
+        ran: whether any program ran on them, counted or not.
+    """
+    marked = any(len(core.steps) for core in lines)
+    functions = _functions(lines)
+    host = None if marked else _host(space, functions)
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
+    sparse = [(core_place(plane), plane) for plane in (space.sparse_cores if hardware == "TPU" else ())]
+    on_chip = Counter(place.chip for place in (*(core.place for core in lines), *(place for place, _ in sparse)))
+    span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
+    cores = _cores(space, lines, choice, on_chip)
+    duties = [(core.totals.place, core.duty) for core in cores]
+    duties += [(p, read_sparse_core(plane, span_ps, shared=_is_shared(p, on_chip))) for p, plane in sparse]
+    steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
+    if steps is not None and not (len(steps) and len(steps.cores)):
+        steps, host = None, _host(space, ())
     gpus = read_gpus(space.gpus)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
-    return Trace(
+    host_stats = space.host.stats() if space.host else {}
+    planes_per_chip = max(Counter(core.place.chip for core in lines if core.place.chip is not None).values(), default=1)
+    trace = Trace(
         hardware=hardware,
         device_type=device_type,
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
-        cores=tuple(
-            CoreTotals(
-                place=core.place,
-                table=core.table,
-                op_time_ps=core.op_time_ps,
-                # Markers that do not count are none, unless none of the core's counts.
-                total_ps=core.total_ps(marked if len(marked) else core.steps),
-            )
-            for core, (marked, _) in zip(cores, markers, strict=True)
-        ),
+        cores=tuple(core.totals for core in cores),
         window_ps=gpus.window_ps or _window(windows, host, truncation),
-        duty_ps=_duty([(core.place, core.duty) for core in cores] + _sparse_cores(space, truncation)),
-        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type, _planes_per_chip(cores)),
+        duty_ps=_chips_duty_ps(duties),
+        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type, planes_per_chip),
         mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
-        has_matrix_ops=_has_matrix_ops(cores, lines),
+        has_matrix_ops=_has_matrix_ops(cores, ran=ran),
         has_infeed=any(core.has_infeed for core in cores),
         steps=steps,
-        module_steps=_module_steps(cores, choice.function) if choice and choice.function else {},
+        module_steps={} if marked else {i: core.steps for i, core in enumerate(cores) if core.steps is not None},
         choice=choice,
         functions=functions or (host.functions if host else ()),
         host=host,
@@ -155,41 +216,64 @@ def read_trace(xspace: bytes) -> Trace:
         remarks=_remarks(space, cores),
         truncation=truncation,
     )
+    return trace, [core.evidence for core in cores]
 
 
-_NOTHING_PS = (0, -1)  # a span that holds no event
+def _cores(
+    space: Space, lines: Sequence[CoreLines], choice: StepChoice | None, on_chip: Mapping[int | None, int]
+) -> list[_Core]:
+    """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
+    marked, by_markers = any(len(core.steps) for core in lines), not any(len(core.modules) for core in lines)
+    markers = number_markers(space.host, lines)
+    periods = choice.function.places if choice and choice.function else {}
+    cores = []
+    for i, (core, own) in enumerate(zip(lines, markers, strict=True)):
+        events = core.read_ops()
+        ops = core_ops(core.plane, events)
+        steps = None
+        if marked:
+            steps = core_steps(ops, *whole_steps(core, ops.events, *own))
+        elif i in periods and len(periods[i]) > 1:
+            steps = period_steps(ops, periods[i])
+        every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
+        cores.append(
+            _Core(
+                # Markers that do not count are none, unless none of the core's counts.
+                totals=_totals(core, ops, own[0] if len(own[0]) else core.steps),
+                steps=steps,
+                duty=ops.duty(core.modules, shared=_is_shared(core.place, on_chip)),
+                window_ps=extent(*every),
+                has_ops=len(ops.events) > 0,
+                has_infeed=ops.has_infeed,
+                dropped=core.steps.dropped + core.modules.dropped + events.dropped,
+                evidence=evidence_of(core, ops.events, by_markers=by_markers),
+            )
+        )
+    return cores
 
 
-def _whole(lines: Sequence[CoreLines], truncation: Truncation | None) -> Sequence[CoreLines]:
-    """What the figures are taken from."""
-    if truncation is None:
-        return lines
-    return [core.within(truncation.span_ps or _NOTHING_PS) for core in lines]
+def _totals(core: CoreLines, ops: CoreOps, markers: Events) -> CoreTotals:
+    """What is kept of a core; its time lasts from first to last of ops and markers. XProf: SetTotalTimePs."""
+    begin_ps, duration_ps = markers.device_span_ps()
+    spans = [span for span in (ops.span_ps, extent((begin_ps, begin_ps + duration_ps))) if span is not None]
+    span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
+    return CoreTotals(
+        place=core.place, table=ops.table, op_time_ps=ops.op_time_ps, total_ps=max(ops.op_time_ps, span_ps)
+    )
 
 
-def _sparse_cores(space: Space, truncation: Truncation | None) -> list[tuple[CorePlace, Duty]]:
-    span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
-    return [read_sparse_core(plane, span_ps) for plane in space.sparse_cores]
+def _is_shared(place: CorePlace, on_chip: Mapping[int | None, int]) -> bool:
+    """Whether a core's chip has others."""
+    return place.chip is not None and on_chip[place.chip] > 1
 
 
-def _marked_steps(cores: Sequence[TensorCore], markers: Sequence[tuple[Events, Ints]]) -> HostSteps | None:
-    whole = [whole_steps(core, *marked) for core, marked in zip(cores, markers, strict=True)]
-    steps = host_steps([core_steps(core, *marked) for core, marked in zip(cores, whole, strict=True)])
-    return steps if len(steps) and len(steps.cores) else None
-
-
-def _functions(cores: Sequence[TensorCore]) -> tuple[Function, ...]:
+def _functions(cores: Sequence[CoreLines]) -> tuple[Function, ...]:
     runs = (
         (name, i, module.begin_ps, module.duration_ps)
         for i, core in enumerate(cores)
-        for name, module in core.modules.items()
+        for name, module in core.module_runs().items()
     )
     return gather(runs, on_device=True)
-
-
-def _module_steps(cores: Sequence[TensorCore], function: Function) -> dict[int, CoreSteps]:
-    """The periods between starts of a function, by position of the core."""
-    return {i: period_steps(cores[i], runs) for i, runs in function.places.items() if len(runs) > 1}
 
 
 def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:
@@ -208,16 +292,10 @@ def _device_type(space: Space, hardware: Hardware) -> str | None:
     return "CPU"
 
 
-def _planes_per_chip(cores: Sequence[TensorCore]) -> int:
-    """How many TensorCores of one chip have a plane of their own."""
-    return max(Counter(core.place.chip for core in cores if core.place.chip is not None).values(), default=1)
-
-
-def _has_matrix_ops(cores: Sequence[TensorCore], lines: Sequence[CoreLines]) -> bool | None:
-    if any(totals.matrix for core in cores for totals in core.table.values()):
+def _has_matrix_ops(cores: Sequence[_Core], *, ran: bool) -> bool | None:
+    if any(core.totals.table.matrix.any() for core in cores):
         return True
-    ran_unseen = any(len(core.modules) for core in lines) and not any(len(core.ops.events) for core in cores)
-    return None if ran_unseen else False
+    return None if ran and not any(core.has_ops for core in cores) else False
 
 
 def _text(value: Value | None) -> str | None:
@@ -239,7 +317,7 @@ def _window(
     return host.window_ps if host else None
 
 
-def _duty(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
+def _chips_duty_ps(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
     """Busy time and time of chips; cores of one chip count as one. XProf: DutyCycleCombiner."""
     chips: dict[tuple[str, int], list[Duty]] = {}
     for i, (place, duty) in enumerate(cores):
@@ -247,14 +325,18 @@ def _duty(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
     busy_ps = total_ps = 0
     for duties in chips.values():
         spans = [duty.span_ps for duty in duties if duty.span_ps is not None]
-        if spans:
+        if not spans:
+            continue
+        total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
+        if len(duties) == 1:
+            busy_ps += duties[0].busy_ps
+        else:
             begin_ps = np.concatenate([duty.begin_ps for duty in duties])
             busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
-            total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
     return busy_ps, total_ps
 
 
-def _remarks(space: Space, cores: Sequence[TensorCore]) -> tuple[Caution, ...]:
+def _remarks(space: Space, cores: Sequence[_Core]) -> tuple[Caution, ...]:
     remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
     remarks += [Caution("capped", words) for words in space.capped]
     if dropped := sum(core.dropped for core in cores):

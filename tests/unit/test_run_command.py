@@ -1,0 +1,58 @@
+"""`tpumon run`: its command line, and the environment that it makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tpumon.commands.run import RunSettings, attached, parse
+
+HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
+
+
+@pytest.mark.parametrize(
+    ("words", "program", "port"),
+    [
+        (["--monitor", "--port", "1", "x", "--monitor"], ["x", "--monitor"], 1),
+        (["python", "train.py", "--port", "1", "-h"], ["python", "train.py", "--port", "1", "-h"], None),
+        (["--", "-odd-name", "--"], ["-odd-name", "--"], None),
+        (["--port", "9001", "--", "python", "-m", "trainer"], ["python", "-m", "trainer"], 9001),
+        (["--port=9001", "python", "--", "x"], ["python", "--", "x"], 9001),
+    ],
+)
+def test_what_follows_the_program_is_the_programs(words: list[str], program: list[str], port: int | None) -> None:
+    assert parse(words) == RunSettings(program=program, port=port, monitor=words[0] == "--monitor")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--"],
+        ["-h"],
+        ["--port", "1"],
+        ["--port"],
+        ["--port", "0", "x"],
+        ["--port=x", "x"],
+        ["--prot=1", "x"],
+        ["--monitor-file"],
+    ],
+)
+def test_everything_else_is_for_the_parser_of_all_commands(words: list[str]) -> None:
+    """It shows the page, or says what is wrong."""
+    assert parse(words) is None
+
+
+def test_the_environment_is_the_users_own_but_for_the_hook() -> None:
+    """An empty entry of PYTHONPATH would be the current directory: there is none that was not there."""
+    assert attached({"A": "1"}, None) == {"A": "1", "PYTHONPATH": HOOK}
+    assert attached({"PYTHONPATH": ""}, None) == {"PYTHONPATH": HOOK}
+    assert attached({"PYTHONPATH": "/a::/b"}, 1234) == {"PYTHONPATH": f"{HOOK}:/a::/b", "TPUMON_PORT": "1234"}
+    assert attached({"TPUMON_RUN": "0", "B": "2"}, 1234) == {"TPUMON_RUN": "0", "B": "2"}
+
+
+def test_the_directory_on_the_path_hides_no_module_of_the_program() -> None:
+    """Everything in there would hide one that has its name."""
+    names = {path.name for path in Path(HOOK).iterdir()}
+    assert names - {"__pycache__"} == {"sitecustomize.py", "tpumon_attach"}

@@ -1,0 +1,137 @@
+"""What attached jobs announce: believed only as far as their processes bear it out."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tpumon.targets.announced import attached_processes
+from tpumon.targets.listening import Listener, Owner
+from tpumon.targets.local import why_not_approached
+from tpumon.targets.processes import start_ticks_of
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
+    import tpumon.attach  # noqa: F401 - makes the next line possible
+
+from tpumon_attach import announcement
+
+UID, PID = os.geteuid(), os.getpid()
+PORT = 9999
+
+
+def listener(port: int = PORT, uid: int = UID) -> Listener:
+    return Listener(port=port, address=f"127.0.0.1:{port}", inodes=frozenset({1}), uid=uid)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where this user's jobs announce themselves."""
+    monkeypatch.setenv("TPUMON_RUN_DIR", str(tmp_path))
+    monkeypatch.setattr(announcement, "_announced", None)
+    yield tmp_path / f"tpumon-run-{UID}"
+    announcement.withdraw()
+
+
+def test_an_announcement_is_found_until_it_is_withdrawn(folder: Path) -> None:
+    announcement.announce(PORT, "JAX")
+    assert attached_processes([listener(1), listener()]) == {PORT: PID}
+    announcement.announce(PORT + 1, "JAX")
+    assert attached_processes([listener(), listener(PORT + 1)]) == {PORT + 1: PID}
+    announcement.withdraw()
+    assert attached_processes([listener(PORT + 1)]) == {}
+    assert list(folder.iterdir()) == []
+
+
+def test_files_of_processes_that_were_killed_are_removed(folder: Path) -> None:
+    """And are believed no more, whoever has their number now."""
+    folder.mkdir()
+    (folder / str(PID)).write_text(f"{start_ticks_of(PID)} {PORT} JAX\n")
+    (folder / "1").write_text(f"1 {PORT} JAX\n")  # there is such a process, but it did not start then
+    (folder / "4194305").write_text(f"1 {PORT} JAX\n")  # beyond the largest number
+    announcement.announce(PORT, "JAX")
+
+    assert [path.name for path in folder.iterdir()] == [str(PID)]
+
+
+def start() -> int:
+    ticks = start_ticks_of(PID)
+    assert ticks is not None
+    return ticks
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"1",
+        b"\xff\xfe",
+        b"START",
+        b"START 99999999999999999999",
+        b"START PORT1 JAX",
+        b"1 PORT JAX",
+        b"-START PORT JAX",
+    ],
+)
+def test_what_is_not_true_does_not_count(folder: Path, content: bytes) -> None:
+    folder.mkdir()
+    filled = content.replace(b"START", str(start()).encode()).replace(b"PORT1", b"1").replace(b"PORT", b"9999")
+    (folder / str(PID)).write_bytes(filled)
+    assert attached_processes([listener()]) == {}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(name=st.text("0123456789.x-", min_size=1, max_size=30).filter(lambda name: name.strip(".")), content=st.binary())
+def test_any_file_may_lie_there(folder: Path, name: str, content: bytes) -> None:
+    """Nothing is raised, and nothing is found that is not this process."""
+    folder.mkdir(exist_ok=True)
+    path = folder / name
+    path.write_bytes(content)
+    assert attached_processes([listener()]) == {}
+    path.unlink()
+
+
+def test_only_plain_files_of_the_user_count(folder: Path, tmp_path: Path) -> None:
+    """No link, no pipe, no socket; a listener of another user is not vouched for."""
+    announcement.announce(PORT, "JAX")
+    assert attached_processes([listener(uid=UID + 1)]) == {}
+    file = folder / str(PID)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    assert attached_processes([listener()]) == {}
+    file.unlink()
+    os.mkfifo(file)
+    assert attached_processes([listener()]) == {}
+    file.unlink()
+    with socket.socket(socket.AF_UNIX) as there:
+        there.bind(str(file))
+        assert attached_processes([listener()]) == {}
+
+
+def test_a_place_of_somebody_else_is_not_used(tmp_path: Path, folder: Path) -> None:
+    """A link there, which anybody may make: nothing is written behind it, nothing is believed."""
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="belongs to somebody else"):
+        announcement.announce(PORT, "JAX")
+    (tmp_path / "elsewhere" / str(PID)).write_text(f"{start()} {PORT} JAX\n")
+    assert attached_processes([listener()]) == {}
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 1
+
+
+def test_an_attached_job_says_where_to_call_it() -> None:
+    """Whatever port it is, and although its process is hidden; its other ports are left alone, usual ones too."""
+    attached = {23456: 7}
+    job = Owner(pid=7, program="python3", runs_xla=True)
+
+    assert why_not_approached(23456, None, attached=attached) is None
+    assert why_not_approached(8476, job, attached={8476: 7}) is None
+    assert "is on port 23456" in str(why_not_approached(9999, job, attached=attached))
+    assert why_not_approached(9999, job, asked_for=True, attached=attached) is None
+    assert why_not_approached(9999, Owner(pid=8, program="python3"), attached=attached) is None

@@ -1,0 +1,140 @@
+"""Twice the trace is twice the work and memory, whatever it has more of. Work is counted, not timed."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+
+import pytest
+
+from support.traces import CONV, LOOP, Op, Traced, run_step
+from tpumon.xspace import figures, read_trace
+from tpumon.xspace.catalogue.catalogue import CATALOGUE
+
+MOST = 2.5
+
+
+def planes(count):
+    traced = Traced()
+    for number in range(count):
+        run_step(traced.core(number), 0, [(CONV, 10)] * 3)
+    return traced
+
+
+def lines(count):
+    traced = planes(1)
+    host = traced.host()
+    for number in range(count):
+        host.line(f"thread/{number}", number=number + 1).events.add(metadata_id=host.event_id("call"), duration_ps=5)
+    return traced
+
+
+def ids(count):
+    traced = Traced()
+    core = traced.core(0)
+    run_step(core, 0, [(Op(f"fusion.{i}", "loop fusion", flops=i), 1) for i in range(count)])
+    return traced
+
+
+def modules(count):
+    traced = Traced()
+    core = traced.core(0)
+    for number in range(count):
+        core.event("XLA Modules", f"jit_f{number}({number})", 10 * number, 8)
+        core.event("XLA Ops", CONV, 10 * number, 4)
+    return traced
+
+
+def runs_with_lost_ops(count):
+    """Every second run of a program has fewer ops than the others."""
+    traced = Traced()
+    core = traced.core(0)
+    for number in range(count):
+        core.event("XLA Modules", "jit_f(1)", 10 * number, 8)
+        for part in range(2 + number % 2):
+            core.event("XLA Ops", CONV, 10 * number + 2 * part, 1)
+    return traced
+
+
+def roots(count):
+    """Steps of a core that are reached over a chain of roots, each of which leads to the next one."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for number in range(count):
+        run_step(core, 10 * number, [(CONV, 5)])
+        host.event("thread", "step", 10 * number, 5, _r=1, _pt=1, _p=number + 1, _ct=1, _c=number)
+    for number, step in enumerate(core.line("Steps").events):
+        core.put(step.stats, {"_ct": 1, "_c": number})
+    return traced
+
+
+def nested_roots(count):
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for number in range(5):
+        run_step(core, 10 * number, [(CONV, 5)])
+        core.put(core.line("Steps").events[number].stats, {"_ct": 1, "_c": number})
+    for depth in range(count):
+        host.event("thread", "step", depth, 4 * count - 2 * depth, _r=1, _pt=1, _p=depth % 7)
+    return traced
+
+
+def stats(count):
+    """As many stats as there are, none of the same name."""
+    traced = Traced()
+    core = traced.core(0)
+    run_step(core, 0, [(CONV, 1, {f"stat_{number}": number}) for number in range(count)])
+    return traced
+
+
+def metadata(count):
+    """Ops that nothing ran."""
+    traced = planes(1)
+    core = traced.core(1)
+    for number in range(count):
+        core.event_id(Op(f"fusion.{number}", "loop fusion"))
+    run_step(core, 0, [(LOOP, 3)])
+    return traced
+
+
+def calls_on_the_host(count):
+    traced = Traced()
+    host = traced.host()
+    for number in range(count):
+        host.event("python", f"PjitFunction(f{number})", 3 * number, 2)
+    return traced
+
+
+SHAPES = [
+    *((planes, 16), (lines, 200), (ids, 300), (modules, 300), (runs_with_lost_ops, 200), (roots, 200)),
+    *((nested_roots, 1500), (stats, 200), (metadata, 400), (calls_on_the_host, 300)),
+]
+
+
+def cost(xspace):
+    """Calls of functions, Python's and others', and the peak of memory, in bytes."""
+    calls = 0
+    CATALOGUE.clear()  # what is known of earlier traces costs nothing
+
+    def count(_frame, event, _arg):
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    previous = sys.getprofile()
+    tracemalloc.start()
+    sys.setprofile(count)
+    try:
+        figures([read_trace(xspace)])
+    finally:
+        sys.setprofile(previous)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return calls, peak
+
+
+@pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])
+def test_twice_as_many_cost_twice_as_much(shape, count):
+    xspaces = [shape(number).bytes() for number in (count, count, 2 * count)]
+    _, once, twice = (cost(xspace) for xspace in xspaces)  # the first one imports what it needs
+    assert twice[0] < MOST * once[0]
+    assert twice[1] < MOST * once[1]

@@ -1,0 +1,109 @@
+"""Tells the tpumon of this host about the profiler server of this process, in a file.
+
+The file is /tmp/tpumon-run-UID/PID and holds `START PORT FRAMEWORK`: the start of the process in clock ticks since the
+machine was started, the port, and the framework's name. tpumon/targets/announced.py reads it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import islice
+
+_MOST_OTHERS = 1000
+_TURN_S = 2.0
+_LOOK_S = 0.01
+
+_announced: tuple[str, int] | None = None  # the file, and the process that wrote it
+
+
+def announce(port: int, framework: str) -> None:
+    """Says that this process is attached, and where its profiler server listens; replaces what it said before.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    global _announced
+    folder = _folder()
+    path = os.path.join(folder, str(os.getpid()))
+    new = os.path.join(folder, f".{os.getpid()}")
+    with suppress(FileNotFoundError):
+        os.unlink(new)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+    os.fchmod(descriptor, 0o644)  # whatever the umask: a tpumon of another user may read it
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n")
+    os.replace(new, path)
+    if _announced is None:
+        atexit.register(withdraw)
+        _remove_old(folder)
+    _announced = path, os.getpid()
+
+
+def withdraw() -> None:
+    """Removes the file of this process."""
+    if _announced is not None and _announced[1] == os.getpid():  # a forked child ends, too
+        with suppress(OSError):
+            os.unlink(_announced[0])
+
+
+@contextmanager
+def turn() -> Iterator[None]:
+    """Waits until no other process of this user chooses a port, but not for long: they would meet at the first one."""
+    try:
+        descriptor = os.open(_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        end_s = time.monotonic() + _TURN_S
+        while time.monotonic() < end_s:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                time.sleep(_LOOK_S)
+            else:
+                break
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _folder() -> str:
+    """The directory of this user. Nobody else may write to it."""
+    home = os.environ.get("TPUMON_RUN_DIR") or "/tmp"  # noqa: S108 - one place for all users, whatever their TMPDIR
+    folder = os.path.join(home, f"tpumon-run-{os.geteuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o755)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise PermissionError(1, "it belongs to somebody else", folder)
+    if stat.S_IMODE(found.st_mode) != 0o755:
+        os.chmod(folder, 0o755)  # noqa: S103 - others may read
+    return folder
+
+
+def _remove_old(folder: str) -> None:
+    """Removes the files of processes that were killed."""
+    for name in islice(os.listdir(folder), _MOST_OTHERS):
+        path = os.path.join(folder, name)
+        with suppress(OSError, ValueError, IndexError):
+            with open(path, "rb") as file:
+                said = int(file.read(200).split()[0])
+            try:
+                lives = _start_ticks(int(name)) == said
+            except FileNotFoundError:
+                lives = False
+            if not lives:
+                os.unlink(path)
+
+
+def _start_ticks(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name stands in parentheses and may contain anything.
+        return int(file.read().rpartition(b")")[2].split()[19])

@@ -1,0 +1,127 @@
+"""`tpumon run`: becomes the program, with what attaches it in its environment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from tpumon.errors import UsageError
+from tpumon.system.console import flush, say
+
+_HOOK = __file__.removesuffix("commands/run.py") + "attach/pythonpath"
+_YES = ("1", "true", "t", "yes", "y", "on")
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
+_MESSAGES_S = 2.0
+_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores for itself; a program would inherit that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """What to run.
+
+    Attributes:
+        program: name or path, and arguments.
+        port: the first port to try for the profiler server; None: the usual one.
+        monitor: print the job's figures on stderr.
+        monitor_file: write them into this file instead; None: into none.
+    """
+
+    program: Sequence[str]
+    port: int | None = None
+    monitor: bool = False
+    monitor_file: str | None = None
+
+
+def parse(words: Sequence[str]) -> RunSettings | None:
+    """Reads the command line behind `run`; None where there is a page or a message of the parser to show.
+
+    Not the parser of all other commands: to import that takes longer than a program may be held up.
+    """
+    rest = list(words)
+    given = RunSettings(
+        program=(),  # TPUMON_PORT is read in the job
+        monitor=os.environ.get("TPUMON_MONITOR", "").lower() in _YES,
+        monitor_file=os.environ.get("TPUMON_MONITOR_FILE") or None,
+    )
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        if word == "--":
+            break
+        if word == "--monitor":
+            given = replace(given, monitor=True)
+            continue
+        name, equals, value = word.partition("=")
+        if name not in {"--port", "--monitor-file"} or not (equals or rest):
+            return None
+        text = value if equals else rest.pop(0)
+        if name == "--monitor-file":
+            given = replace(given, monitor_file=text)
+        elif text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535:
+            given = replace(given, port=int(text))
+        else:
+            return None
+    return replace(given, program=rest) if rest else None
+
+
+def run(settings: RunSettings) -> int:
+    """Becomes the program; returns only if it cannot be started: 127 if it is not found, else 126.
+
+    Raises:
+        UsageError: no program is named.
+        OSError: the file for figures cannot be opened.
+    """
+    if not settings.program:
+        raise UsageError("name the program to run, such as: tpumon run python train.py")
+    environment = attached(os.environ, settings.port)
+    name = settings.program[0]
+    path = name if "/" in name else _search(name)
+    if path is None or not os.path.lexists(path):
+        say(f"cannot run {name}: no such program")
+        return _NOT_FOUND
+    if settings.monitor or settings.monitor_file is not None:
+        from tpumon.commands.run_monitor import monitor_beside
+
+        monitor_beside(settings.monitor_file)
+    flush(_MESSAGES_S)
+    try:
+        _become(path, settings.program, environment)
+    except OSError as error:
+        say(f"cannot run {name}: {error.strerror}")
+        return _NOT_EXECUTABLE
+
+
+def _search(name: str) -> str | None:
+    """Where PATH finds a program. `shutil.which` would do the same, and takes longer to import than all this to run."""
+    for directory in os.get_exec_path():
+        path = os.path.join(directory, name)  # noqa: PTH118 - pathlib takes its time, too
+        if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
+            return path
+    return None
+
+
+def attached(environment: Mapping[str, str], port: int | None) -> dict[str, str]:
+    """The environment in which every Python attaches itself; unchanged with TPUMON_RUN=0."""
+    if environment.get("TPUMON_RUN") == "0":
+        return dict(environment)
+    before = environment.get("PYTHONPATH")
+    changed = {"PYTHONPATH": f"{_HOOK}:{before}" if before else _HOOK}
+    if port is not None:
+        changed["TPUMON_PORT"] = str(port)
+    return {**environment, **changed}
+
+
+def _become(path: str, program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Replaces this process; a script without an interpreter's name is the shell's, as for any other launcher."""
+    for number in _BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(path, [*program], environment)  # noqa: S606
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    os.execve("/bin/sh", ["sh", path, *program[1:]], environment)  # noqa: S606

@@ -1,0 +1,66 @@
+"""What attached jobs of this host announce, checked against their processes.
+
+tpumon/attach/pythonpath/tpumon_attach/announcement.py writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+from tpumon.targets.listening import Listener
+from tpumon.targets.processes import PROC, start_ticks_of
+
+_HOME = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; what others put there is checked
+_MOST_OF_ONE_USER = 1000
+_MOST_BYTES = 200
+
+
+def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict[int, int]:
+    """By port the number of the process that is attached and has its profiler server there.
+
+    A file counts only if it is a regular one of a user who listens on the port that it names, and if its name is that
+    of a process of this user that has run since the moment it says. At most 1,000 files of a user are looked at.
+    """
+    home = Path(os.environ.get("TPUMON_RUN_DIR") or _HOME)
+    by_user: dict[int, set[int]] = {}
+    for listener in listeners:
+        by_user.setdefault(listener.uid, set()).add(listener.port)
+    found: dict[int, int] = {}
+    for uid, ports in by_user.items():
+        folder = home / f"tpumon-run-{uid}"
+        for pid in _announcing(folder, uid):
+            port = _read(folder / str(pid), pid, uid, proc)
+            if port in ports:
+                found[port] = pid
+    return found
+
+
+def _announcing(folder: Path, uid: int) -> list[int]:
+    """The processes that the files in a user's directory are named after."""
+    try:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:
+            return []
+        with os.scandir(folder) as entries:
+            return [int(entry.name) for entry in islice(entries, _MOST_OF_ONE_USER) if entry.name.isdecimal()]
+    except (OSError, ValueError):
+        return []
+
+
+def _read(path: Path, pid: int, uid: int, proc: Path) -> int | None:
+    """The port that a file names, if all is true; any user may put anything there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+                return None
+            start_ticks, port = (int(word) for word in file.read(_MOST_BYTES).split()[:2])
+        lives = (proc / str(pid)).stat().st_uid == uid and start_ticks_of(pid, proc) == start_ticks
+    except (OSError, ValueError):
+        return None
+    return port if lives else None

@@ -1,0 +1,1 @@
+"""What kinds of ops there are, known once per process, and their totals."""

@@ -1,0 +1,208 @@
+"""What kind of op an op is: read from its metadata."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+from google.protobuf.message import DecodeError
+
+from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
+from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
+
+_CUSTOM_CALL = "custom-call"
+_MATRIX_CATEGORIES = frozenset(
+    {
+        _CUSTOM_CALL,
+        "convolution",
+        "convolution base-dilated",
+        "convolution window-dilated",
+        "convolution fusion",
+        "output fusion",
+        "custom fusion",
+        "megacore fusion",
+        "dot",
+    }
+)
+"""Categories whose ops use the matrix units, or may: what a custom call does is its own business."""
+_MATRIX_CODE = re.compile(r"\s(?:convolution|dot|ragged-dot|custom-call)\(|kind=kOutput\b")
+_DEEPEST = 4  # fusions within fusions
+ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the number is a mistake
+_HBM, _READ, _WRITE = 1, 1, 2  # memory space and operations of memory_access_breakdown
+
+METADATA_STATS = frozenset(
+    {"hlo_category", "program_id", "symbol_id", "flops", "model_flops", "memory_access_breakdown"}
+)
+"""Stats of an op's metadata that its kind depends on."""
+
+
+class Category(IntEnum):
+    """What kind of time an op's time is; XProf: xla_op_utils.h, profile_time_breakdown.h."""
+
+    OTHER = 0
+    HIGH_FLOPS = 1
+    INFEED = 2
+    OUTFEED = 3
+    HOST_TRANSFER = 4
+    ALL_REDUCE = 5
+    SEND_RECV = 6
+    SPARSE_INFEED = 7
+    SPARSE_INFEED_WAIT = 8
+    SPARSE_OUTFEED = 9
+    MEGACORE_FUSION = 10
+    ASYNC_DONE = 11
+    ASYNC_WAIT = 12
+
+
+_CATEGORIES = {
+    "convolution": Category.HIGH_FLOPS,
+    "convolution base-dilated": Category.HIGH_FLOPS,
+    "convolution window-dilated": Category.HIGH_FLOPS,
+    "convolution fusion": Category.HIGH_FLOPS,
+    "output fusion": Category.HIGH_FLOPS,
+    "infeed": Category.INFEED,
+    "outfeed": Category.OUTFEED,
+    "host send": Category.HOST_TRANSFER,
+    "host send-done": Category.HOST_TRANSFER,
+    "host recv": Category.HOST_TRANSFER,
+    "host recv-done": Category.HOST_TRANSFER,
+    "all-reduce": Category.ALL_REDUCE,
+    "all-reduce fusion": Category.ALL_REDUCE,
+    "all-to-all": Category.ALL_REDUCE,
+    "send": Category.SEND_RECV,
+    "send-done": Category.SEND_RECV,
+    "recv": Category.SEND_RECV,
+    "recv-done": Category.SEND_RECV,
+    "sparsecorev0 infeed": Category.SPARSE_INFEED,
+    "sparsecorev0 infeed wait": Category.SPARSE_INFEED_WAIT,
+    "sparsecorev0 outfeed": Category.SPARSE_OUTFEED,
+    "megacore fusion": Category.MEGACORE_FUSION,
+    "async-done": Category.ASYNC_DONE,
+}
+_WAITS = "-done"  # copy-done, slice-done, all-gather-done: the core waits until data that is on its way has arrived
+
+OFF_DUTY = (
+    Category.INFEED,
+    Category.OUTFEED,
+    Category.HOST_TRANSFER,
+    Category.ASYNC_DONE,
+    Category.MEGACORE_FUSION,
+)
+"""What does not count towards the duty cycle; XProf: IsOffDutyOp."""
+
+INFEED = (Category.INFEED, Category.SPARSE_INFEED)
+"""What makes a program one that uses infeed; XProf: IsHostOrSparseCoreV0Infeed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpKind:
+    """What all events of one op have in common: its metadata.
+
+    Attributes:
+        key: program and name, by which XProf takes ops of several cores to be the same.
+        shown: whether XProf's op profile shows it.
+        category: see Category.
+        matrix: whether it uses the matrix units, or is a fusion that holds an op that does.
+        counted: whether XProf adds it up at all: it has a program and a symbol.
+        flops: of one occurrence.
+        model_flops: of one occurrence.
+        hbm_bytes: read and written by one occurrence; None where the trace does not say.
+        custom: a custom call, whose FLOPs come with its events.
+    """
+
+    key: tuple[int, str]
+    shown: bool
+    category: Category
+    counted: bool
+    matrix: bool
+    flops: int
+    model_flops: int
+    hbm_bytes: int | None
+    custom: bool
+
+
+Visited = dict[tuple[int, int], bool]
+"""Which ops use the matrix units, by metadata id and depth: so that lists of ops within ops cost their length only."""
+
+
+def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visited) -> OpKind:
+    """Reads the metadata of an op; XProf: SetOpMetadataFromHloEventMetadata, GetOpKeyFromXEvent.
+
+    Args:
+        plane: where it is from.
+        raw: the metadata, serialized.
+        wanted: the plane's ids of METADATA_STATS.
+        visited: what is known of the plane's ops within ops; goes on growing.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    metadata = parsed_metadata(raw)
+    stats = named(metadata.stats, plane.stat_names, wanted)
+    category, symbol = stats.get("hlo_category"), stats.get("symbol_id")
+    name = metadata.display_name or metadata.name
+    return OpKind(
+        key=(_whole(stats.get("program_id")), name),
+        shown=not name.startswith("region"),
+        category=_category(category),
+        counted="program_id" in stats and isinstance(symbol, int) and symbol != 0,
+        matrix=_uses_matrix_units(plane, metadata, category, _DEEPEST, visited),
+        flops=_whole(stats.get("flops")),
+        model_flops=_whole(stats.get("model_flops")),
+        hbm_bytes=_hbm_bytes(stats.get("memory_access_breakdown")),
+        custom=category == _CUSTOM_CALL,
+    )
+
+
+def _uses_matrix_units(
+    plane: Plane, metadata: XEventMetadata, category: Value | None, depth: int, visited: Visited
+) -> bool:
+    """Whether an op is a convolution, a dot product or a custom call, or a fusion that holds one.
+
+    What a fusion holds is in its category, in its HLO text, or in the ops that its metadata lists as within it.
+    """
+    if category in _MATRIX_CATEGORIES or _MATRIX_CODE.search(metadata.name):
+        return True
+    # A loop holds its body, whose ops have events of their own.
+    if not depth or not isinstance(category, str) or not category.endswith("fusion"):
+        return False
+    return any(_child_does(plane, number, depth - 1, visited) for number in metadata.child_id)
+
+
+def _child_does(plane: Plane, number: int, depth: int, visited: Visited) -> bool:
+    if (number, depth) not in visited:
+        child = plane.event_metadata(number)
+        category = named(child.stats, plane.stat_names, plane.numbers_of(("hlo_category",))).get("hlo_category")
+        visited[number, depth] = _uses_matrix_units(plane, child, category, depth, visited)
+    return visited[number, depth]
+
+
+def _category(name: Value | None) -> Category:
+    if not isinstance(name, str):
+        return Category.OTHER
+    known = _CATEGORIES.get(name)
+    if known is None:
+        return Category.ASYNC_WAIT if name.endswith(_WAITS) else Category.OTHER
+    return known
+
+
+def _whole(value: Value | None) -> int:
+    return value if isinstance(value, int) and 0 < value < ABSURD else 0
+
+
+def _hbm_bytes(breakdown: Value | None) -> int | None:
+    """Bytes moved to and from HBM; None for an op without a breakdown, an empty one is 0."""
+    if not isinstance(breakdown, bytes):
+        return None
+    message = MemoryAccessBreakdown()
+    try:
+        message.ParseFromString(breakdown)
+    except DecodeError:
+        return None
+    return sum(
+        _whole(access.bytes_accessed)
+        for access in message.accesses
+        if access.memory_space == _HBM and access.operation in {_READ, _WRITE}
+    )

@@ -1,0 +1,219 @@
+"""What the ops of a core did: time, FLOPs and bytes, as XProf's OpMetricsDb adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpumon.xspace.catalogue.catalogue import CATALOGUE, Kinds
+from tpumon.xspace.catalogue.kinds import ABSURD
+from tpumon.xspace.columns.columns import Floats, Ints, Mask
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.planes.plane import Plane
+
+Number = TypeVar("Number", bound=np.generic)
+
+OP_STATS = (
+    "device_offset_ps",
+    "device_duration_ps",
+    "Time Scale Multiplier",
+    "all_reduce_unique_id",
+    "flops",
+    "model_flops",
+)
+"""Stats of op events that figures need."""
+
+_SUMS = ("time_ps", "self_ps", "normalized_ps", "flops", "model_flops", "hbm_bytes")
+_FLAGS = ("shown", "matrix", "custom", "has_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTable:
+    """Sums over the occurrences of each op; all arrays have one element per op.
+
+    Attributes:
+        key: tells the ops apart, ascending.
+        time_ps: durations, ops within counted in.
+        self_ps: durations without the ops within.
+        normalized_ps: durations at the chip's nominal clock: times the event's Time Scale Multiplier, if it has one.
+        flops: as executed.
+        model_flops: as the model needs them, where the trace tells, else as executed.
+        hbm_bytes: read and written, where the op says so.
+        has_bytes: whether it says so.
+        matrix: whether it uses the matrix units.
+        custom: whether it is a custom call.
+        shown: whether XProf's op profile shows it.
+    """
+
+    key: Ints
+    time_ps: Floats
+    self_ps: Floats
+    normalized_ps: Floats
+    flops: Floats
+    model_flops: Floats
+    hbm_bytes: Floats
+    has_bytes: Mask
+    matrix: Mask
+    custom: Mask
+    shown: Mask
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    @property
+    def leaves(self) -> Mask:
+        """The ops shown that no other ops ran in; theirs are the FLOPs and bytes. XProf: ChildrenTimePs."""
+        leaves: Mask = self.shown & (self.time_ps == self.self_ps)
+        return leaves
+
+
+def merge_tables(tables: Sequence[OpTable]) -> OpTable:
+    """Ops of several cores or hosts as one; XProf: OpMetricsDbCombiner."""
+    columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in (*_SUMS, *_FLAGS)}
+    return _merged(np.concatenate([table.key for table in tables]), columns)
+
+
+def _merged(key: Ints, columns: dict[str, NDArray[np.generic]]) -> OpTable:
+    """One row for each key."""
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else order
+    if len(key):
+        columns = {
+            name: (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
+            for name, column in columns.items()
+        }
+    return OpTable(key=key[first], **columns)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RootTotals:
+    """All ops as one.
+
+    Attributes:
+        time_ps: self time.
+        normalized_ps: durations at the chip's nominal clock.
+        flops: as executed.
+        hbm_bytes: read and written, of the ops that say so.
+        has_bytes: whether any says so.
+    """
+
+    time_ps: float
+    normalized_ps: float
+    flops: float
+    hbm_bytes: float
+    has_bytes: bool
+
+
+def root_totals(table: OpTable) -> RootTotals:
+    """All ops as one; XProf: UpdateNodeMetrics, for the root of the op profile.
+
+    Times add up over all, FLOPs and bytes over those without ops inside.
+    """
+    leaves = table.leaves
+    return RootTotals(
+        time_ps=float(table.self_ps[table.shown].sum()),
+        normalized_ps=float(table.normalized_ps[table.shown].sum()),
+        flops=float(table.flops[leaves].sum()),
+        hbm_bytes=float(table.hbm_bytes[leaves].sum()),
+        has_bytes=bool(table.has_bytes[leaves].any()),
+    )
+
+
+def matrix_flops(table: OpTable, peak_flops_per_s: float) -> float:
+    """Model FLOPs of the matrix operations, each op's at most what the peak allows in its time.
+
+    XProf caps the ops of its op profile alike: what a custom call claims may be more than the chip can do.
+    """
+    picked = table.leaves & table.matrix
+    most = table.time_ps[picked] * (peak_flops_per_s / PS_PER_S)
+    return float(np.minimum(table.model_flops[picked], most).sum())
+
+
+def custom_call_ratio(table: OpTable) -> float:
+    """Share of all FLOPs that custom calls claim, 0 where no op has any."""
+    flops = float(table.flops[table.leaves].sum())
+    return float(table.flops[table.leaves & table.custom].sum()) / flops if flops else 0.0
+
+
+def unknown_bytes_ratio(table: OpTable) -> float:
+    """Share of the ops' time that is of ops that do not report the bytes they move; those that only wait count not."""
+    time_ps = float(table.self_ps[table.leaves].sum())
+    return float(table.self_ps[table.leaves & ~table.has_bytes].sum()) / time_ps if time_ps else 0.0
+
+
+class OpIndex:
+    """The kinds of ops that a line's events are of.
+
+    Args:
+        plane: the line's.
+        metadata_id: of all events.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+
+    def __init__(self, plane: Plane, metadata_id: Ints) -> None:
+        numbers, self.of_event = _distinct(metadata_id)
+        self.kinds: Kinds = CATALOGUE.kinds(plane, numbers.tolist())
+
+    def spread(self, per_kind: NDArray[Number]) -> NDArray[Number]:
+        """One value per kind to one per event."""
+        return per_kind[self.of_event]
+
+    def totals(self, events: Events, durations_ps: Ints, self_ps: Ints) -> OpTable:
+        """Sums per op; XProf: XEventsOpMetricsDbBuilder."""
+        kinds = self.kinds
+        scale = events.stats.get("Time Scale Multiplier")
+        times = self._sums(durations_ps)
+        counts = np.bincount(self.of_event, minlength=len(kinds))
+        flops, model_flops = counts * kinds["flops"], counts * kinds["model_flops"]
+        custom = kinds["custom"]
+        if custom.any():  # their FLOPs come with their events
+            flops += custom * self._told(events, "flops")
+            model_flops += custom * self._told(events, "model_flops")
+        columns = {
+            "time_ps": times,
+            "self_ps": times if self_ps is durations_ps else self._sums(self_ps),
+            "normalized_ps": times if scale is None else self._sums(durations_ps * scale.numbers(1.0)),
+            "flops": flops,
+            "model_flops": model_flops,
+            "hbm_bytes": counts * kinds["hbm_bytes"],
+            **{name: kinds[name] for name in _FLAGS},
+        }
+        counted = kinds["counted"]
+        return _merged(kinds["key"][counted], {name: column[counted] for name, column in columns.items()})
+
+    def _told(self, events: Events, stat: str) -> Floats:
+        """Sums of what the events themselves say; 0 for what is absurd."""
+        if stat not in events.stats:
+            return np.zeros(len(self.kinds))
+        values = events.stats[stat].integers()
+        return self._sums(np.where((values > 0) & (values < ABSURD), values, 0))
+
+    def _sums(self, values: Floats | Ints) -> Floats:
+        sums = np.bincount(self.of_event, weights=values, minlength=len(self.kinds))
+        return sums.astype(np.float64, copy=False)
+
+
+_DENSE_LIMIT = 1 << 20
+
+
+def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
+    """The different numbers, ascending, and for each element the index of its own among them."""
+    if not len(numbers):
+        return numbers, numbers
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= _DENSE_LIMIT:
+        found, index = np.unique(numbers, return_inverse=True)
+        return found, index.astype(np.int64)
+    present = np.zeros(high + 1, dtype=np.bool_)
+    present[numbers] = True
+    found = np.flatnonzero(present)
+    position = np.zeros(high + 1, dtype=np.int64)
+    position[found] = np.arange(len(found))
+    return found, position[numbers]

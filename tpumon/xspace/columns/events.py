@@ -1,0 +1,329 @@
+"""The wire format read at once for all events of a line: bytes to arrays, without an object per field.
+
+Nearly every event is a few varints in the order that protobuf writes them, so all events of a line are walked in step,
+one field at a time: in the usual way as long as all have the same field next, in groups of the same field from there
+on. Whatever is not so simple (long tags, groups, very many fields) goes through the protobuf runtime, event by event,
+so that the two cannot disagree about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from tpumon.errors import SourceError
+from tpumon.wire.xplane_pb2 import XEvent, XStat
+from tpumon.xspace.columns.columns import EventColumns, Ints, StatBuilder, Words
+from tpumon.xspace.columns.varints import decode
+from tpumon.xspace.wire.lines import Packed
+
+Bytes = NDArray[np.uint8]
+
+_CHUNK_EVENTS = 1 << 13  # so many at a time that the arrays of a step stay in the processor's cache
+_MOST_ROUNDS = 64  # fields of one event; beyond, the runtime reads it
+
+_ID, _OFFSET, _DURATION, _STAT, _OCCURRENCES = 0x08, 0x10, 0x18, 0x22, 0x28  # tag bytes of XEvent
+_DOUBLE, _UINT, _INT, _STRING, _BYTES, _REF = 0x11, 0x18, 0x20, 0x2A, 0x32, 0x38  # of XStat, after its metadata_id
+_VARINTS = frozenset({_UINT, _INT, _REF})
+_KINDS = {"double_value": _DOUBLE, "uint64_value": _UINT, "int64_value": _INT, "ref_value": _REF}
+
+_FIRST_BYTE, _FIRST_LOW_BITS = np.uint64(0xFF), np.uint64(0x7F)
+_EIGHT, _TWENTY_FOUR, _THIRTY_TWO, _FIFTY_SIX = (np.uint64(n) for n in (8, 24, 32, 56))
+
+# Bytes of an event from a stat on, lowest first: tag, length below 128, tag of metadata_id, id below 128, value's tag.
+_SHORT_STAT_MASK, _SHORT_STAT = np.uint64(0x80FF80FF), np.uint64(0x00080022)
+_SAME_STAT = np.uint64(0xFFFFFF80FF)
+_VALUE_AT = 5
+
+
+def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumns:
+    """Decodes serialized XEvents.
+
+    Args:
+        events: of one line, serialized.
+        wanted_stats: metadata ids of the stats to decode; others are skipped.
+
+    Raises:
+        SourceError: `malformed`, an event is not one.
+    """
+    reader = _Reader(events, wanted_stats)
+    for first in range(0, len(events.begin), _CHUNK_EVENTS):
+        reader.read(slice(first, min(first + _CHUNK_EVENTS, len(events.begin))))
+    return reader.columns()
+
+
+def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> EventColumns:
+    """The columns of events that the runtime has read: for lines of so few that arrays would not pay."""
+    stats: dict[int, StatBuilder] = {}
+    _put_stats(stats, wanted_stats, enumerate(events), len(events))
+    return EventColumns(
+        metadata_id=np.array([event.metadata_id for event in events], dtype=np.int64),
+        offset_ps=np.array([event.offset_ps for event in events], dtype=np.int64),
+        duration_ps=np.array([event.duration_ps for event in events], dtype=np.int64),
+        stats={number: column for number, builder in stats.items() if (column := builder.column()) is not None},
+    )
+
+
+def _put_stats(
+    stats: dict[int, StatBuilder], wanted: Sequence[int], events: Iterable[tuple[int, XEvent]], count: int
+) -> None:
+    if not wanted:
+        return
+    found: dict[tuple[int, bool], dict[int, int]] = {}
+    for row, event in events:
+        for stat in event.stats:
+            if (number := stat.metadata_id) in wanted:
+                bits, is_double = stat_bits(stat)
+                found.setdefault((number, not is_double), {}).pop(row, None)
+                found.setdefault((number, is_double), {})[row] = bits
+    for (number, is_double), values in found.items():
+        if number not in stats:
+            stats[number] = StatBuilder(count)
+        rows = np.fromiter(values, dtype=np.int64, count=len(values))
+        stats[number].put(rows, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
+
+
+def stat_bits(stat: XStat) -> tuple[int, bool]:
+    """A stat's number as 64 unsigned bits, and whether they are a double's; 0 for text and bytes."""
+    name = stat.WhichOneof("value")
+    if name not in _KINDS:
+        return 0, False
+    value = getattr(stat, name)
+    if name == "double_value":
+        return int(np.float64(value).view(np.uint64)), True
+    return value & (1 << 64) - 1, False
+
+
+class _Reader:
+    """The columns of a line in the making; some ten thousand events are decoded at a time."""
+
+    def __init__(self, events: Packed, wanted_stats: Sequence[int]) -> None:
+        count = len(events.begin)
+        self._packed = events
+        self._data: Bytes = np.frombuffer(events.data, dtype=np.uint8)
+        # Eight bytes from every position on, so that one load takes a whole varint.
+        self._words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))
+        self._numbers = {tag: np.zeros(count, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
+        self._stats: dict[int, StatBuilder] = {}
+        self._wanted = wanted_stats
+        self._is_wanted = np.isin(np.arange(128), np.array(wanted_stats, dtype=np.int64))
+        self._odd: list[Ints] = []
+
+    def columns(self) -> EventColumns:
+        """What was read so far."""
+        stats = {number: self._stats[number].column() for number in self._wanted if number in self._stats}
+        return EventColumns(
+            metadata_id=self._numbers[_ID],
+            offset_ps=self._numbers[_OFFSET],
+            duration_ps=self._numbers[_DURATION],
+            stats={number: column for number, column in stats.items() if column is not None},
+        )
+
+    def read(self, these: slice) -> None:
+        """Reads some of the events."""
+        at = self._read_in_step(these)
+        if at is not None:
+            rows = np.arange(these.start, these.stop)
+            self._odd = []
+            self._walk(rows, at, self._packed.end[these])
+            if self._odd:
+                self._read_odd(np.concatenate(self._odd))
+
+    def _put(self, number: int, rows: Ints | slice, values: Words, *, is_double: bool) -> None:
+        if number not in self._stats:
+            self._stats[number] = StatBuilder(len(self._packed.begin))
+        self._stats[number].put(rows, values, is_double=is_double)
+
+    def _read_in_step(self, these: slice) -> Ints | None:
+        """Reads fields as long as all events have the same one next; returns where each goes on, None at the end."""
+        at, ends = self._packed.begin[these], self._packed.end[these]
+        if not (at < ends).all():
+            return at
+        for _ in range(_MOST_ROUNDS):
+            words = self._words[at]
+            first, differing = int(words[0]), words ^ words[0]
+            tag = first & 0xFF
+            if tag == _STAT:
+                following = self._read_same_stat(these, at, words, first, differing)
+            elif tag in self._numbers and not (differing & _FIRST_BYTE).any():
+                following = self._read_number(tag, these, at, words)
+            else:
+                return at
+            if following is None:
+                return at
+            left = ends - following
+            least = left.min()
+            if least < 0:
+                return at
+            if not least:
+                return following if left.any() else None
+            at = following
+        return at
+
+    def _read_same_stat(self, these: slice, at: Ints, words: Words, first: int, differing: Words) -> Ints | None:
+        """Reads a stat that all events have here, its value of the same kind; None if that is not so."""
+        if (first & int(_SHORT_STAT_MASK)) != int(_SHORT_STAT) or (differing & _SAME_STAT).any():
+            return None
+        after = at + (((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64) + 2)
+        number, kind = first >> 24 & 0x7F, first >> 32 & 0xFF
+        if not self._is_wanted[number]:
+            return after
+        if kind in _VARINTS:
+            values, ends = self._varints(at + _VALUE_AT)
+        elif kind == _DOUBLE:
+            values, ends = self._words[at + _VALUE_AT], at + (_VALUE_AT + 8)
+        else:
+            return None
+        if (ends != after).any():
+            return None
+        self._put(number, these, values, is_double=kind == _DOUBLE)
+        return after
+
+    def _walk(self, rows: Ints, at: Ints, ends: Ints) -> None:
+        """Goes through the rest of events field by field; notes those that it cannot read as odd."""
+        for _ in range(_MOST_ROUNDS):
+            going = at < ends
+            if not going.all():
+                rows, at, ends = rows[going], at[going], ends[going]
+            if not len(rows):
+                return
+            words = self._words[at]
+            tags = words.astype(np.uint8)
+            following = np.full(len(at), -1, dtype=np.int64)
+            for tag in _distinct(tags):
+                picked = slice(None) if (whole := (tags == tag)).all() else whole
+                if tag == _STAT:
+                    following[picked] = self._read_stat(rows[picked], at[picked], words[picked], ends[picked])
+                else:
+                    following[picked] = self._read_number(tag, rows[picked], at[picked], words[picked])
+            odd = (following < 0) | (following > ends)
+            if odd.any():
+                self._odd.append(rows[odd])
+                following = np.where(odd, ends, following)
+            at = following
+        self._odd.append(rows[at < ends])
+
+    def _read_number(self, tag: int, rows: Ints | slice, at: Ints, words: Words) -> Ints:
+        """Reads a varint field of some events; returns where the next field begins, -1 where it is not understood."""
+        column = self._numbers.get(tag)
+        if column is None and tag != _OCCURRENCES:
+            return np.full(len(at), -1, dtype=np.int64)
+        # Seven bytes of the word follow the tag.
+        values, lengths, most = decode(words >> _EIGHT)
+        after = at + 1 + lengths
+        if most == 8:
+            long = np.flatnonzero((lengths == 0) | (lengths == 8))  # the eighth is a zero that the shift brought
+            values[long], after[long] = self._varints(at[long] + 1)
+        if column is None:
+            self._numbers[_OFFSET][rows] = 0  # one oneof: the number of occurrences takes the offset's place
+        else:
+            column[rows] = values.view(np.int64)
+        return after
+
+    def _read_stat(self, rows: Ints, at: Ints, words: Words, ends: Ints) -> Ints:
+        """Reads a stat of some events; returns where the next field begins, -1 where it is not understood."""
+        sizes = ((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64)
+        # As nearly all begin: a length and an id of one byte each, then the value's tag.
+        usual = ((words & _SHORT_STAT_MASK) == _SHORT_STAT) & (sizes > 2)
+        if usual.all():
+            after = at + 2 + sizes
+            if len(self._wanted):
+                ids = ((words >> _TWENTY_FOUR) & _FIRST_LOW_BITS).view(np.int64)
+                wanted = self._is_wanted[ids]
+                if wanted.any():
+                    kinds = (words >> _THIRTY_TWO).astype(np.uint8)
+                    picked = slice(None) if wanted.all() else wanted
+                    self._keep(rows[picked], ids[picked], kinds[picked], at[picked] + _VALUE_AT, after[picked])
+            return after
+        after = np.empty(len(at), dtype=np.int64)
+        if usual.any():
+            after[usual] = self._read_stat(rows[usual], at[usual], words[usual], ends[usual])
+        after[~usual] = self._read_unusual_stat(rows[~usual], at[~usual], ends[~usual])
+        return after
+
+    def _read_unusual_stat(self, rows: Ints, at: Ints, ends: Ints) -> Ints:
+        """The same for stats with long ids or lengths."""
+        lengths, begins = self._varints(at + 1)
+        sizes = lengths.view(np.int64)
+        # Compared so that no sum can overflow.
+        fits = (begins >= 0) & (sizes >= 0) & (sizes <= ends - begins)
+        after = np.where(fits, begins + sizes, -1)
+        if not len(self._wanted):
+            return after
+        begins = np.where(fits, begins, 0)
+        ids, values_at = self._varints(begins + 1)
+        has_id = fits & (sizes > 2) & (self._data[begins] == _ID) & (values_at >= 0) & (values_at < after)
+        # An empty stat has id 0 and no value; nobody asks for that. The rest is the runtime's to read.
+        after[fits & ~has_id & (sizes > 0)] = -1
+        kept = has_id & np.isin(ids.view(np.int64), self._wanted)
+        if kept.any():
+            kinds = self._data[values_at[kept]]
+            self._keep(rows[kept], ids[kept].view(np.int64), kinds, values_at[kept] + 1, after[kept])
+        return after
+
+    def _keep(self, rows: Ints, ids: Ints, kinds: Bytes, at: Ints, ends: Ints) -> None:
+        """Decodes the values of some stats; notes events with a value that does not end with its stat as odd."""
+        for kind in _distinct(kinds):
+            here = slice(None) if (whole := (kinds == kind)).all() else whole
+            begins = at[here]
+            if kind == _DOUBLE:
+                values, after = self._words[np.minimum(begins, len(self._words) - 1)], begins + 8
+            elif kind in _VARINTS:
+                values, after = self._varints(begins)
+            elif kind in {_STRING, _BYTES}:
+                lengths, text = self._varints(begins)
+                after = np.where(lengths < len(self._data), text + lengths.view(np.int64), -1)
+                values = np.zeros(len(begins), dtype=np.uint64)
+            else:
+                values, after = np.zeros(len(begins), dtype=np.uint64), np.full(len(begins), -1)
+            kind_rows, kind_ids = rows[here], ids[here]
+            bad = after != ends[here]
+            if bad.any():
+                self._odd.append(kind_rows[bad])
+            for number in _distinct(kind_ids):
+                own = slice(None) if (mine := (kind_ids == number)).all() else mine
+                self._put(number, kind_rows[own], values[own], is_double=kind == _DOUBLE)
+
+    def _varints(self, at: Ints) -> tuple[Words, Ints]:
+        """The varints that begin at these positions and the positions after them; -1 after one that does not end."""
+        values, lengths, most = decode(self._words[at])
+        after = at + lengths
+        if most == 8:
+            long = np.flatnonzero(lengths == 0)
+            ninth, tenth = self._data[at[long] + 8], self._data[at[long] + 9]
+            values[long] |= (ninth & 0x7F).astype(np.uint64) << _FIFTY_SIX
+            is_ten = ninth >= 0x80
+            values[long[is_ten]] |= (tenth[is_ten] & 1).astype(np.uint64) << np.uint64(63)
+            after[long] = at[long] + np.where(is_ten, 10, 9)
+            # A tenth byte that goes on, or holds more than one bit: let the runtime say what it makes of it.
+            after[long[is_ten & (tenth > 1)]] = -1
+        return values, after
+
+    def _read_odd(self, odd: Ints) -> None:
+        """Lets the protobuf runtime read the events that are not so simple; what was read of them does not count."""
+        packed, rows = self._packed, np.unique(odd).tolist()
+        events = []
+        for row in rows:
+            try:
+                events.append((row, XEvent.FromString(bytes(packed.data[packed.begin[row] : packed.end[row]]))))
+            except DecodeError as error:
+                raise SourceError("malformed", "the trace is broken: an event does not parse") from error
+        for builder in self._stats.values():
+            builder.forget(odd)
+        for row, event in events:
+            self._numbers[_ID][row] = event.metadata_id
+            self._numbers[_OFFSET][row] = event.offset_ps
+            self._numbers[_DURATION][row] = event.duration_ps
+        _put_stats(self._stats, self._wanted, events, len(packed.begin))
+
+
+def _distinct(values: Bytes | Ints) -> list[int]:
+    """The different values, ascending."""
+    if not len(values):
+        return []
+    if (values == values[0]).all():
+        return [int(values[0])]
+    return [int(value) for value in np.unique(values)]

@@ -1,0 +1,160 @@
+"""Arithmetic of intervals: union, self time, overlap. All times in picoseconds, as int64 arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_MOST_ROUNDS = 64
+_NO_PARENT = -1
+
+
+def by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
+    """Each different id, ascending, and the rows that have it, ascending: in one sort, however many ids there are."""
+    order = np.argsort(ids, kind="stable")
+    first = np.flatnonzero(np.concatenate([[True], ids[order][1:] != ids[order][:-1]])) if len(ids) else order
+    for rows in np.split(order, first[1:]) if len(ids) else ():
+        yield int(ids[rows[0]]), rows
+
+
+def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
+    """The least set of disjoint intervals that covers the same time, ascending; touching ones become one."""
+    if not len(begin_ps):
+        return begin_ps, end_ps
+    if (begin_ps[1:] < begin_ps[:-1]).any():
+        order = np.argsort(begin_ps, kind="stable")
+        begin_ps, end_ps = begin_ps[order], end_ps[order]
+    reach = np.maximum.accumulate(end_ps)
+    first = np.flatnonzero(np.concatenate([[True], begin_ps[1:] > reach[:-1]]))
+    last = np.concatenate([first[1:] - 1, [len(begin_ps) - 1]])
+    return begin_ps[first], reach[last]
+
+
+def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
+    """How much time the intervals cover together."""
+    begin_ps, end_ps = union(begin_ps, end_ps)
+    return int((end_ps - begin_ps).sum())
+
+
+def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
+    """First begin and last end of some intervals; None where there are none."""
+    found = [(int(begin_ps.min()), int(end_ps.max())) for begin_ps, end_ps in spans if len(begin_ps)]
+    return (min(begin for begin, _ in found), max(end for _, end in found)) if found else None
+
+
+def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:
+    """The order in which an outer event comes before what it holds; None where the events are in it already."""
+    later = begin_ps[1:] > begin_ps[:-1]
+    if (later | ((begin_ps[1:] == begin_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1]))).all():
+        return None
+    return np.lexsort((-duration_ps, begin_ps))
+
+
+def parents(end_ps: Ints) -> Ints:
+    """For each of a line's events the index of the innermost one that encloses it; -1 where none does.
+
+    As XProf's AncestorStack has it: an event that does not lie within the one before it closes that one, also where
+    the two overlap.
+
+    Args:
+        end_ps: ends of events in timeline order; with begins ascending, to end no later is to lie within.
+    """
+    count = len(end_ps)
+    # The nearest earlier event that ends no earlier. Each guess is its predecessor's guess: every event between a
+    # guess and its owner ends before the owner does, and following guesses keeps that true.
+    guess = np.arange(-1, count - 1, dtype=np.int64)
+    open_rows = np.flatnonzero(np.concatenate([[False], end_ps[:-1] < end_ps[1:]])) if count else guess
+    for _ in range(_MOST_ROUNDS):
+        if not len(open_rows):
+            return guess
+        further = guess[guess[open_rows]]
+        guess[open_rows] = further
+        open_rows = open_rows[(further >= 0) & (end_ps[further] < end_ps[open_rows])]
+    return _parents_one_by_one(end_ps)
+
+
+def _parents_one_by_one(end_ps: Ints) -> Ints:
+    """The same, in time that grows with the number of events however they are nested."""
+    out = np.full(len(end_ps), _NO_PARENT, dtype=np.int64)
+    stack: list[tuple[int, int]] = []
+    for row, end in enumerate(end_ps.tolist()):
+        while stack and stack[-1][0] < end:
+            stack.pop()
+        if stack:
+            out[row] = stack[-1][1]
+        stack.append((end, row))
+    return out
+
+
+def own_intervals(begin_ps: Ints, end_ps: Ints, picked: Mask) -> tuple[Ints, Ints]:
+    """The time of some events that is their own: their intervals without those of the events directly within.
+
+    Args:
+        begin_ps: of all events of a line, in timeline order.
+        end_ps: of all events.
+        picked: whose own time is asked for.
+
+    Returns:
+        Begins and ends, in no order; an event with others within gives several.
+    """
+    parent = parents(end_ps)
+    within = np.flatnonzero(parent >= 0)
+    # Neighbours within one event end one after the other: had the later one ended first, it would lie in the earlier.
+    child = within[np.argsort(parent[within], kind="stable")]
+    above = parent[child]
+    is_first = np.concatenate([[True], above[1:] != above[:-1]]) if len(child) else np.zeros(0, dtype=np.bool_)
+    is_last = np.concatenate([is_first[1:], [True]]) if len(child) else is_first
+    before_ps = np.where(is_first, begin_ps[above], np.roll(end_ps[child], 1))
+    leaf = np.ones(len(begin_ps), dtype=np.bool_)
+    leaf[above] = False
+    leaf &= picked
+    mine = picked[above]
+    begins = np.concatenate([begin_ps[leaf], before_ps[mine], end_ps[child[mine & is_last]]])
+    ends = np.concatenate([end_ps[leaf], begin_ps[child[mine]], end_ps[above[mine & is_last]]])
+    some = ends > begins
+    return begins[some], ends[some]
+
+
+def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:
+    """Each event's duration without the events directly within it.
+
+    Args:
+        begin_ps: in timeline order, see `timeline_order`.
+        duration_ps: none negative.
+    """
+    end_ps = begin_ps + duration_ps
+    if not (begin_ps[1:] < end_ps[:-1]).any():
+        return duration_ps
+    parent = parents(end_ps)
+    within = parent >= 0
+    out = duration_ps.copy()
+    np.subtract.at(out, parent[within], duration_ps[within])
+    return out
+
+
+def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, within_end_ps: Ints) -> Ints:
+    """For each interval the index of the first of a row of intervals that it overlaps or touches; -1 where none.
+
+    Args:
+        begin_ps: of the intervals to place.
+        end_ps: of the intervals to place.
+        within_begin_ps: of the row; ascending, disjoint or nearly so.
+        within_end_ps: of the row.
+    """
+    if not len(within_begin_ps):
+        return np.full(len(begin_ps), -1, dtype=np.int64)
+    reach_ps = np.maximum.accumulate(within_end_ps)
+    if (begin_ps[1:] >= begin_ps[:-1]).all():
+        # The intervals that begin after one end and not after the next are neighbours: one search for each end.
+        edges = np.searchsorted(begin_ps, reach_ps, side="right")
+        index = np.repeat(np.arange(len(reach_ps) + 1), np.diff(np.concatenate([[0], edges, [len(begin_ps)]])))
+    else:
+        index = np.searchsorted(reach_ps, begin_ps, side="left")
+    beyond = np.concatenate([within_begin_ps, [np.iinfo(np.int64).max]])
+    index[beyond[index] > end_ps] = -1
+    return index

@@ -1,0 +1,1 @@
+"""What chips say of themselves: peaks, counters, GPUs."""

@@ -1,0 +1,272 @@
+"""One core of a TPU: where it sits, its lines, and its ops added up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from tpumon.wire.xplane_pb2 import CoreDetails
+from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
+from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, extent, own_intervals, self_times_ps, union
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.planes.plane import (
+    SPARSE_CORE_MODULES,
+    SPARSE_CORE_OPS,
+    TENSOR_CORE_MODULES,
+    TENSOR_CORE_OPS,
+    TENSOR_CORE_STEPS,
+    Plane,
+)
+
+_MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
+
+STEP_STATS = ("device_offset_ps", "device_duration_ps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorePlace:
+    """Where a core sits.
+
+    Attributes:
+        chip: number of its chip on the host; None where the trace does not say.
+        global_chip: number of its chip in the slice.
+        core: number of the core on its chip.
+    """
+
+    chip: int | None
+    global_chip: int | None
+    core: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """When a core worked, for the duty cycle; XProf: ConstructDutyCycleTracker.
+
+    Attributes:
+        busy_ps: how long.
+        begin_ps: starts of busy intervals, disjoint, ascending; nothing where nobody asks for them.
+        end_ps: their ends.
+        span_ps: first and last moment of ops and modules; None where there are none.
+    """
+
+    busy_ps: int
+    begin_ps: Ints
+    end_ps: Ints
+    span_ps: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModuleRuns:
+    """Executions of one XLA module on one core.
+
+    Attributes:
+        begin_ps: starts, ascending.
+        duration_ps: shape as `begin_ps`.
+    """
+
+    begin_ps: Ints
+    duration_ps: Ints
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreLines:
+    """A TensorCore's lines of steps and modules, as read. Its ops, of which there are many, are read when asked for.
+
+    Attributes:
+        plane: the core's.
+        place: where it sits.
+        steps: its step markers in timeline order, their stats included.
+        modules: runs of programs in timeline order, their stats included.
+        span_ps: only what begins and ends in it counts; None where everything does.
+    """
+
+    plane: Plane
+    place: CorePlace
+    steps: Events
+    modules: Events
+    span_ps: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """What messages call the core: "TPU:3"."""
+        return self.plane.name.removeprefix("/device:")
+
+    def within(self, span_ps: tuple[int, int]) -> CoreLines:
+        """Only what begins and ends in a span."""
+        steps, modules = self.steps.within(span_ps), self.modules.within(span_ps)
+        return CoreLines(plane=self.plane, place=self.place, steps=steps, modules=modules, span_ps=span_ps)
+
+    def read_ops(self) -> Events:
+        """Its ops in the order of the device's clock, their stats included.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        ops = self.plane.read(self.plane.lines(TENSOR_CORE_OPS), OP_STATS).sorted(by_device=True)
+        return ops if self.span_ps is None else ops.within(self.span_ps)
+
+    def module_runs(self) -> dict[str, ModuleRuns]:
+        """Its modules by name."""
+        return {
+            self.plane.event_name(number): ModuleRuns(
+                begin_ps=self.modules.begin_ps[here], duration_ps=self.modules.duration_ps[here]
+            )
+            for number, here in by_id(self.modules.metadata_id)
+        }
+
+
+def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = ()) -> CoreLines:
+    """Reads the steps and modules of a TensorCore.
+
+    Args:
+        plane: the core's.
+        module_stats: stats of its module events to keep.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    return CoreLines(
+        plane=plane,
+        place=core_place(plane),
+        steps=plane.read(plane.lines(TENSOR_CORE_STEPS), (*STEP_STATS, *module_stats)).sorted(),
+        modules=plane.read(plane.lines(TENSOR_CORE_MODULES), module_stats).sorted(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreOps:
+    """The ops of one core's op line in timeline order; arrays have one element per event.
+
+    Attributes:
+        events: on the host's clock.
+        device_begin_ps: on the device's clock, where the trace tells.
+        device_duration_ps: on the device's clock.
+        self_ps: the same without the ops within.
+        category: of each event, values of Category.
+        counted: whether XProf adds the event's op up.
+        all_reduce_id: which all-reduce the event is part of, -1 where it does not say; None where no event says.
+        table: the ops, added up.
+    """
+
+    events: Events
+    device_begin_ps: Ints
+    device_duration_ps: Ints
+    self_ps: Ints
+    category: NDArray[np.uint8]
+    counted: Mask
+    all_reduce_id: Ints | None
+    table: OpTable = field(repr=False)
+
+    @property
+    def span_ps(self) -> tuple[int, int] | None:
+        """First and last moment on the device's clock; None where there are no ops."""
+        return extent((self.device_begin_ps, self.device_begin_ps + self.device_duration_ps))
+
+    @property
+    def op_time_ps(self) -> float:
+        """Self time of all counted ops."""
+        return float(self.self_ps.sum() if self.counted.all() else self.self_ps[self.counted].sum())
+
+    @property
+    def has_infeed(self) -> bool:
+        """Whether any op is an infeed."""
+        return bool(_among(INFEED)[self.category].any())
+
+    def duty(self, modules: Events, *, shared: bool) -> Duty:
+        """When the core worked.
+
+        Args:
+            modules: runs of programs on the core.
+            shared: whether its intervals are asked for, because the chip has other cores.
+        """
+        return _duty(self.events, ~_among(OFF_DUTY)[self.category], modules, shared=shared)
+
+
+def core_ops(plane: Plane, events: Events) -> CoreOps:
+    """What the ops of a core are.
+
+    Args:
+        plane: the core's.
+        events: its ops in the order of the device's clock.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    index = OpIndex(plane, events.metadata_id)
+    begin_ps, duration_ps = events.device_span_ps()
+    self_ps = self_times_ps(begin_ps, duration_ps)
+    all_reduce = events.stats.get("all_reduce_unique_id")
+    return CoreOps(
+        events=events.bare(),
+        device_begin_ps=begin_ps,
+        device_duration_ps=duration_ps,
+        self_ps=self_ps,
+        category=index.spread(index.kinds["category"]),
+        counted=index.spread(index.kinds["counted"]),
+        all_reduce_id=None if all_reduce is None else all_reduce.integers(-1),
+        table=index.totals(events, duration_ps, self_ps),
+    )
+
+
+def _among(categories: Collection[Category]) -> Mask:
+    """For each category whether it is one of these."""
+    return np.array([category in categories for category in Category], dtype=np.bool_)
+
+
+def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None = None, *, shared: bool) -> Duty:
+    """When a SparseCore worked: all its ops count as work.
+
+    Args:
+        plane: the SparseCore's.
+        span_ps: where only what begins and ends in a span counts.
+        shared: whether its intervals are asked for, because the chip has other cores.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    ops = plane.read(plane.lines(SPARSE_CORE_OPS))
+    modules = plane.read(plane.lines(SPARSE_CORE_MODULES))
+    if span_ps is not None:
+        ops, modules = ops.within(span_ps), modules.within(span_ps)
+    return _duty(ops, np.ones(len(ops), dtype=np.bool_), modules, shared=shared)
+
+
+def core_place(plane: Plane) -> CorePlace:
+    """From the stat core_details; what it does not say is None, as XProf then counts the core as a chip of its own."""
+    unknown = CorePlace(chip=None, global_chip=None, core=0)
+    details = plane.stats().get("core_details")
+    if not isinstance(details, bytes):
+        return unknown
+    message = CoreDetails()
+    try:
+        message.ParseFromString(details)
+    except DecodeError:
+        return unknown
+    if max(message.local_chip_id, message.core_num) >= _MOST_OF_HOST or message.global_chip_id >= _MOST_OF_SLICE:
+        return unknown
+    return CorePlace(chip=message.local_chip_id, global_chip=message.global_chip_id, core=message.core_num)
+
+
+def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
+    begin_ps, end_ps = ops.begin_ps, ops.end_ps
+    apart = not (begin_ps[1:] < end_ps[:-1]).any()
+    if not working.all():
+        if apart:
+            begin_ps, end_ps = begin_ps[working], end_ps[working]
+        else:
+            # Waiting within a loop is not work, nor is a loop's body waiting.
+            order = np.lexsort((-ops.duration_ps, begin_ps))
+            begin_ps, end_ps = own_intervals(begin_ps[order], end_ps[order], working[order])
+    if shared or not apart:
+        begin_ps, end_ps = union(begin_ps, end_ps)
+    busy_ps = int((end_ps - begin_ps).sum())
+    span_ps = extent((ops.begin_ps, ops.end_ps), (modules.begin_ps, modules.end_ps))
+    if not shared:
+        begin_ps = end_ps = np.zeros(0, dtype=np.int64)
+    return Duty(busy_ps=busy_ps, begin_ps=begin_ps, end_ps=end_ps, span_ps=span_ps)

@@ -1,0 +1,203 @@
+"""One plane of a trace: which lines it has, and what its stats say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from tpumon.errors import SourceError
+from tpumon.wire.xplane_pb2 import PlaneOutline, XEventMetadata, XStat
+from tpumon.xspace.columns.events import columns_of, read_events
+from tpumon.xspace.columns.timeline import Events, join, placed
+from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
+from tpumon.xspace.wire.lines import Line, read_line
+from tpumon.xspace.wire.stored import Stored
+
+Value = int | float | str | bytes
+
+TENSOR_CORE_STEPS = "Steps"
+TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
+TENSOR_CORE_OPS, SPARSE_CORE_OPS = "XLA Ops", "Sparse Core Ops"
+
+TPU_PREFIX, HOST_THREADS = "/device:TPU:", "/host:CPU"
+_TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")
+_SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})")
+
+MOST_LINES = 10_000  # a thread is a line
+_LINES = 3  # field number of XPlane
+_SMALL_LETTER = np.uint8(0x20)  # the bit that makes a letter a small one
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What the wire says of a plane, its lines not read yet.
+
+    Attributes:
+        outline: all but the lines.
+        lines: in the trace's order; MOST_LINES of them and one more, where there are more.
+        says_dropped: whether the word "dropped" occurs outside of the lines, in capital letters or small ones.
+    """
+
+    outline: PlaneOutline
+    lines: tuple[Line, ...]
+    says_dropped: bool
+
+
+def read_outline(stored: Stored, begin: int, end: int) -> Outline:
+    """Reads a plane but for its events.
+
+    Args:
+        stored: what holds the plane.
+        begin: where in it.
+        end: where in it.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    head: list[memoryview] = []
+    lines: list[tuple[int, int]] = []
+    tail_begin = end
+    for number, at, value_begin, value_end, _ in fields(stored, begin, end):
+        if number > _LINES:
+            tail_begin = at
+            break
+        if number == _LINES:
+            lines.append((value_begin, value_end))
+        else:
+            head.append(stored[at:value_end])
+    tail = b"".join([*head, stored[tail_begin:end]])
+    outline = _parsed(tail)
+    if outline.lines:
+        # Some lines come after the rest, as nobody writes them: field by field, then.
+        every = [(number, at, first, last) for number, at, first, last, _ in fields(stored, begin, end)]
+        lines = [(first, last) for number, _, first, last in every if number == _LINES]
+        tail = b"".join(stored[at:last] for number, at, _, last in every if number != _LINES)
+        outline = _parsed(tail)
+    return Outline(outline, tuple(read_line(stored, *span) for span in lines[: MOST_LINES + 1]), _says_dropped(tail))
+
+
+def _says_dropped(raw: bytes) -> bool:
+    return b"dropped" in (np.frombuffer(raw, dtype=np.uint8) | _SMALL_LETTER).tobytes()
+
+
+def _parsed(raw: bytes) -> PlaneOutline:
+    try:
+        return PlaneOutline.FromString(raw)
+    except DecodeError as error:
+        raise SourceError("malformed", NOT_A_TRACE) from error
+
+
+class Plane:
+    """One plane of a trace, its events not read yet.
+
+    Attributes:
+        outline: what the wire says, but for the lines.
+        all_lines: the lines, in the trace's order.
+        says_dropped: whether its metadata or its own stats hold the word "dropped".
+        base_ns: what all timestamps of the trace count from.
+        name: as the trace says.
+        stat_names: metadata id of each stat: its name.
+    """
+
+    def __init__(self, parts: Outline, base_ns: int) -> None:
+        self.outline, self.all_lines, self.base_ns = parts.outline, parts.lines[:MOST_LINES], base_ns
+        self.says_dropped = parts.says_dropped
+        self.name = self.outline.name
+        self.stat_names = {number: metadata.name for number, metadata in self.outline.stat_metadata.items()}
+        self._stat_numbers: dict[str, list[int]] = {}
+        for number, name in self.stat_names.items():
+            self._stat_numbers.setdefault(name, []).append(number)
+        match = _TENSOR_CORE.fullmatch(self.name)
+        self.tensor_core = int(match[1]) if match else None
+        """Number of the TensorCore that this plane is of, if it is; XProf: GetTensorCoreId."""
+
+    @property
+    def is_sparse_core(self) -> bool:
+        """XProf: GetSparseCoreId."""
+        return _SPARSE_CORE.fullmatch(self.name) is not None
+
+    def stats(self) -> dict[str, Value]:
+        """The plane's own stats."""
+        return named(self.outline.stats, self.stat_names, self.stat_names)
+
+    def numbers_of(self, names: Iterable[str]) -> dict[int, str]:
+        """Metadata ids of the stats of these names."""
+        return {number: name for name in names for number in self._stat_numbers.get(name, ())}
+
+    def metadata(self, numbers: Iterable[int]) -> list[bytes]:
+        """What events with these metadata ids have in common, serialized; nothing where the trace does not say."""
+        get = self.outline.event_metadata.get
+        return [get(number, b"") for number in numbers]
+
+    def event_metadata(self, number: int) -> XEventMetadata:
+        """What events with this metadata id have in common; empty where the trace does not say.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        return parsed_metadata(*self.metadata([number]))
+
+    def event_name(self, number: int) -> str:
+        """Name of the events with this metadata id."""
+        return self.event_metadata(number).name
+
+    def lines(self, name: str | None = None) -> list[Line]:
+        """The lines that have events; those of a name, if one is given."""
+        return [line for line in self.all_lines if line.has_events and name in {None, line.name}]
+
+    def read(self, lines: Sequence[Line], wanted: Sequence[str] = ()) -> Events:
+        """The events of some lines, one after the other.
+
+        Args:
+            lines: of this plane.
+            wanted: names of the stats to decode.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        names = self.numbers_of(wanted)
+        return join([self._read_line(line, names) for line in lines])
+
+    def _read_line(self, line: Line, names: Mapping[int, str]) -> Events:
+        message, wanted = line.message(), tuple(names)
+        columns = columns_of(message.events, wanted) if message else read_events(line.events(), wanted)
+        return placed(columns, line.timestamp_ns - self.base_ns, names)
+
+
+def parsed_metadata(raw: bytes) -> XEventMetadata:
+    """Serialized metadata of events.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    try:
+        return XEventMetadata.FromString(raw)
+    except DecodeError as error:
+        raise SourceError("malformed", "the trace is broken: an event's metadata does not parse") from error
+
+
+def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int, str]) -> dict[str, Value]:
+    """Stats by name, references followed; those without a value are left out.
+
+    Args:
+        stats: of a plane, or of an event's metadata.
+        names: all of the plane's, by metadata id.
+        wanted: those of them that are asked for.
+    """
+    out: dict[str, Value] = {}
+    for stat in stats:
+        name = wanted.get(stat.metadata_id)
+        kind = stat.WhichOneof("value") if name is not None else None
+        if name is None or kind is None:
+            continue
+        value = getattr(stat, kind)
+        if kind == "ref_value":
+            if value not in names:
+                continue
+            value = names[value]
+        out[name] = value
+    return out

@@ -1,0 +1,1 @@
+"""Steps: as markers, programs and the host's threads show them."""

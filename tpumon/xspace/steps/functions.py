@@ -1,0 +1,295 @@
+"""Functions that a program runs again and again, and which of them is its step.
+
+A function may be compiled several times, once for each shape: all its programs are one function.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpumon.model import FunctionFigures, Percentiles
+from tpumon.text import one_line
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, covered_ps
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.steps.primitives import is_primitive
+
+MOST_FUNCTIONS = 20
+HLO_MODULE = "hlo_module"
+"""Stat of ops on a GPU or on the host: a reference to the name of the module."""
+
+NO_STEP = "no step: "
+"""How reasons begin that a longer window would not change."""
+
+EAGER = f"{NO_STEP}eager dispatch"
+TOO_FEW = "no two steps in the window"
+
+_LONGEST_NAME = 60
+_PROGRAM_ID = re.compile(r"\(\d+\)$")
+_CALL = re.compile(r"PjitFunction\((.*)\)", re.DOTALL)
+_JIT = re.compile(r"(?:jit|pmap)\((.*)\)", re.DOTALL)
+_METADATA = re.compile(r"#.*#$", re.DOTALL)
+_NAMELESS = "unnamed"
+
+_DOMINANT_RATIO = 0.5
+_BUSY_RATIO = 0.5
+_NEAR_RATIO, _PAIRS_NEAR_RATIO = 1 / 3, 1 / 5  # sums of two vary less, also where nothing is regular
+_FEW_PERIODS = 5  # fewer say nothing about regularity
+_MOST_RATIO = 0.6
+_PAUSE_PERIODS = 10
+_EAGER_FUNCTIONS = 5
+_MOST_MISSED_RATIO = 1 / 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runs:
+    """The runs of one function on one core, or its calls on one thread.
+
+    Attributes:
+        begin_ps: starts, ascending.
+        duration_ps: shape as `begin_ps`.
+    """
+
+    begin_ps: Ints
+    duration_ps: Ints
+
+    def __len__(self) -> int:
+        return len(self.begin_ps)
+
+    @property
+    def period_ps(self) -> Ints:
+        """From each start to the next one."""
+        return np.diff(self.begin_ps)
+
+    def steps(self) -> Mask:
+        """For each period whether it is a step: not one that is mostly a pause of many times the usual period."""
+        period_ps = self.period_ps
+        if len(period_ps) < _FEW_PERIODS:
+            return np.ones(len(period_ps), dtype=np.bool_)
+        return period_ps - self.duration_ps[:-1] <= _PAUSE_PERIODS * np.median(period_ps)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether the starts follow the work and not, for example, the arrival of requests.
+
+        Half of the time is the function's own; or 60 % of the pauses after runs differ from their median by no more
+        than a third of the median period; or 60 % of the pairs of periods are within a fifth of their median. Pauses
+        that are no steps are left out.
+        """
+        steps = self.steps()
+        period_ps, duration_ps = self.period_ps[steps], self.duration_ps[:-1][steps]
+        if len(period_ps) < _FEW_PERIODS:
+            return True
+        busy_ps = np.minimum(duration_ps, period_ps)
+        pairs_ps = period_ps[1:] + period_ps[:-1]
+        return (
+            bool(busy_ps.sum() >= _BUSY_RATIO * period_ps.sum())
+            or _is_steady(period_ps - busy_ps, _NEAR_RATIO * np.median(period_ps))
+            or _is_steady(pairs_ps, _PAIRS_NEAR_RATIO * np.median(pairs_ps))
+        )
+
+
+def _is_steady(times_ps: Ints, near_ps: float) -> bool:
+    """Whether most of some times are near their median."""
+    return bool((np.abs(times_ps - np.median(times_ps)) <= near_ps).mean() >= _MOST_RATIO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """One function of a host.
+
+    Attributes:
+        name: without the program's number.
+        places: its runs on each core or thread that ran it, by that one's position.
+        device_ps: time that devices spent on it, summed over devices; None if the trace does not say.
+    """
+
+    name: str
+    places: Mapping[int, Runs]
+    device_ps: int | None
+
+    @property
+    def runs(self) -> int:
+        """On the core or thread that ran it most often."""
+        return max(len(runs) for runs in self.places.values())
+
+    @property
+    def weight_ps(self) -> int:
+        """Its time on devices; if unknown, in calls."""
+        if self.device_ps is not None:
+            return self.device_ps
+        return sum(int(runs.duration_ps.sum()) for runs in self.places.values())
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether its starts are regular on most of its cores or threads; those with two runs or more count."""
+        regular = [runs.is_regular for runs in self.places.values() if len(runs) > 1]
+        return 2 * sum(regular) > len(regular)
+
+    def pauses_ps(self) -> Ints:
+        """Pauses between runs that are no steps, on the core or thread that had most of them."""
+        pauses = [runs.period_ps[~runs.steps()] for runs in self.places.values()]
+        return max(pauses, key=lambda each: int(each.sum()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepChoice:
+    """Which function is the step.
+
+    Attributes:
+        function: the step; None if no function is.
+        reason: why there is none.
+    """
+
+    function: Function | None = None
+    reason: str = TOO_FEW
+
+
+def choose_step(functions: Sequence[Function], annotated: int = 0) -> StepChoice:
+    """The function that is the step, if the trace supports one.
+
+    It takes most of the time and its starts are regular, or the host annotates as many steps as it has runs.
+
+    Args:
+        functions: of one host.
+        annotated: number of steps that the host annotates; 0 if it does not.
+    """
+    if annotated > 1:
+        missed = max(1, annotated * _MOST_MISSED_RATIO)
+        marked = [each for each in functions if each.runs > 1 and abs(each.runs - annotated) <= missed]
+        return StepChoice(function=max(marked, key=lambda each: each.weight_ps, default=None))
+    heaviest = max(functions, key=lambda each: (each.weight_ps, each.name), default=None)
+    if heaviest is None:
+        return StepChoice()
+    if heaviest.weight_ps < _DOMINANT_RATIO * sum(each.weight_ps for each in functions):
+        return StepChoice(reason=_why_none(functions))
+    if heaviest.runs < 2:
+        return StepChoice()
+    if is_primitive(heaviest.name) and _has_other_primitives(heaviest, functions):
+        return StepChoice(reason=EAGER)
+    if not heaviest.is_regular:
+        return StepChoice(reason=f"{NO_STEP}{heaviest.name} does not start at regular intervals")
+    return StepChoice(function=heaviest)
+
+
+def _why_none(functions: Sequence[Function]) -> str:
+    recurring = [each for each in functions if each.runs > 1]
+    if not recurring:
+        return TOO_FEW
+    primitive = sum(each.runs for each in recurring if is_primitive(each.name))
+    if 2 * primitive > sum(each.runs for each in recurring) or len(recurring) >= _EAGER_FUNCTIONS:
+        return EAGER
+    return f"{NO_STEP}no function takes most of the time"
+
+
+def _has_other_primitives(function: Function, functions: Sequence[Function]) -> bool:
+    return any(each.runs > 1 and is_primitive(each.name) for each in functions if each is not function)
+
+
+def named_function(raw: str) -> str:
+    """The function that a module, a call on the host or an annotation is of.
+
+    `jit_f(123)` is jit_f, `PjitFunction(jit(f))` is f.
+    """
+    call = _CALL.fullmatch(raw)
+    name = call[1] if call else _PROGRAM_ID.sub("", _METADATA.sub("", raw))
+    inner = _JIT.fullmatch(name) if call else None
+    return one_line(inner[1] if inner else name, limit=_LONGEST_NAME) or _NAMELESS
+
+
+def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> tuple[Function, ...]:
+    """The functions, from runs of programs or from calls.
+
+    Args:
+        runs: name as traced, position of the core or thread, starts and durations.
+        on_device: whether these are runs on a device, so that their durations are the device's time.
+    """
+    parts: dict[str, dict[int, list[tuple[Ints, Ints]]]] = {}
+    for raw, place, begin_ps, duration_ps in runs:
+        parts.setdefault(named_function(raw), {}).setdefault(place, []).append((begin_ps, duration_ps))
+    functions = []
+    for name, here in parts.items():
+        places = {place: _together(each) for place, each in here.items()}
+        device_ps = sum(int(each.duration_ps.sum()) for each in places.values())
+        functions.append(Function(name=name, places=places, device_ps=device_ps if on_device else None))
+    return tuple(functions)
+
+
+def _together(parts: Sequence[tuple[Ints, Ints]]) -> Runs:
+    """Runs in the order of their starts; of several that start at once, the longest."""
+    if len(parts) == 1 and len(parts[0][0]) == 1:  # there may be tens of thousands of those
+        return Runs(begin_ps=parts[0][0], duration_ps=parts[0][1])
+    begin_ps, duration_ps = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    order = np.lexsort((-duration_ps, begin_ps))
+    begin_ps, first = np.unique(begin_ps[order], return_index=True)
+    return Runs(begin_ps=begin_ps, duration_ps=duration_ps[order][first])
+
+
+def with_device_time(functions: Sequence[Function], device_ps: Mapping[str, int]) -> tuple[Function, ...]:
+    """The host's functions with the time that their modules took; as they are if most of it is not theirs.
+
+    Args:
+        functions: called on the host, for example f.
+        device_ps: time by name of the module, for example jit_f.
+    """
+    own_ps = [device_ps.get(f"jit_{each.name}", device_ps.get(each.name, 0)) for each in functions]
+    if not device_ps or 2 * sum(own_ps) < sum(device_ps.values()):
+        return tuple(functions)
+    return tuple(
+        Function(name=each.name, places=each.places, device_ps=time_ps)
+        for each, time_ps in zip(functions, own_ps, strict=True)
+    )
+
+
+def module_times_ps(names: Mapping[int, str], lines: Iterable[Events]) -> dict[str, int]:
+    """Time in ops by module, summed over lines; empty if the ops do not name their modules.
+
+    Args:
+        names: of the plane's stats, by metadata id.
+        lines: events of each line, with the stat HLO_MODULE.
+    """
+    times_ps: dict[str, int] = {}
+    for events in lines:
+        if (column := events.stats.get(HLO_MODULE)) is None:
+            continue
+        told = column.rows
+        for number, here in by_id(column.values[told].view(np.int64)):
+            rows = told[here]
+            name = named_function(names.get(number, ""))
+            times_ps[name] = times_ps.get(name, 0) + covered_ps(events.begin_ps[rows], events.end_ps[rows])
+    return times_ps
+
+
+def function_figures(hosts: Sequence[Sequence[Function]]) -> tuple[FunctionFigures, ...]:
+    """The functions of all hosts that ran most, heaviest first; at most MOST_FUNCTIONS."""
+    same: dict[str, list[Function]] = {}
+    for functions in hosts:
+        for function in functions:
+            same.setdefault(function.name, []).append(function)
+    total_ps = sum(each.device_ps for functions in same.values() for each in functions if each.device_ps is not None)
+    heaviest = sorted(same, key=lambda name: (-sum(each.weight_ps for each in same[name]), name))
+    return tuple(_figures(name, same[name], total_ps) for name in heaviest[:MOST_FUNCTIONS])
+
+
+def _figures(name: str, functions: Sequence[Function], total_ps: int) -> FunctionFigures:
+    places = [runs for function in functions for runs in function.places.values()]
+    device = [function.device_ps for function in functions if function.device_ps is not None]
+    return FunctionFigures(
+        name=name,
+        runs=max(function.runs for function in functions),
+        period_s=_percentiles(np.concatenate([runs.period_ps for runs in places])),
+        duration_s=_percentiles(np.concatenate([runs.duration_ps for runs in places])),
+        device_time_ratio=sum(device) / total_ps if device and total_ps else None,
+    )
+
+
+def _percentiles(times_ps: NDArray[np.int64]) -> Percentiles | None:
+    if not len(times_ps):
+        return None
+    p50, p95 = np.percentile(times_ps, (50, 95)) / PS_PER_S
+    return Percentiles(p50=float(p50), p95=float(p95))

@@ -1,0 +1,195 @@
+"""Steps and functions as the host's threads show them: for jobs without a TPU, and for TPUs without step markers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpumon.xspace.columns.columns import Ints, Mask
+from tpumon.xspace.columns.intervals import by_id, covered_ps, extent, parents
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.steps.functions import (
+    HLO_MODULE,
+    TOO_FEW,
+    Function,
+    Runs,
+    choose_step,
+    gather,
+    module_times_ps,
+    named_function,
+    with_device_time,
+)
+
+_STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
+_STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
+_PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
+# A pipeline's own thread reads ahead; only what the training thread does is waiting. `Iterator::Root` is what
+# IteratorGetNextOp waits for, where the latter is not recorded.
+_INPUT_WAIT = re.compile(r"IteratorGetNext\w*Op::DoCompute|Iterator::Root(::.*)?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostActivity:
+    """What the host's threads show.
+
+    Attributes:
+        periods_s: from each step's start to the next one's; empty if no step was recognized.
+        step_name: the annotation or function taken as the step; None if there is none.
+        annotated: number of steps that the program itself marks; 0 if it marks none.
+        reason: why there are no steps.
+        pauses_s: pauses between steps that were left out.
+        functions: compiled functions that the program called.
+        input_wait_s: mean time per step that the training thread waited for TensorFlow's input pipeline; None if the
+            trace does not show that.
+        window_ps: first and last moment of all events; None if there are none.
+    """
+
+    periods_s: tuple[float, ...] = ()
+    step_name: str | None = None
+    annotated: int = 0
+    reason: str = TOO_FEW
+    pauses_s: tuple[float, ...] = ()
+    functions: tuple[Function, ...] = ()
+    input_wait_s: float | None = None
+    window_ps: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Events that are steps.
+
+    Attributes:
+        name: of the annotation or function.
+        place: position of the thread.
+        runs: their starts and durations.
+        total_ps: time that they cover; of several annotations the longest is taken.
+    """
+
+    name: str
+    place: int
+    runs: Runs
+    total_ps: int
+
+
+def annotates_steps(plane: Plane) -> bool:
+    """Whether any event may have a step number; decided without reading the events."""
+    return _STEP_NUMBER in plane.stat_names.values()
+
+
+def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
+    """Finds the steps on the host's threads.
+
+    Steps are events with a step number; if there are none, PyTorch/XLA's step markers; otherwise the calls of a
+    TensorFlow function or a jitted JAX function that `choose_step` accepts. A step lasts from its start to the next
+    one's: dispatch is asynchronous, so the event itself may be far shorter than the step.
+
+    Args:
+        plane: /host:CPU.
+        gpus: planes of the host's GPUs, whose ops name their modules; if there is none, the host's own ops may.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
+    threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE)) for line in plane.lines()]
+    window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
+    device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
+    functions = with_device_time(gather(_calls(threads, names), on_device=False), device_ps)
+    marked = _longest(_numbered(threads, names)) or _longest(_markers(threads, names))
+    choice = choose_step(functions) if marked is None else None
+    function = None if choice is None else choice.function
+    steps = marked if function is None else _called(function)
+    if steps is None:
+        reason = TOO_FEW if choice is None else choice.reason
+        return HostActivity(reason=reason, functions=functions, window_ps=window_ps)
+    kept = np.ones(len(steps.runs) - 1, dtype=np.bool_) if marked else steps.runs.steps()
+    period_ps = steps.runs.period_ps
+    wait_ps = _input_wait_ps(names, threads[steps.place], steps.runs, kept)
+    return HostActivity(
+        periods_s=tuple((period_ps[kept] / PS_PER_S).tolist()),
+        step_name=steps.name,
+        annotated=len(steps.runs) if marked else 0,
+        pauses_s=tuple((period_ps[~kept] / PS_PER_S).tolist()),
+        functions=functions,
+        input_wait_s=None if wait_ps is None else wait_ps / PS_PER_S / int(kept.sum()),
+        window_ps=window_ps,
+    )
+
+
+def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tuple[str, int, Ints, Ints]]:
+    """The outermost calls of compiled functions, by thread and name: JAX records each call twice, one in the other."""
+    jitted = [number for number, name in names.items() if _PJIT.fullmatch(name)]
+    for place, events in enumerate(threads):
+        picked = np.isin(events.metadata_id, jitted)
+        if _FUNCTION_CALL in events.stats:
+            picked[events.stats[_FUNCTION_CALL].rows] = True
+        calls = events.bare().take(picked).sorted()
+        calls = calls.take(parents(calls.end_ps) < 0)
+        for number, here in by_id(calls.metadata_id):
+            yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
+
+
+def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
+    """The events that have a step number, by thread and name."""
+    for place, events in enumerate(threads):
+        if _STEP_NUMBER in events.stats:
+            yield from _by_name(events.bare().take(events.stats[_STEP_NUMBER].rows), place, names)
+
+
+def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
+    wanted = [number for number, name in names.items() if name == _STEP_MARKER]
+    for place, events in enumerate(threads if wanted else ()):
+        yield from _by_name(events.bare().take(np.isin(events.metadata_id, wanted)), place, names)
+
+
+def _by_name(steps: Events, place: int, names: Mapping[int, str]) -> Iterator[_Steps]:
+    for number, here in by_id(steps.metadata_id):
+        begin_ps, first = np.unique(steps.begin_ps[here], return_index=True)
+        if len(begin_ps) > 1:
+            runs = Runs(begin_ps=begin_ps, duration_ps=steps.duration_ps[here][first])
+            total_ps = covered_ps(steps.begin_ps[here], steps.end_ps[here])
+            yield _Steps(named_function(names.get(number, "")), place, runs, total_ps)
+
+
+def _longest(candidates: Iterator[_Steps]) -> _Steps | None:
+    return max(candidates, key=lambda steps: steps.total_ps, default=None)
+
+
+def _called(function: Function) -> _Steps:
+    """A function's calls on the thread that called it most often."""
+    place = max(function.places, key=lambda place: len(function.places[place]))
+    return _Steps(function.name, place, function.places[place], function.weight_ps)
+
+
+def _input_wait_ps(names: Mapping[int, str], thread: Events, runs: Runs, kept: Mask) -> int | None:
+    """Time that the training thread waited for input during its steps."""
+    wanted = [number for number, name in names.items() if _INPUT_WAIT.fullmatch(name)]
+    waits = thread.bare().take(np.isin(thread.metadata_id, wanted))
+    if not len(waits):
+        return None
+    spans = zip(*_spans(runs.begin_ps, kept), strict=True)
+    return sum(covered_ps(np.clip(waits.begin_ps, *span), np.clip(waits.end_ps, *span)) for span in spans)
+
+
+def _spans(begin_ps: Ints, kept: Mask) -> tuple[list[int], list[int]]:
+    """Begins and ends of the stretches of steps without a pause between."""
+    edges = np.diff(np.concatenate([[0], kept.astype(np.int64), [0]]))
+    return begin_ps[np.flatnonzero(edges > 0)].tolist(), begin_ps[np.flatnonzero(edges < 0)].tolist()
+
+
+def gpu_times_ps(planes: Sequence[Plane]) -> dict[str, int]:
+    """Time in ops by module, summed over the streams of all GPUs.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    times_ps: dict[str, int] = {}
+    for plane in planes:
+        lines = (plane.read([line], (HLO_MODULE,)) for line in plane.lines())
+        for name, time_ps in module_times_ps(plane.stat_names, lines).items():
+            times_ps[name] = times_ps.get(name, 0) + time_ps
+    return times_ps

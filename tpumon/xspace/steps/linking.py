@@ -1,0 +1,212 @@
+"""Which step marker of which core is the same step: as the host started them, else by counting.
+
+XProf follows a step from the host's annotation over nested events and over contexts (an event that produces what
+another one consumes) to the programs on the device, and numbers what it reaches. Markers that no annotation leads to
+do not count then; where none is reached at all, the first marker of every core is the same step, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tpumon.xspace.columns.columns import Ints, Mask, StatColumn, Words
+from tpumon.xspace.columns.intervals import parents
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.planes.core import STEP_STATS, CoreLines
+from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.steps.graph import Graph, Links
+
+CONSUMER_STATS = ("_ct", "_c", "run_id", "queue_id", "core_type")
+"""Stats of markers and modules that lead to the host; XProf: GroupingEventStats, TpuModuleLineMutator."""
+
+_ROOT, _ASYNC = "_r", "_a"
+_LAUNCH_STATS = ("device_ordinal", "queue_id", "run_id")
+_STREAM_STATS = ("request_id", "queue_addr")
+_HOST_STATS = (_ROOT, _ASYNC, "_pt", "_p", "_ct", "_c", "core_type", *_LAUNCH_STATS, *_STREAM_STATS)
+
+_RUN_ID_MASK = np.uint64((1 << 27) - 1)  # the device knows so many bits of a run's number
+_LAUNCH = "DoEnqueueProgram"
+_ENQUEUE = "EnqueueRequestLocked"
+_DEQUEUE = ("RunProgramRequest", "HostCallbackRequest", "TransferH2DRequest", "TransferD2HRequest")
+_ROOT_NAMES = {"TraceContext": 1, "ProcessBatch": 2, "BatchingSessionRun": 1}  # roots that do not say that they are
+_TOLD_CONTEXT, _LAUNCH_CONTEXT, _STREAM_CONTEXT = range(3)
+
+
+def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> list[tuple[Events, Ints]]:
+    """The markers of every core, numbered so that the same step has the same number; those that do not count are out.
+
+    XProf: GroupTpuEventsOSS, CreateEventGroups, MergeHostSteps.
+
+    Args:
+        host: the plane of the host's threads.
+        cores: whose markers to number.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    numbers = _numbers(host, cores)
+    if numbers is None:
+        return [(core.steps, np.arange(len(core.steps))) for core in cores]
+    ends = np.cumsum([len(core.steps) for core in cores])
+    own = np.split(numbers, ends[:-1])
+    return [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]
+
+
+def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
+    """The number of each marker of all cores, one core after the other, -1 where none; None where none has one."""
+    if host is None or not any(len(core.steps) for core in cores):
+        return None
+    names = {number: host.event_name(number) for number in host.outline.event_metadata}
+    if _ROOT not in host.stat_names.values() and not _ROOT_NAMES.keys() & set(names.values()):
+        return None
+    devices, first = Links(), 0
+    for core in cores:
+        _add_consumed(devices, core, first)
+        first += len(core.steps)
+    if not len(devices):
+        return None
+    threads = _Threads({name: [n for n, found in names.items() if found == name] for name in set(names.values())})
+    for line in host.lines():
+        threads.add(host.read([line], _HOST_STATS))
+    numbers = threads.graph().numbers(devices, first)
+    return numbers if (numbers >= 0).any() else None
+
+
+def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
+    """Adds the contexts that each marker consumes, itself or by a module within it; `first` is the core's first one."""
+    steps, modules = core.steps, core.modules
+    if not len(steps):
+        return
+    inside = np.searchsorted(np.maximum.accumulate(steps.end_ps), modules.begin_ps, side="right")
+    for events, marker in ((steps, np.arange(len(steps))), (modules, inside)):
+        held = marker < len(steps)
+        step = np.where(held, marker, 0)
+        held &= (steps.begin_ps[step] <= events.begin_ps) & (steps.end_ps[step] >= events.end_ps)
+        told = held & _has(events, "_ct", "_c")
+        if events is modules:
+            launched = held & _has(events, "run_id", "queue_id")
+            told &= ~launched
+            columns = [_stat(events, name) for name in ("queue_id", "run_id", "core_type")]
+            number = np.full(len(events), core.plane.tensor_core or 0, dtype=np.uint64)
+            devices.add(step + first, launched, _LAUNCH_CONTEXT, [number, *columns])
+        devices.add(step + first, told, _TOLD_CONTEXT, [_stat(events, "_ct"), _stat(events, "_c")])
+
+
+def _has(events: Events, *names: str) -> Mask:
+    """Which events have all of these stats."""
+    found = np.ones(len(events), dtype=np.bool_)
+    for name in names:
+        column = events.stats.get(name)
+        if column is None:
+            return np.zeros(len(events), dtype=np.bool_)
+        if column.present is not None:
+            found &= column.present
+    return found
+
+
+def _stat(events: Events, name: str) -> Words:
+    """A stat of all events, 0 where there is none."""
+    column = events.stats.get(name)
+    return np.zeros(len(events), dtype=np.uint64) if column is None else column.values
+
+
+class _Threads:
+    """Events of the host that may lead somewhere.
+
+    Args:
+        ids: metadata ids by name.
+    """
+
+    def __init__(self, ids: dict[str, list[int]]) -> None:
+        self._ids = ids
+        self._parents: list[Ints] = []
+        self._levels: list[Words] = []
+        self._is_root: list[Mask] = []
+        self._begins_ps: list[Ints] = []
+        self._made, self._used = Links(), Links()
+        self._count = 0
+
+    def add(self, events: Events) -> None:
+        """Adds the events of one thread that carry any of the stats, or are roots by name."""
+        named = self._named(events, *_ROOT_NAMES)
+        for column in events.stats.values():
+            named |= True if column.present is None else column.present
+        if not named.any():
+            return
+        events = events if named.all() else events.take(named)
+        self._parents.append(_parents(events, self._count))
+        is_root, level = _has(events, _ROOT), _stat(events, _ROOT).copy()
+        for name, own in _ROOT_NAMES.items():
+            others = self._named(events, name) & ~is_root
+            level[others] = own
+            is_root |= others
+        self._is_root.append(is_root)
+        self._levels.append(level)
+        self._begins_ps.append(events.begin_ps)
+        self._link(events, np.arange(len(events)) + self._count)
+        self._count += len(events)
+
+    def _named(self, events: Events, *names: str) -> Mask:
+        wanted = [number for name in names for number in self._ids.get(name, ())]
+        return np.isin(events.metadata_id, wanted) if wanted else np.zeros(len(events), dtype=np.bool_)
+
+    def _link(self, events: Events, nodes: Ints) -> None:
+        launches = self._named(events, _LAUNCH) & _has(events, *_LAUNCH_STATS)
+        streams = _has(events, *_STREAM_STATS)
+        enqueues, dequeues = streams & self._named(events, _ENQUEUE), streams & self._named(events, *_DEQUEUE)
+        stream = [_stat(events, name) for name in _STREAM_STATS]
+        ordinal, queue, run = (_stat(events, name) for name in _LAUNCH_STATS)
+        launch = [ordinal, queue, run & _RUN_ID_MASK, _stat(events, "core_type")]
+        told = [_stat(events, "_pt"), _stat(events, "_p")]
+        self._made.add(nodes, enqueues, _STREAM_CONTEXT, stream)
+        self._made.add(nodes, launches & ~enqueues, _LAUNCH_CONTEXT, launch)
+        self._made.add(nodes, _has(events, "_pt", "_p") & ~launches & ~enqueues, _TOLD_CONTEXT, told)
+        used = [_stat(events, "_ct"), _stat(events, "_c")]
+        self._used.add(nodes, dequeues, _STREAM_CONTEXT, stream)
+        self._used.add(nodes, _has(events, "_ct", "_c") & ~dequeues, _TOLD_CONTEXT, used)
+
+    def graph(self) -> Graph:
+        """What leads where."""
+        nothing = np.zeros(0, dtype=np.int64)
+        is_root = np.concatenate([nothing.astype(np.bool_), *self._is_root])
+        roots = np.flatnonzero(is_root)
+        return Graph(
+            parent=np.concatenate([nothing, *self._parents]),
+            roots=roots,
+            levels=np.concatenate([nothing.astype(np.uint64), *self._levels])[roots],
+            begins_ps=np.concatenate([nothing, *self._begins_ps])[roots],
+            made=self._made,
+            used=self._used,
+        )
+
+
+def _parents(events: Events, first: int) -> Ints:
+    """For each event the node that it is directly within, -1 for none; asynchronous ones hold and are in no other."""
+    nested = np.flatnonzero(_stat(events, _ASYNC) == 0)
+    order = nested[np.lexsort((-events.duration_ps[nested], events.begin_ps[nested]))]
+    above = parents(events.end_ps[order])
+    out = np.full(len(events), -1, dtype=np.int64)
+    out[order] = np.where(above >= 0, order[above] + first, -1) if len(order) else above
+    return out
+
+
+def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
+    """Neighbouring markers of one number as one, on the host's clock and the device's; XProf: MergeHostSteps."""
+    first = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]])) if len(groups) else groups
+    begin_ps, duration_ps = _merged_spans(steps.begin_ps[rows], steps.end_ps[rows], first)
+    own_begin_ps, own_duration_ps = steps.device_span_ps()
+    own_ends_ps = (own_begin_ps + own_duration_ps)[rows]
+    stats = {}
+    for name, values in zip(STEP_STATS, _merged_spans(own_begin_ps[rows], own_ends_ps, first), strict=True):
+        stats[name] = StatColumn(values.view(np.uint64))
+    merged = Events(metadata_id=steps.metadata_id[rows][first], begin_ps=begin_ps, duration_ps=duration_ps, stats=stats)
+    return merged, groups[first]
+
+
+def _merged_spans(begin_ps: Ints, end_ps: Ints, first: Ints) -> tuple[Ints, Ints]:
+    """Begins and durations of runs of intervals that start at the indices `first`."""
+    begins_ps = begin_ps[first]
+    ends_ps = np.maximum.reduceat(end_ps, first) if len(first) else begins_ps
+    return begins_ps, ends_ps - begins_ps

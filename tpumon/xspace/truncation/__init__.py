@@ -1,0 +1,1 @@
+"""Whether events were dropped, and which span of a trace is whole."""

@@ -1,0 +1,417 @@
+"""Truncated traces: what gives them away, and which span of them is whole.
+
+A profiler whose buffers are full drops events, and what is missing looks idle. Some say so (`marks`); of others only
+the holes can be seen. Figures are then taken from the longest span in which every core is whole, if that is long
+enough, and otherwise from nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from tpumon.xspace.columns.columns import Ints
+from tpumon.xspace.columns.intervals import by_id, union
+from tpumon.xspace.columns.timeline import PS_PER_S, Events
+from tpumon.xspace.planes.core import CoreLines
+from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.planes.space import Space
+from tpumon.xspace.truncation.marks import Mark, find_marks
+from tpumon.xspace.truncation.runs import (
+    CoreRuns,
+    heaviest_function,
+    programs_of,
+    runs_beside,
+    runs_with_fewer_ops,
+    runs_without_ops,
+)
+
+REASON = "truncated"
+"""Why a figure is absent that a truncated trace cannot give."""
+
+_ENOUGH_STEPS = 2
+_ENOUGH_PS = 100_000_000_000  # 100 ms
+_NEVER = 1 << 62
+_ALIGNED_RATIO, _LOCKSTEP_RATIO = 0.25, 0.8  # of a period; of a core's runs
+_SURE_RUNS = 5
+_END_PERIODS, _END_RATIO = 3, 0.1
+_END_PS = 150_000_000_000  # so much later than the last event may a profiler note that it stopped
+_EARLY_RATIO, _EARLY_PERIODS = 0.2, 1.5
+_HOLE_PERIODS = 4
+_LEAST_DISPATCHES, _DISPATCH_RATIO = 3, 0.5
+_DISPATCH = re.compile(r"PjitFunction\(.*\)|\w*(?:Execute|Enqueue)\w*(?:\W.*)?", re.DOTALL)
+_MOST_REASONS = 4
+_COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|\bsend|\brecv")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """What is missing from a trace.
+
+    Attributes:
+        reasons: how that is known, one line each.
+        span_ps: the longest span in which every core is whole; None where none is long enough.
+        window_ps: what the trace would cover if it were whole.
+    """
+
+    reasons: tuple[str, ...]
+    span_ps: tuple[int, int] | None
+    window_ps: tuple[int, int] | None = None
+
+    @property
+    def words(self) -> str:
+        """Why, and which span the figures cover."""
+        why = "; ".join(self.reasons[:_MOST_REASONS])
+        if len(self.reasons) > _MOST_REASONS:
+            why += f"; and {len(self.reasons) - _MOST_REASONS} more"
+        if self.span_ps is None:
+            return f"{why}; no span of two steps or 100 ms is whole on every core"
+        length_s = (self.span_ps[1] - self.span_ps[0]) / PS_PER_S
+        if self.window_ps is None:
+            return f"{why}; the figures cover {length_s:.3g} s"
+        whole_s = (self.window_ps[1] - self.window_ps[0]) / PS_PER_S
+        return f"{why}; the figures cover {length_s:.3g} s of {whole_s:.3g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Something that is missing.
+
+    Attributes:
+        reason: how that is known.
+        spans_ps: when; empty where nothing that is there is affected, or where it is not known.
+    """
+
+    reason: str
+    spans_ps: tuple[tuple[int, int], ...] = ()
+
+
+_ALL = ((-_NEVER, _NEVER),)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one core shows.
+
+    Attributes:
+        runs: of programs; step markers stand for them where no core has any.
+        marked: the same by step markers; None where they are the runs, or there are none.
+    """
+
+    runs: CoreRuns
+    marked: CoreRuns | None
+
+
+def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
+    """What a core shows; taken while its ops are at hand.
+
+    Args:
+        core: whose.
+        ops: all of them.
+        by_markers: whether no core of the host has programs.
+    """
+    marked = None if by_markers or not len(core.steps) else CoreRuns(core, ops, by_markers=True)
+    return Evidence(CoreRuns(core, ops, by_markers=by_markers), marked)
+
+
+def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | None:
+    """Whether events of a host's trace were dropped, and what is left; None for a whole trace.
+
+    Args:
+        space: the host's.
+        evidence: of its TensorCores; none for a host without a TPU, where only marks tell.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    marks = find_marks(space)
+    cores = [each.runs for each in evidence]
+    working = [core for core in cores if len(core.activity[0])]
+    if not working:
+        reasons = tuple(dict.fromkeys(mark.words for mark in marks))
+        return Truncation(reasons, None) if marks else None
+    dispatches = _Dispatches(space.host)
+    losses = [
+        *_marked(marks, cores),
+        *_dead(cores),
+        *_lost_ops(working, strict=bool(marks)),
+        *_lost_markers([each.marked for each in evidence if each.marked is not None]),
+        *(list(_out_of_step(working)) or _early_cores(working)),
+        *_holes(working, dispatches),
+        *_early_end(working, space.stop_ps, dispatches),
+    ]
+    if not losses:
+        return None
+    reasons = tuple(dict.fromkeys(loss.reason for loss in losses))
+    unplaced = any(not loss.spans_ps for loss in losses) and not any(loss.spans_ps for loss in losses)
+    span_ps = _whole_span(working, [span for loss in losses for span in loss.spans_ps], check=unplaced and bool(marks))
+    first_ps = min(int(core.activity[0][0]) for core in working)
+    last_ps = max(int(core.activity[1][-1]) for core in working)
+    if space.stop_ps is not None and last_ps < space.stop_ps:
+        last_ps = space.stop_ps
+    return Truncation(reasons, span_ps, (first_ps, last_ps))
+
+
+def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """What the trace says itself. An event of no length stands in the silence that it speaks of."""
+    by_plane = {f"/device:{core.name}": core for core in cores}
+    for mark in marks:
+        core = by_plane.get(mark.plane or "")
+        if mark.span_ps is None or core is None:
+            yield _Loss(mark.words)
+            continue
+        begins, ends = core.activity
+        begin_ps, end_ps = mark.span_ps
+        yield _Loss(mark.words, (_silence(begins, ends, begin_ps, end_ps),))
+
+
+def _silence(begins: Ints, ends: Ints, begin_ps: int, end_ps: int) -> tuple[int, int]:
+    """From the last activity that ends before a span to the first that begins after it."""
+    before = int(np.searchsorted(ends, begin_ps, side="right")) - 1
+    after = int(np.searchsorted(begins, end_ps, side="left"))
+    return int(ends[before]) if before >= 0 else -_NEVER, int(begins[after]) if after < len(begins) else _NEVER
+
+
+def _dead(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """Cores without any event beside others that work.
+
+    A program that runs on one core alone leaves the others idle, unless it talks to them: then that core's figures
+    stand, as figures of that core.
+    """
+    silent = [core.name for core in cores if not len(core.activity[0])]
+    if not silent:
+        return
+    working = len(cores) - len(silent)
+    names = _names(silent)
+    if working == 1 and not any(_has_collectives(core.plane) for core in cores):
+        yield _Loss(f"{names} {_has(silent)} no event: not used by the program, or lost; figures are of the other core")
+        return
+    yield _Loss(f"{names} {_has(silent)} no event while {_count(working, 'core')} beside worked", _ALL)
+
+
+def _has_collectives(plane: Plane) -> bool:
+    return any(_COLLECTIVE.search(plane.event_name(number)) for number in plane.outline.event_metadata)
+
+
+def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
+    """Runs of programs without the ops that they ought to have."""
+    if not any(core.has_ops for core in cores):
+        # Without any op only the runs of programs are known; step markers alone say nothing at all.
+        yield _Loss("programs ran, but no op was recorded", _ALL)
+        return
+    programs = programs_of(cores)
+    empty = runs_without_ops(cores, programs)
+    fewer, beside = runs_with_fewer_ops(cores, programs, strict=strict), runs_beside(cores, programs, empty)
+    for core, none, some, near in zip(cores, empty, fewer, beside, strict=True):
+        for lost, what in ((none, "without any op"), (some | near, "with fewer ops than others")):
+            if lost.any():
+                spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
+                yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
+
+
+def _lost_markers(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """Step markers without an op while others have some; the last one may just have begun."""
+    cores = [core for core in cores if core.has_ops]
+    for core, lost in zip(cores, runs_without_ops(cores, programs_of(cores)), strict=True):
+        lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
+        if lost.any():
+            spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
+            yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'step')} without any op", spans)
+
+
+def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """Cores that fall silent while others, which ran the same function at the same time so far, go on with it."""
+    for core in cores:
+        totals = core.totals_ps
+        if not totals:
+            continue
+        function = max(totals, key=lambda name: totals[name])
+        own = core.begins_of(function)
+        leader = max(cores, key=lambda other: len(other.begins_of(function)))
+        begins, ends = leader.begins_of(function), leader.ends_of(function)
+        if leader is core or len(begins) < 2:
+            continue
+        period_ps = float(np.median(np.diff(begins)))
+        nearest = np.abs(own[:, None] - begins[_nearest(begins, own)][:, None]).min(axis=1)
+        if len(own) and (nearest <= _ALIGNED_RATIO * period_ps).mean() >= _LOCKSTEP_RATIO:
+            yield from _silences(core, leader, begins, ends, sure=len(own) >= _SURE_RUNS)
+
+
+def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+    """Cores whose events end long before other cores'."""
+    ends_ps = [int(core.activity[1][-1]) for core in cores]
+    first_ps, last_ps = min(int(core.activity[0][0]) for core in cores), max(ends_ps)
+    periods = _periods_ps(cores)
+    least_ps = max(_EARLY_RATIO * (last_ps - first_ps), _EARLY_PERIODS * float(periods.max(initial=0)))
+    for core, end_ps in zip(cores, ends_ps, strict=True):
+        if last_ps - end_ps > least_ps:
+            missing_s = (last_ps - end_ps) / PS_PER_S
+            words = f"{core.name} ends {missing_s:.3g} s before others: it was idle, or its events were dropped"
+            yield _Loss(words, ((end_ps, _NEVER),))
+
+
+def _nearest(sorted_ps: Ints, at_ps: Ints) -> Ints:
+    right = np.clip(np.searchsorted(sorted_ps, at_ps), 1, len(sorted_ps) - 1)
+    left = right - 1
+    return np.where(at_ps - sorted_ps[left] <= sorted_ps[right] - at_ps, left, right)
+
+
+def _silences(core: CoreRuns, leader: CoreRuns, begins: Ints, ends: Ints, *, sure: bool) -> Iterator[_Loss]:
+    """Times in which the leader ran and the core did nothing; one run alone must be the only one of its kind."""
+    active_begins, active_ends = core.activity
+    first = np.searchsorted(active_ends, begins, side="right")
+    missed = (first >= len(active_begins)) | (active_begins[np.minimum(first, len(active_begins) - 1)] >= ends)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], missed.astype(np.int8), [0]])))
+    groups = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+    for start, stop in groups:
+        if stop - start == 1 and not (sure and len(groups) == 1):
+            continue
+        span = _silence(active_begins, active_ends, int(begins[start]), int(ends[stop - 1]))
+        yield _Loss(f"{core.name} is silent during {_count(stop - start, 'run')} on {leader.name}", (span,))
+
+
+def _together(cores: Sequence[CoreRuns]) -> tuple[Ints, Ints]:
+    """When any core was active."""
+    return union(
+        np.concatenate([core.activity[0] for core in cores]), np.concatenate([core.activity[1] for core in cores])
+    )
+
+
+def _periods_ps(cores: Sequence[CoreRuns]) -> Ints:
+    """From start to start of the runs of the heaviest function, of all cores."""
+    function = heaviest_function(cores)
+    return np.concatenate([np.diff(core.begins_of(function or "")) for core in cores])
+
+
+def _holes(cores: Sequence[CoreRuns], dispatches: _Dispatches) -> Iterator[_Loss]:
+    """Silences of all cores, many periods long, in which the host went on dispatching."""
+    periods = _periods_ps(cores)
+    if not len(periods):
+        return
+    begins, ends = _together(cores)
+    long = np.flatnonzero(begins[1:] - ends[:-1] > _HOLE_PERIODS * float(np.median(periods)))
+    active_ps = (int(begins[0]), int(ends[-1]))
+    for i in long.tolist():
+        hole = (int(ends[i]), int(begins[i + 1]))
+        if any(_goes_on(starts, hole, active_ps) for starts in dispatches.starts):
+            length_s = (hole[1] - hole[0]) / PS_PER_S
+            yield _Loss(f"no core has an event for {length_s:.3g} s while the host goes on dispatching", (hole,))
+
+
+def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: _Dispatches) -> Iterator[_Loss]:
+    """All cores end long before the window does, and the host does not show that nothing was dispatched."""
+    if stop_ps is None:
+        return
+    begins, ends = _together(cores)
+    begin_ps, end_ps, missing_ps = int(begins[0]), int(ends[-1]), stop_ps - int(ends[-1])
+    periods = _periods_ps(cores)
+    longest_ps = (
+        int(periods.max())
+        if len(periods)
+        else max((int((core.end_ps - core.begin_ps).max()) for core in cores if len(core)), default=0)
+    )
+    if missing_ps <= _END_PERIODS * longest_ps:
+        return
+    usual = [
+        starts for starts in dispatches.starts if ((starts >= begin_ps) & (starts < end_ps)).sum() >= _LEAST_DISPATCHES
+    ]
+    words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
+    after = (end_ps, stop_ps)
+    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in dispatches.starts):
+        yield _Loss(f"{words}, while the host goes on dispatching", ((end_ps, _NEVER),))
+    elif not usual and missing_ps > max(_END_RATIO * (stop_ps - begin_ps), _END_PS):
+        yield _Loss(f"{words}: events were dropped, or the program paused", ((end_ps, _NEVER),))
+
+
+class _Dispatches:
+    """Starts of what launches programs on the host's threads, by name; read when first asked for."""
+
+    def __init__(self, host: Plane | None) -> None:
+        self._host = host
+
+    @cached_property
+    def starts(self) -> list[Ints]:
+        """Of each name, ascending."""
+        host = self._host
+        if host is None:
+            return []
+        names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
+        parts = [host.read([line]) for line in host.lines()] if names else []
+        if not parts:
+            return []
+        begin_ps, ids = (
+            np.concatenate([getattr(events, name)[np.isin(events.metadata_id, names)] for events in parts])
+            for name in ("begin_ps", "metadata_id")
+        )
+        return [np.sort(begin_ps[rows]) for _, rows in by_id(ids)]
+
+
+def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:
+    """Whether dispatching goes on in a silence of the devices about as it does outside, until beyond its middle."""
+    inside = starts[(starts > hole_ps[0]) & (starts < hole_ps[1])]
+    outside = int(((starts >= active_ps[0]) & (starts < active_ps[1])).sum()) - len(inside)
+    hole, active = hole_ps[1] - hole_ps[0], active_ps[1] - active_ps[0]
+    if active_ps[0] <= hole_ps[0] and hole_ps[1] <= active_ps[1]:
+        active -= hole
+    else:
+        outside += len(inside)
+    if len(inside) < _LEAST_DISPATCHES or active <= 0 or 2 * (int(inside[-1]) - hole_ps[0]) < hole:
+        return False
+    if outside < _LEAST_DISPATCHES:
+        return True  # too few to compare with
+    return len(inside) / hole >= _DISPATCH_RATIO * outside / active
+
+
+def _whole_span(
+    cores: Sequence[CoreRuns], lost_ps: Sequence[tuple[int, int]], *, check: bool
+) -> tuple[int, int] | None:
+    """The longest span in which nothing is missing on any core; None where it is too short.
+
+    Args:
+        cores: those that work.
+        lost_ps: when something is missing.
+        check: whether something is missing that nobody knows the place of: then runs must vouch for the span.
+    """
+    begin_ps = max(int(core.activity[0][0]) for core in cores)
+    end_ps = min(int(core.activity[1][-1]) for core in cores)
+    if lost_ps:
+        begins, ends = union(*(np.array(side, dtype=np.int64) for side in zip(*lost_ps, strict=True)))
+        edges = np.clip(
+            np.concatenate([[begin_ps], np.stack([begins, ends], axis=1).ravel(), [end_ps]]), begin_ps, end_ps
+        )
+    else:
+        edges = np.array([begin_ps, end_ps])
+    lengths = edges[1::2] - edges[::2]
+    best = int(lengths.argmax())
+    span_ps = (int(edges[2 * best]), int(edges[2 * best + 1]))
+    function = heaviest_function(cores)
+    steps = min(
+        int(((core.begins_of(function or "") >= span_ps[0]) & (core.ends_of(function or "") <= span_ps[1])).sum())
+        for core in cores
+    )
+    if check and steps < _ENOUGH_STEPS:
+        return None
+    if not all(_works_in(core, span_ps) for core in cores):
+        return None
+    return span_ps if steps >= _ENOUGH_STEPS or lengths[best] >= _ENOUGH_PS else None
+
+
+def _works_in(core: CoreRuns, span_ps: tuple[int, int]) -> bool:
+    begins, ends = core.activity
+    return bool(((begins < span_ps[1]) & (ends > span_ps[0])).any())
+
+
+def _names(cores: Sequence[str]) -> str:
+    return cores[0] if len(cores) == 1 else f"{', '.join(cores[:3])}{' and more' if len(cores) > 3 else ''}"
+
+
+def _has(cores: Sequence[str]) -> str:
+    return "has" if len(cores) == 1 else "have"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,203 @@
+"""Where a line and its events are in a serialized XSpace, as positions, so that nothing is copied or opened.
+
+The protobuf runtime would make an object of every event of every line, most of which nobody asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from tpumon.errors import SourceError
+from tpumon.wire.xplane_pb2 import LineOutline, XLine
+from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.stored import Stored
+
+Ints = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+PADDING = bytes(24)
+"""What follows the last byte: a varint that starts there is loaded eight bytes at a time, and so is a stat's value."""
+
+_EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.metadata_id, offset_ps
+_BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache; a multiple of 8
+_LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
+_AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
+_LOWEST, _ONE = np.uint64(0x0101010101010101), np.uint64(1)
+_FEW_BYTES = 32 * 53  # a line of so many bytes is read sooner by the runtime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """Serialized events in one piece.
+
+    Attributes:
+        data: the events and whatever lies between them; at least PADDING's length follows the last one.
+        begin: position of each event's first byte.
+        end: position after its last byte.
+    """
+
+    data: memoryview
+    begin: Ints
+    end: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a plane, its events not read yet.
+
+    Attributes:
+        name: as the trace says.
+        timestamp_ns: what its events' offsets count from.
+        has_events: whether there are any.
+        stored: what holds the serialized line.
+        begin: where in it.
+        end: where in it.
+        first: position of the first event in the line.
+    """
+
+    name: str
+    timestamp_ns: int
+    has_events: bool
+    stored: Stored
+    begin: int
+    end: int
+    first: int
+
+    @property
+    def raw(self) -> memoryview:
+        """The serialized line."""
+        return self.stored[self.begin : self.end]
+
+    def message(self) -> XLine | None:
+        """The line as the runtime reads it, events and all; None if there are many, or the runtime refuses it.
+
+        What is not asked for may be broken; who reads by positions does not notice.
+        """
+        if self.end - self.begin > _FEW_BYTES:
+            return None
+        try:
+            return XLine.FromString(bytes(self.raw))
+        except DecodeError:
+            return None
+
+    def events(self) -> Packed:
+        """Where the line's events are.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        padded = self.stored[self.begin : self.end + len(PADDING)]
+        size = self.end - self.begin
+        if len(padded) < size + len(PADDING):
+            padded = memoryview(bytes(self.raw) + PADDING)
+        return _split(padded, self.first, size) or pack(_outline(self.raw).events)
+
+
+def pack(events: Sequence[bytes]) -> Packed:
+    """Serialized events, put together."""
+    events = list(events)
+    lengths = np.fromiter(map(len, events), dtype=np.int64, count=len(events))
+    end = np.cumsum(lengths)
+    return Packed(data=memoryview(b"".join([*events, PADDING])), begin=end - lengths, end=end)
+
+
+def read_line(stored: Stored, begin: int = 0, end: int | None = None) -> Line:
+    """What a serialized line says before its first event; nearly all say all of it there.
+
+    Args:
+        stored: what holds the line.
+        begin: where in it.
+        end: where in it; its own end, if not given.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    end = len(stored) if end is None else end
+    name, timestamp_ns = None, 0
+    for number, at, value_begin, value_end, value in fields(stored, begin, end):
+        if number == _LINE_EVENTS:
+            if name is None:
+                break
+            return Line(name, timestamp_ns, True, stored, begin, end, at - begin)
+        if number == _LINE_NAME:
+            name = bytes(stored[value_begin:value_end]).decode(errors="replace")
+        elif number == _LINE_TIMESTAMP:
+            timestamp_ns = value - (1 << 64) if value >= 1 << 63 else value
+    else:
+        return Line(name or "", timestamp_ns, False, stored, begin, end, end - begin)
+    line = _outline(stored[begin:end])
+    return Line(line.name, line.timestamp_ns, bool(len(line.events)), stored, begin, end, 0)
+
+
+def _outline(raw: memoryview) -> LineOutline:
+    try:
+        return LineOutline.FromString(bytes(raw))
+    except DecodeError as error:
+        raise SourceError("malformed", "the trace is broken: a line does not parse") from error
+
+
+def _split(padded: memoryview, first: int, size: int) -> Packed | None:
+    """Finds all events at once; None where they are not as nearly all are, so that the runtime must find them.
+
+    An event begins with its tag, a length of one byte, metadata_id and offset_ps. Bytes that look like that may also
+    lie within an event; but then the positions do not fit together, each event's end being the next one's begin.
+
+    Args:
+        padded: the line and PADDING's length more.
+        first: position of the first event.
+        size: the line's.
+    """
+    data: Bytes = np.frombuffer(padded, dtype=np.uint8)
+    found, sizes = [], []
+    for start in range(first, size, _BLOCK_BYTES):
+        block = data[start : min(start + _BLOCK_BYTES, size) + 5]
+        here = _beginnings(block)
+        found.append(here + start)
+        sizes.append(block[here + 1])
+    at = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    if not len(at) or at[0] != first:
+        return None
+    lengths = np.concatenate(sizes)
+    end = at + 2 + lengths
+    if (at[1:] != end[:-1]).any():
+        short = data[at + 3] < 0x80  # a metadata_id of one byte, else of two
+        begins = np.where(short, data[at + 4] == _OFFSET, (data[at + 4] < 0x80) & (data[at + 5] == _OFFSET))
+        at = at[begins & (lengths < 0x80)]
+        if not len(at) or at[0] != first:
+            return None
+        lengths = data[at + 1]
+        end = at + 2 + lengths
+        # What begins before an earlier one ends lies within it.
+        outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])
+        at, end, lengths = at[outer], end[outer], lengths[outer]
+        if (at[1:] != end[:-1]).any():
+            return None
+    if end[-1] > size or lengths.max() >= 0x80:
+        return None
+    if any(number not in _AFTER_EVENTS for number, *_ in fields(padded[int(end[-1]) : size])):
+        return None
+    return Packed(data=padded, begin=at + 2, end=end)
+
+
+def _beginnings(block: Bytes) -> Ints:
+    """Positions in all of a block but its last five bytes where an event may begin."""
+    offsets = block[4:] == _OFFSET
+    tags = offsets[:-1] | offsets[1:]
+    tags &= block[:-5] == _EVENT
+    tags &= block[2:-3] == _METADATA_ID
+    whole = len(tags) // 8 * 8
+    words = tags[:whole].view(np.uint64)
+    at = np.flatnonzero(words != 0)
+    found = words[at]
+    if (found & (found - _ONE)).any():  # two beginnings in one word
+        return np.flatnonzero(tags)
+    # A mask's bytes are 0 or 1: the bits below the one that is set tell its byte.
+    low = found - _ONE
+    at = (at << 3) + ((((low & _LOWEST) * _LOWEST) >> np.uint64(56)).view(np.int64))
+    rest = np.flatnonzero(tags[whole:])
+    return np.concatenate([at, rest + whole]) if len(rest) else at
