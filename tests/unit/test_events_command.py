@@ -52,7 +52,7 @@ def test_that_nothing_changed_is_said(capsys):
         output.write(sample("a", time_unix_s=time.time() - 5))
         assert events.run(of(output)) == 0
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter follows its workers\n")
+    assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter began to follow its workers\n")
 
 
 def test_as_json_every_field_has_a_name(exporter, capsys):

@@ -71,7 +71,7 @@ def run(settings: EventsSettings) -> int:
             printed = _print_new(fleet, settings.output, printed)
             if isinstance(event, Handover) and ends:
                 if not printed:
-                    say("no change since the exporter follows its workers")
+                    say("no change since the exporter began to follow its workers")
                 break
             if event is None and ends and waiting is not None and time.monotonic() - began_s > _PATIENCE_S:
                 raise NoTargetError(waiting)
