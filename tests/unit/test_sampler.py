@@ -157,6 +157,15 @@ def test_why_a_worker_on_which_nothing_runs_has_no_figures(reason, why):
     assert failed.figures.absent.get("idle_ratio") == why
 
 
+def test_an_answer_that_nothing_ran_is_current_until_the_next_one():
+    """After several of them the next query comes later than the interval: what is known does not become stale."""
+    source = Fake(a=["empty-trace"])
+    samples = sample(source, num_queries=8, interval_s=1.0)["a"]
+    assert max(gaps(source.calls["a"])) > 5
+    for asked, gap in zip(samples, gaps(source.calls["a"]), strict=False):
+        assert gap < asked.fresh_for_s
+
+
 @pytest.mark.parametrize("attempts", [1, 3, 5])
 def test_a_query_is_tried_attempts_times_with_growing_pauses(attempts):
     """Tries of one query are as many as asked for, and each pause is longer than the one before."""

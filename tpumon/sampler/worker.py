@@ -107,7 +107,7 @@ class Worker:
 
     async def ask(self) -> Sample:
         """Runs one query, up to `attempts` times."""
-        time_unix_s, start_s = time.time(), time.monotonic()
+        time_unix_s, start_s, asked_s = time.time(), time.monotonic(), self._clock_s()
         self._traced_s = self._took_s = 0.0
         for attempt in range(1, self._pace.attempts + 1):
             try:
@@ -127,12 +127,18 @@ class Worker:
             time_unix_s=time_unix_s,
             window_s=self._window_s,
             took_s=self._took_s,
-            interval_s=self._interval_s,
+            interval_s=self._interval_s_after(failure, asked_s),
             traced_s=self._traced_s,
             simulated=self._simulated,
             figures=Figures(absent=self._why_absent(failure)),
             errors=(failure,),
         )
+
+    def _interval_s_after(self, failure: Failure, asked_s: float) -> float | None:
+        """An answer that nothing ran is current until the next one is due, which may be later than usual."""
+        if MEANING[failure.reason].state != "no-activity":
+            return self._interval_s
+        return max(self._interval_s or 0.0, self._not_before_s - asked_s)
 
     def _why_absent(self, failure: Failure) -> Mapping[str, str]:
         """Why figures are absent although the worker answered: nothing ran."""
