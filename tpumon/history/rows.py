@@ -30,9 +30,11 @@ def coded(value: float | None) -> int:
     """A value as a number from 0 to 65535, exact to 0.04 % from 1e-9 to 1e6; zero is exact, None is `ABSENT`."""
     if value is None or math.isnan(value):
         return ABSENT
-    if value <= 0:
-        return _ZERO
-    return _FIRST + round((math.log2(min(max(value, _LOWEST), _HIGHEST)) - _LOG_LOWEST) * _PER_OCTAVE)
+    if not _LOWEST <= value <= _HIGHEST:
+        if value <= 0:
+            return _ZERO
+        value = _LOWEST if value < _LOWEST else _HIGHEST
+    return _FIRST + round((math.log2(value) - _LOG_LOWEST) * _PER_OCTAVE)
 
 
 def value_of(code: int) -> float | None:
