@@ -275,7 +275,7 @@ class _Tier:
     def __init__(self, spec: _Spec, figures: int) -> None:
         self._spec = spec
         self._figures = figures
-        self._rows = Rows(2 + 3 * figures)
+        self._rows = Rows(2 + 3 * figures, rare=spec.unit_s > _SAMPLES_UNIT_S)
         self._at: int | None = None
         self._waiting: list[array[int]] = []
         self.trimmed = False
@@ -323,7 +323,9 @@ class _Tier:
         if len(numbers) != waiting or waiting % width or waiting > width * (_MOST_WAITING + 1):
             raise ValueError("history is damaged")
         places = [theirs.index(key) if key in theirs else None for key in keys]
-        rows = Rows.unpacked(plain[middle : middle + size], width, self._spec.most_rows)
+        rows = Rows.unpacked(
+            plain[middle : middle + size], width, self._spec.most_rows, rare=self._spec.unit_s > _SAMPLES_UNIT_S
+        )
         self._waiting = [_in_order(numbers[i : i + width], places) for i in range(0, waiting, width)]
         self._at = waits_at if self._waiting else None
         if tuple(theirs) == tuple(keys):

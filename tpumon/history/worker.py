@@ -97,14 +97,13 @@ class WorkerHistory:
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         self.last, self.figures, self.last_state = sample, values(sample.figures), state_of(sample)
-        failure, of_exporter = sample.failure, sample.of_exporter
-        if of_exporter:
-            pass  # not a query of this worker
-        elif failure is None:
+        failure = sample.failure
+        of_exporter = failure is not None and sample.of_exporter  # not a query of this worker
+        if failure is None:
             self.answer = sample
             self.samples += 1
             self.truncated += sample.truncated is not None
-        else:
+        elif not of_exporter:
             self.errors[failure.reason] += 1
         if sample.figures.step_durations_s:
             self.steps = self.steps or StepHistogram()
