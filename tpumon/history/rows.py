@@ -19,7 +19,9 @@ _LOG_LOWEST = math.log2(_LOWEST)
 LARGEST = 0xFFFF
 """The largest number that a row can hold."""
 
-_NEW_ROWS, _BLOCK_ROWS = 64, 64  # how many rows are not compressed, and how many are in a block, at most
+_NEW_ROWS, _BLOCK_ROWS = 64, 64
+"""How many rows wait to be compressed, and how many a block has at most."""
+
 _NEW_ROWS_IF_RARE, _BLOCK_ROWS_IF_RARE = 32, 128
 _HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
 _LATEST = 1 << 50
