@@ -255,7 +255,7 @@ _EIGHT = Story(
 )
 _MANY = Story(
     topology="v5p-2048",
-    queries=80,
+    queries=30,
     interval_s=10.0,
     window_s=0.2,
     away=((37, "unavailable", "connection refused"), (201, "busy", "Another profiling session active.")),

@@ -11,8 +11,8 @@ from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP, Figure, values
-from tpumon.history import Changes, Course, Histories, Moment, Tiers, WorkerHistory, state_of
+from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP, Figure
+from tpumon.history import NO_FIGURES, Changes, Course, Histories, Moment, Tiers, WorkerHistory
 from tpumon.model import Change, Handover, Mark, Sample, Severity, Standing, State, Target, What, Workers
 from tpumon.text import one_line
 
@@ -138,14 +138,20 @@ class Assessment:
     counts: Mapping[Mark, int]
 
 
+class _Query(NamedTuple):
+    """A query that is not judged yet: its sample, what is known of it, and whether the job was restarted before it."""
+
+    sample: Sample
+    state: State
+    figures: Mapping[str, float | None]
+    restarted: bool
+
+
 @dataclass(slots=True)
 class _Memory:
     """What is kept of a worker between assessments; `*_for` count consecutive samples."""
 
-    new: deque[tuple[Sample, bool]] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
-    """Samples that are not judged yet, each with whether its job was restarted before it."""
-    read: Sample | None = None
-    figures: Mapping[str, float | None] = field(default_factory=lambda: _NONE)
+    new: deque[_Query] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
     slow_for: int = 0
     very_slow_for: int = 0
     less_idle_for: int = 0
@@ -199,7 +205,8 @@ class Fleet:
         """Adds the sample of one query."""
         history = self.histories.add(sample)
         if history is not None:
-            self._memories[sample.worker].new.append((sample, history.restarted is sample))
+            query = _Query(sample, history.last_state, history.figures, history.restarted is sample)
+            self._memories[sample.worker].new.append(query)
 
     def has_unjudged(self, worker: str) -> bool:
         """Whether a sample of this worker is not judged yet. Samples are compared with the medians at `assess`.
@@ -316,19 +323,16 @@ class Fleet:
         )
 
     def _look(self, history: WorkerHistory, now_unix_s: float) -> _Look:
-        memory, sample = self._memories[history.target.worker], history.current(now_unix_s)
-        if sample is not memory.read:
-            memory.read = sample
-            memory.figures = _NONE if sample is None else values(sample.figures)
-        return _Look(history, history.state(now_unix_s), sample, memory.figures)
+        sample = history.current(now_unix_s)
+        figures = NO_FIGURES if sample is None else history.figures
+        return _Look(history, self._memories[history.target.worker], history.state(now_unix_s), sample, figures)
 
     def _judge(self, look: _Look, medians: _Medians, now_unix_s: float) -> None:
         """Judges the samples that came since the last assessment, one by one, and then the present state."""
-        history, memory = look.history, self._memories[look.history.target.worker]
+        history, memory = look.history, look.memory
         while memory.new:
-            sample, restarted = memory.new.popleft()
-            figures = memory.figures if sample is memory.read else values(sample.figures)
-            state, failure = state_of(sample), sample.failure
+            sample, state, figures, restarted = memory.new.popleft()
+            failure = sample.failure
             severity: Severity = "unknown"
             memory.causes = ()
             if sample.responded:
@@ -363,13 +367,13 @@ class Fleet:
         course = memory.course
         before, since = course.mark, course.mark_since
         what = course.note(at, state, severity, restarted=restarted)
+        if self._told or (what is None and not restarted and course.mark == before):
+            return
         words = "; ".join(cause.words for cause in memory.causes)
         if what == "capture-ended" and since is not None:
             words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
         changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
         changes += [] if what is None else [(what, words)]
-        if self._told or not (changes or course.mark != before):
-            return
         # A query that began before the last change may end after it.
         memory.changed_unix_s = max(time_unix_s, min(memory.changed_unix_s, time_unix_s + _OVERLAP_S))
         for kind, why in changes:
@@ -389,7 +393,7 @@ class Fleet:
         memory.number = self._number
 
     def _verdict(self, look: _Look, now_unix_s: float) -> Verdict:
-        history, memory = look.history, self._memories[look.history.target.worker]
+        history, memory = look.history, look.memory
         course, now_s = memory.course, history.monotonic_s()
         severity = course.severity if look.sample is not None else "unknown"
         since = course.since
@@ -446,14 +450,11 @@ class Fleet:
         if hbm is not None and hbm > limits.hbm_warn_ratio:
             critical = hbm > limits.hbm_critical_ratio
             causes.append(_cause(HBM, f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
-        return sorted(causes, key=lambda cause: (not cause.critical, -cause.excess))
+        return sorted(causes, key=lambda cause: (not cause.critical, -cause.excess)) if len(causes) > 1 else causes
 
 
 def _cause(figure: Figure, words: str, value: float, limit: float, *, critical: bool = False) -> Cause:
     return Cause(words, figure.key, critical, value / limit - 1 if limit else value)
-
-
-_NONE: Mapping[str, float | None] = dict.fromkeys(COMPARED)
 
 
 class _Medians(NamedTuple):
@@ -483,11 +484,11 @@ def _resume(memory: _Memory, standing: Standing, *, complete: bool) -> None:
         memory.known_unix_s = -inf if standing.judged_unix_s is None else standing.judged_unix_s
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
+class _Look(NamedTuple):
     """One worker at the moment of an assessment."""
 
     history: WorkerHistory
+    memory: _Memory
     state: State
     sample: Sample | None
     figures: Mapping[str, float | None]

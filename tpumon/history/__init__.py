@@ -4,10 +4,11 @@ from tpumon.history.course import Course, Moment
 from tpumon.history.events import Changes
 from tpumon.history.states import state_of
 from tpumon.history.tiers import Point, Tiers
-from tpumon.history.worker import STEP_BUCKETS_S, Histories, StepHistogram, WorkerHistory
+from tpumon.history.worker import NO_FIGURES, STEP_BUCKETS_S, Histories, StepHistogram, WorkerHistory
 from tpumon.model import State
 
 __all__ = [
+    "NO_FIGURES",
     "STEP_BUCKETS_S",
     "Changes",
     "Course",

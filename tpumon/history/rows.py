@@ -7,7 +7,6 @@ import struct
 import sys
 import zlib
 from array import array
-from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -20,7 +19,10 @@ _LOG_LOWEST = math.log2(_LOWEST)
 LARGEST = 0xFFFF
 """The largest number that a row can hold."""
 
-_BLOCK_ROWS = 64
+_NEW_ROWS, _BLOCK_ROWS = 64, 64
+"""How many rows wait to be compressed, and how many a block has at most."""
+
+_NEW_ROWS_IF_RARE, _BLOCK_ROWS_IF_RARE = 32, 128
 _HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
 _LATEST = 1 << 50
 _LEVEL = 6
@@ -30,9 +32,11 @@ def coded(value: float | None) -> int:
     """A value as a number from 0 to 65535, exact to 0.04 % from 1e-9 to 1e6; zero is exact, None is `ABSENT`."""
     if value is None or math.isnan(value):
         return ABSENT
-    if value <= 0:
-        return _ZERO
-    return _FIRST + round((math.log2(min(max(value, _LOWEST), _HIGHEST)) - _LOG_LOWEST) * _PER_OCTAVE)
+    if not _LOWEST <= value <= _HIGHEST:
+        if value <= 0:
+            return _ZERO
+        value = _LOWEST if value < _LOWEST else _HIGHEST
+    return _FIRST + round((math.log2(value) - _LOG_LOWEST) * _PER_OCTAVE)
 
 
 def value_of(code: int) -> float | None:
@@ -65,13 +69,16 @@ class Rows:
 
     Args:
         width: numbers of a row: the count, the states, and three for each figure.
+        rare: whether rows come so seldom that each block may be compressed several times, which takes less memory.
     """
 
-    __slots__ = ("_blocks", "_count", "_numbers", "_places", "_width")
+    __slots__ = ("_blocks", "_count", "_most_in_block", "_most_new", "_numbers", "_places", "_width")
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, rare: bool = False) -> None:
         self._width = width
-        self._blocks: deque[_Block] = deque()
+        self._most_new = _NEW_ROWS_IF_RARE if rare else _NEW_ROWS
+        self._most_in_block = _BLOCK_ROWS_IF_RARE if rare else _BLOCK_ROWS
+        self._blocks: list[_Block] = []
         self._places = array("q")
         self._numbers = array("H")
         self._count = 0
@@ -95,7 +102,9 @@ class Rows:
         self._places.append(place)
         self._numbers.extend(row)
         self._count += 1
-        if len(self._places) >= _BLOCK_ROWS:
+        if len(self._places) >= self._most_new:
+            if self._blocks and self._blocks[-1].rows + self._most_new <= self._most_in_block:
+                self._reopen(self._blocks.pop())
             self._blocks.append(self._sealed())
             self._places, self._numbers = array("q"), array("H")
 
@@ -103,7 +112,7 @@ class Rows:
         """Forgets blocks of rows that all lie before `oldest`, or are too many; returns whether it did."""
         before = len(self._blocks)
         while self._blocks and (self._blocks[0].last < oldest or self._count - self._blocks[0].rows >= most_rows):
-            self._count -= self._blocks.popleft().rows
+            self._count -= self._blocks.pop(0).rows
         return len(self._blocks) < before
 
     def read(self, figure: int, first: int, last: float) -> Iterator[tuple[int, int, int, tuple[int, int, int]]]:
@@ -133,13 +142,13 @@ class Rows:
         return b"".join(reversed(parts)), True
 
     @classmethod
-    def unpacked(cls, plain: bytes, width: int, most_rows: int) -> Rows:
+    def unpacked(cls, plain: bytes, width: int, most_rows: int, *, rare: bool = False) -> Rows:
         """Reverses `packed`. Blocks are checked when they are read: a damaged one has no rows.
 
         Raises:
             ValueError: it is not what `packed` returned.
         """
-        rows, at = cls(width), 0
+        rows, at = cls(width, rare=rare), 0
         while at < len(plain):
             try:
                 first, last, count, size = _HEAD.unpack_from(plain, at)
@@ -148,7 +157,11 @@ class Rows:
             block = _Block(plain[at : at + _HEAD.size + size])
             at += _HEAD.size + size
             before = rows._blocks[-1].last if rows._blocks else -1
-            if not (before < first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(block) == _HEAD.size + size):
+            if not (
+                before < first <= last < _LATEST
+                and 0 < count <= _BLOCK_ROWS_IF_RARE
+                and len(block) == _HEAD.size + size
+            ):
                 raise ValueError("history is damaged")
             rows._blocks.append(block)
             rows._count += count
@@ -163,6 +176,16 @@ class Rows:
                 yield place, row
         for at, place in enumerate(self._places):
             yield place, list(self._numbers[at * self._width : (at + 1) * self._width])
+
+    def _reopen(self, block: _Block) -> None:
+        """Puts the rows of the newest block before the new ones; those of a damaged block are lost."""
+        places, columns = self._opened(block, range(self._width))
+        self._count += len(places) - block.rows
+        self._places = array("q", places) + self._places
+        numbers = array("H", bytes(2 * self._width * len(places)))
+        for column, read in enumerate(columns):
+            numbers[column :: self._width] = read
+        self._numbers = numbers + self._numbers
 
     def _sealed(self) -> _Block:
         places = self._places

@@ -14,11 +14,11 @@ def state_of(sample: Sample | None) -> State:
     """The state after a query; None: there was none yet."""
     if sample is None:
         return "waiting"
-    if sample.of_exporter:
-        return "stale"
     failure = sample.failure
     if failure is None:
         return "no-activity" if nothing_ran(sample.figures) else "live"
+    if sample.of_exporter:
+        return "stale"
     state = MEANING[failure.reason].state
     if state == "down" and sample.answered:
         return "no-activity" if nothing_ran(sample.figures) else "live"

@@ -24,6 +24,9 @@ STATES: tuple[State, ...] = get_args(State)
 """The bits of a row's states, in this order: packed history holds them, so a new state goes to the end."""
 
 
+_BITS = {state: 1 << bit for bit, state in enumerate(STATES)}
+
+
 class _Spec(NamedTuple):
     """A tier: its rows cover `unit_s` each, go back `span_s`, and are no more than `most_rows`."""
 
@@ -46,6 +49,7 @@ _HEAD = struct.Struct("<4sddB")  # magic, shift, time of the last query, number 
 _TIER = struct.Struct("<?qHI")  # whether trimmed, place of the rows that wait, their numbers, bytes of the rows
 _LATEST_S = 1e12
 
+_MOST_NEW = 256  # numbers of new queries that wait to become rows
 _MOST_WAITING = 64  # rows that wait to be merged into one of the next tier
 _WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
@@ -79,7 +83,7 @@ class Tiers:
         keys: keys of the figures, in the order in which `add` takes them.
     """
 
-    __slots__ = ("_keys", "_last_s", "_shift_s", "_tiers", "_zero_s")
+    __slots__ = ("_begin_s", "_keys", "_last_s", "_new", "_shift_s", "_tiers", "_zero_s")
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
@@ -87,6 +91,10 @@ class Tiers:
         self._shift_s = 0.0  # from the times of the rows to those of the wall clock as it is set now
         self._zero_s: float | None = None  # from the monotonic clock to the times of the rows
         self._last_s = -math.inf
+        self._begin_s = -math.inf
+        # Queries that came since then, as they came: time, states, figures. They become rows when a row of the second
+        # tier is complete, or when somebody asks: so adding one is cheap.
+        self._new = array("d")
 
     def add(
         self,
@@ -118,19 +126,32 @@ class Tiers:
             if at_s > self._last_s - _TIERS[0].span_s:
                 return
             self._tiers = [_Tier(spec, len(self._keys)) for spec in _TIERS]
+            self._new = array("d")
+        if at_s >= self._begin_s + _TIERS[1].unit_s or len(self._new) >= _MOST_NEW:
+            self._make_rows()
+            self._begin_s = at_s
         self._last_s = at_s
-        row = array("H", (1, 1 << STATES.index(state)))
-        for figure in figures:
-            row.extend((coded(figure), 0, 0))
-        for tier in self._tiers:
-            closed = tier.add(at_s, row)
-            if closed is None:
-                break
-            at_s, row = closed
+        self._new.extend((at_s, _BITS[state], *[math.nan if figure is None else figure for figure in figures]))
+
+    def _make_rows(self) -> None:
+        """Makes rows of the queries that came since the last call."""
+        new, self._new = self._new, array("d")
+        width = 2 + len(self._keys)
+        for begin in range(0, len(new), width):
+            at_s, states, *figures = new[begin : begin + width]
+            row = array("H", (1, int(states)))
+            for figure in figures:
+                row.extend((coded(figure), 0, 0))
+            for tier in self._tiers:
+                closed = tier.add(at_s, row)
+                if closed is None:
+                    break
+                at_s, row = closed
 
     @property
     def oldest_unix_s(self) -> float | None:
         """The earliest time of which anything is known; None: nothing is."""
+        self._make_rows()
         known = [tier for tier in self._tiers if tier.oldest_s is not None]
         whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
         oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
@@ -143,6 +164,7 @@ class Tiers:
 
     def packed(self, most_bytes: int = 1 << 30) -> bytes:
         """All that is remembered, in about `most_bytes` at most: of each tier, the oldest rows are left out."""
+        self._make_rows()
         parts = [_HEAD.pack(_MAGIC, self._shift_s, self._last_s, len(self._tiers))]
         left = most_bytes
         for number, tier in enumerate(self._tiers):
@@ -203,6 +225,7 @@ class Tiers:
         return [_merged(list(group), bin_ * width_s, (bin_ + 1) * width_s) for bin_, group in groups]
 
     def _rows(self, place: int, begin_unix_s: float, end_unix_s: float) -> list[_Row]:
+        self._make_rows()
         begin_s, until_s = begin_unix_s - self._shift_s, end_unix_s - self._shift_s + 1e-6
         pieces: list[list[_Row]] = []
         for number, tier in enumerate(self._tiers):
@@ -252,7 +275,7 @@ class _Tier:
     def __init__(self, spec: _Spec, figures: int) -> None:
         self._spec = spec
         self._figures = figures
-        self._rows = Rows(2 + 3 * figures)
+        self._rows = Rows(2 + 3 * figures, rare=spec.unit_s > _SAMPLES_UNIT_S)
         self._at: int | None = None
         self._waiting: list[array[int]] = []
         self.trimmed = False
@@ -300,7 +323,9 @@ class _Tier:
         if len(numbers) != waiting or waiting % width or waiting > width * (_MOST_WAITING + 1):
             raise ValueError("history is damaged")
         places = [theirs.index(key) if key in theirs else None for key in keys]
-        rows = Rows.unpacked(plain[middle : middle + size], width, self._spec.most_rows)
+        rows = Rows.unpacked(
+            plain[middle : middle + size], width, self._spec.most_rows, rare=self._spec.unit_s > _SAMPLES_UNIT_S
+        )
         self._waiting = [_in_order(numbers[i : i + width], places) for i in range(0, waiting, width)]
         self._at = waits_at if self._waiting else None
         if tuple(theirs) == tuple(keys):
@@ -358,9 +383,17 @@ def merged_rows(rows: Sequence[array[int]], figures: int) -> array[int]:
             merged.extend((ABSENT, 0, 0))
             continue
         low, high = min(row[place] - row[place + 1] for row in known), max(row[place] + row[place + 2] for row in known)
-        middle = coded(median([value_of(row[place]) or 0.0 for row in known]))
+        middle = _middle(sorted(row[place] for row in known))
         merged.extend((middle, min(max(middle - low, 0), LARGEST), min(max(high - middle, 0), LARGEST)))
     return merged
+
+
+def _middle(codes: Sequence[int]) -> int:
+    """The code of the median of what these codes stand for; they are sorted."""
+    half = len(codes) // 2
+    if len(codes) % 2 or codes[half - 1] == codes[half]:
+        return codes[half]
+    return coded(((value_of(codes[half - 1]) or 0.0) + (value_of(codes[half]) or 0.0)) / 2)
 
 
 def _in_order(row: Sequence[int], places: Sequence[int | None]) -> array[int]:

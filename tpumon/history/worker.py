@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tpumon.errors import MEANING, Reason
@@ -49,6 +49,10 @@ def _is_of(restart: Sample | None, sample: Sample) -> bool:
     return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
 
 
+NO_FIGURES: Mapping[str, float | None] = dict.fromkeys(COMPARED)
+"""The compared figures of a worker that has none."""
+
+
 @dataclass(slots=True)
 class WorkerHistory:
     """One worker's last samples, and totals over all of them.
@@ -56,6 +60,8 @@ class WorkerHistory:
     Attributes:
         target: the worker.
         last: the sample of its last query, answered or not.
+        figures: the compared figures of that sample, by key; computed once, for all who need them.
+        last_state: the worker's state after that query.
         answer: the last sample that its profiler answered.
         samples: number of queries that its profiler answered.
         truncated: how many of them were answered with a truncated trace.
@@ -70,6 +76,8 @@ class WorkerHistory:
 
     target: Target
     last: Sample | None = None
+    figures: Mapping[str, float | None] = field(default_factory=lambda: NO_FIGURES)
+    last_state: State = "waiting"
     answer: Sample | None = None
     samples: int = 0
     truncated: int = 0
@@ -88,28 +96,29 @@ class WorkerHistory:
             self.restarted = sample
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
-        self.last = sample
-        if sample.of_exporter:
-            pass  # not a query of this worker
-        elif sample.failure is None:
+        self.last, self.figures, self.last_state = sample, values(sample.figures), state_of(sample)
+        failure = sample.failure
+        of_exporter = failure is not None and sample.of_exporter  # not a query of this worker
+        if failure is None:
             self.answer = sample
             self.samples += 1
             self.truncated += sample.truncated is not None
-        else:
-            self.errors[sample.failure.reason] += 1
+        elif not of_exporter:
+            self.errors[failure.reason] += 1
         if sample.figures.step_durations_s:
             self.steps = self.steps or StepHistogram()
             self.steps.add(sample.figures.step_durations_s)
-        if self.tiers is not None and not sample.of_exporter:
-            figures = values(sample.figures).values()
-            self.tiers.add(sample.time_unix_s, state_of(sample), figures, taken_monotonic_s=sample.taken_monotonic_s)
+        if self.tiers is not None and not of_exporter:
+            self.tiers.add(
+                sample.time_unix_s, self.last_state, self.figures.values(), taken_monotonic_s=sample.taken_monotonic_s
+            )
         self.traced_s += sample.traced_s
         if self.first is None:
             self.first = sample
 
     def state(self, now_unix_s: float) -> State:
         """The worker's state now."""
-        state = state_of(self.last)
+        state = self.last_state
         return "stale" if state in {"live", "no-activity"} and self.fresh_for_s(now_unix_s) < 0 else state
 
     def current(self, now_unix_s: float) -> Sample | None:

@@ -77,12 +77,8 @@ def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int,
         height: lines at most.
         glyphs: characters to draw with.
     """
-    beside = 2 if width >= _TWO_BESIDE and len(figures) > 1 else 1
-    figures = figures[: max(beside * (height // LEAST_CHART), 1)]
-    rows = -(-len(figures) // beside)
-    each_height = min(height // rows, _MOST_CHART)
-    if each_height < LEAST_CHART or width < _AXIS + 10:
-        return []
+    beside, rows, each_height = _layout(len(figures), width, height)
+    figures = figures[: beside * rows]
     lines = []
     # All charts have columns of one length, so that what happened at the same time is in the same place.
     each_width = (width - 2 * (beside - 1)) // beside
@@ -90,6 +86,20 @@ def charts(graphed: Graphed, figures: Sequence[Figure], width: int, height: int,
         blocks = [_chart(graphed, figure, each_width, each_height, glyphs) for figure in figures[at : at + beside]]
         lines += side_by_side(blocks, each_width, width)
     return lines
+
+
+def charts_height(figures: int, width: int, height: int) -> int:
+    """How many lines `charts` of so many figures returns."""
+    _, rows, each_height = _layout(figures, width, height)
+    return rows * each_height
+
+
+def _layout(figures: int, width: int, height: int) -> tuple[int, int, int]:
+    """How many charts are side by side, how many below each other, and the lines of each; no rows: none fits."""
+    beside = 2 if width >= _TWO_BESIDE and figures > 1 else 1
+    rows = -(-min(figures, max(beside * (height // LEAST_CHART), 1)) // beside)
+    each_height = min(height // rows, _MOST_CHART) if rows else 0
+    return (beside, rows, each_height) if each_height >= LEAST_CHART and width >= _AXIS + 10 else (beside, 0, 0)
 
 
 def side_by_side(blocks: Sequence[Lines], each_width: int, width: int) -> Lines:

@@ -151,7 +151,7 @@ def _may(scene: Scene, heading: Heading, glyphs: Glyphs) -> list[Piece]:
     pieces = []
     url = "" if heading.from_url is None else tame(heading.from_url, ascii_only=glyphs.ascii)
     source = [Piece(cut(f"from {url}", 60, glyphs.ellipsis))] if url else []
-    failing = any(row.exporter_failed for row in scene.rows)
+    failing = bool(source) and any(row.exporter_failed for row in scene.rows)
     if failing:
         pieces += source
     if scene.traced_ratio is not None:

@@ -18,13 +18,21 @@ from tpumon.view.drawing.graphs import bar
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Look
 from tpumon.view.parts.changes import change_lines
-from tpumon.view.parts.charts import LEAST_CHART, Graphed, chart_figures, charts, side_by_side, span_words
+from tpumon.view.parts.charts import (
+    LEAST_CHART,
+    Graphed,
+    chart_figures,
+    charts,
+    charts_height,
+    side_by_side,
+    span_words,
+)
 from tpumon.view.parts.figures import figure_lines, short_lines
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.peers import peers_of
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
-from tpumon.view.parts.spans import span_of
+from tpumon.view.parts.spans import Span, span_of
 
 _PART_NAME = 20
 _TWO_BESIDE = 100
@@ -123,12 +131,22 @@ class Page:
         return lines + self._blank(self._charts(room)) if room >= LEAST_CHART else lines
 
     def all(self, chart_height: int) -> Lines:
-        """Everything; on wide screens step parts, cores and devices are side by side."""
-        lines = self.top()
+        """Everything; on wide screens step parts, cores and devices are side by side.
+
+        Graphs have `chart_height` lines, or more if lines of the screen would be empty otherwise.
+        """
+        above = self.top()
         sample = self._row.sample
         if sample is not None and self._level > 1:
-            lines += self._fitting_parts() + self._more(sample)
-        lines += self._blank(self._charts(chart_height))
+            above += self._fitting_parts() + self._more(sample)
+        below = self._below_charts()
+        drawn = self._charts_height(chart_height)
+        left = self._frame.height - len(above) - len(below) - (drawn and drawn + 1)
+        return above + self._blank(self._charts(chart_height + max(left, 0))) + below
+
+    def _below_charts(self) -> Lines:
+        lines: Lines = []
+        sample = self._row.sample
         if sample is not None and self._level > 1:
             two = self._width >= _TWO_BESIDE
             half = (self._width - 2) // 2 if two else self._width
@@ -153,10 +171,19 @@ class Page:
             shorter += self._blank(block)
         return side_by_side([left, right], half, self._width)
 
+    def _span(self) -> Span | None:
+        """The time that its graphs show; None: there are none."""
+        tiers, frame = self._row.history.tiers, self._frame
+        return None if tiers is None else span_of(tiers, frame.span_s, frame.end_unix_s, frame.now_unix_s)
+
+    def _charts_height(self, height: int) -> int:
+        """How many lines `_charts` returns."""
+        figures = chart_figures(self._seen, self._level)
+        return 0 if self._span() is None else charts_height(len(figures), self._width, height)
+
     def _charts(self, height: int) -> Lines:
-        history, frame = self._row.history, self._frame
+        history, frame, span = self._row.history, self._frame, self._span()
         tiers, moved = history.tiers, frame.end_unix_s is not None
-        span = None if tiers is None else span_of(tiers, frame.span_s, frame.end_unix_s, frame.now_unix_s)
         if tiers is None or span is None:
             return []
         fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s

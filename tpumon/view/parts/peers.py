@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tpumon.figures import values
+from tpumon.figures import COMPARED
 from tpumon.fleet import group_of
 from tpumon.view.parts.scene import Row, Scene
 
@@ -35,25 +35,26 @@ def peers_of(scene: Scene, row: Row) -> Peers:
     """The medians of the worker's slice; of all workers where no slice is known; `ALONE` without others."""
     target = row.history.target
     group = group_of(target)
-    samples = [
-        other.sample for other in scene.rows if other.sample is not None and group_of(other.history.target) == group
-    ]
-    if len(samples) < 2:
-        return ALONE
-    parts = [sample.figures.step_parts_s for sample in samples if sample.figures.step_parts_s]
-    names = dict.fromkeys(name for each in parts for name in each)
-    return Peers(
-        "fleet" if target.slice is None else "slice",
-        _medians(values(sample.figures) for sample in samples),
-        {name: median(each.get(name, 0.0) for each in parts) for name in names} if len(parts) > 1 else {},
-    )
+    peers = scene.peers.get(group)
+    if peers is None:
+        present = [each for each in scene.rows if each.sample is not None]
+        rows = [each for each in present if group_of(each.history.target) == group]
+        word = "fleet" if target.slice is None else "slice"
+        peers = Peers(word, _medians(scene, rows, everybody=len(rows) == len(present)), _parts_s(rows))
+        scene.peers[group] = peers = peers if len(rows) > 1 else ALONE
+    return peers
 
 
-def _medians(rows: Iterable[Mapping[str, float | None]]) -> Mapping[str, float]:
-    """The median of each key over the rows that have it, if there are several."""
-    known: dict[str, list[float]] = {}
-    for row in rows:
-        for name, value in row.items():
-            if value is not None:
-                known.setdefault(name, []).append(value)
-    return {name: median(numbers) for name, numbers in known.items() if len(numbers) > 1}
+def _medians(scene: Scene, rows: Sequence[Row], *, everybody: bool) -> Mapping[str, float]:
+    """The median of each figure over the rows that have it, if there are several."""
+    if everybody:  # the assessment has them
+        return {key: across.median for key, across in scene.assessment.figures.items() if across.count > 1}
+    known = {key: [value for row in rows if (value := row.figures[key]) is not None] for key in COMPARED}
+    return {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
+
+
+def _parts_s(rows: Sequence[Row]) -> Mapping[str, float]:
+    parts = [row.sample.figures.step_parts_s for row in rows if row.sample is not None]
+    known = [each for each in parts if each]
+    names = dict.fromkeys(name for each in known for name in each)
+    return {name: median([each.get(name, 0.0) for each in known]) for name in names} if len(known) > 1 else {}

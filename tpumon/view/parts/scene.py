@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpumon.figures import MXU, STEP
 from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
-from tpumon.history import Changes, State, WorkerHistory
+from tpumon.history import NO_FIGURES, Changes, State, WorkerHistory
 from tpumon.model import Change, Handover, Sample, Workers
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.spans import Spans
 from tpumon.view.parts.trends import Trends
+
+if TYPE_CHECKING:
+    from tpumon.view.parts.peers import Peers
 
 _SOON_S = 30.0
 
@@ -28,6 +31,7 @@ class Row(NamedTuple):
         verdict: what to think of it.
         sample: the present one; None where there is none, and so no figure to show. A worker that is not live may
             have one all the same, of runtime metrics.
+        figures: the compared figures of that sample, by key.
         last_unix_s: start of its last sample with figures, by the wall clock as it is set now.
     """
 
@@ -35,6 +39,7 @@ class Row(NamedTuple):
     history: WorkerHistory
     verdict: Verdict
     sample: Sample | None
+    figures: Mapping[str, float | None]
     last_unix_s: float | None
 
     @property
@@ -74,6 +79,7 @@ class Scene:
         failed: the last failed query of each worker that had one.
         seen: keys of the figures that any worker has had.
         spans: makes columns of graphs.
+        peers: what is usual in each group of workers, as far as it was asked for.
         changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
@@ -96,6 +102,7 @@ class Scene:
     spans: Spans
     changes: Changes
     last_change: int
+    peers: dict[str | None, Peers] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[Severity | State, int]:
@@ -186,7 +193,8 @@ class Watch:
             sample = history.current(now_unix_s)
             last = _with_figures(history)
             last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
-            rows.append(Row(history.target.worker, history, verdict, sample, last_unix_s))
+            figures = NO_FIGURES if sample is None else history.figures
+            rows.append(Row(history.target.worker, history, verdict, sample, figures, last_unix_s))
             tally.add(history, sample, last_unix_s, now_unix_s)
         averages = {name: across.avg for name, across in assessment.figures.items()}
         self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))

@@ -40,9 +40,6 @@ class Worker(Screen):
         row = frame.opened_row
         assert row is not None, "shown only where it fits"
         page = Page(frame, row, about(frame.messages, row.history.target))
-        charts = max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT)
-        lines = page.all(charts)
-        if len(lines) < frame.height:
-            lines = page.all(charts + frame.height - len(lines))
+        lines = page.all(max(frame.height // 3, 2 * _LEAST_CHART_HEIGHT))
         place = next((place for place, other in enumerate(frame.rows, start=1) if other.name == row.name), None)
         return Drawn(lines=lines, notes=[] if place is None else [f"worker {place}/{len(frame.rows)}"])
