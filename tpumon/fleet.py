@@ -190,6 +190,7 @@ class Fleet:
         self.histories = Histories(remember=remember, monotonic_s=monotonic_s)
         self.changes = Changes()
         self.average = Tiers(tuple(COMPARED)) if remember else None
+        self._monotonic_s = monotonic_s
         self._average_unix_s = -inf
         self._average_known = False
         self._memories: dict[str, _Memory] = {}
@@ -413,13 +414,15 @@ class Fleet:
         """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
         if self.average is None or not (figures or self._average_known):
             return
-        lasts = [history.last for history in self.histories.all()]
-        intervals_s = [last.interval_s for last in lasts if last is not None and last.interval_s is not None]
+        lasts = [history.last for history in self.histories.all() if history.last is not None]
+        intervals_s = [last.interval_s for last in lasts if last.interval_s is not None]
         if 0 <= now_unix_s - self._average_unix_s < 0.9 * min(intervals_s, default=1.0):
             return
         self._average_unix_s, self._average_known = now_unix_s, bool(figures)
         averages = [figures[key].avg if key in figures else None for key in COMPARED]
-        self.average.add(now_unix_s, "live" if figures else "waiting", averages)
+        is_live = any(last.taken_monotonic_s is not None for last in lasts)  # a recording's time is another one
+        taken_monotonic_s = self._monotonic_s() if is_live else None
+        self.average.add(now_unix_s, "live" if figures else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
 
     def _count(self, memory: _Memory, figures: Mapping[str, float | None], medians: _Medians) -> None:
         """Counts for how many consecutive samples step time and idle time have exceeded their limits."""

@@ -95,7 +95,7 @@ ROWS = (
         "the clock is set back under graphs and pauses",
         "no clock stops a graph",
         "a point per interval, also after the clock was set back",
-        "test_inside_clock.py::test_the_fleets_graph_goes_on_after_the_clock_was_set_back",
+        "test_inside_clock.py::test_the_fleets_graph_goes_on_after_the_clock_was_set",
     ),
     (
         "the clock is set back under graphs and pauses",

@@ -9,12 +9,12 @@ import pytest
 
 from support.samples import sample
 from support.shown import lines
+from tpumon.fleet import Fleet
 from tpumon.history import Histories
 from tpumon.model import Query, Target, Workers
 from tpumon.sampler import Pace, Sampler
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.loop import live
-from tpumon.view.parts.trends import Trends
 from tpumon.view.screens.screen import Reply
 
 HOUR_S = 3600.0
@@ -149,15 +149,20 @@ def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks, record_t
     record_testsuite_property(row, "the next sample")
 
 
-def test_the_fleets_graph_goes_on_after_the_clock_was_set_back():
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, HOUR_S])
+def test_the_fleets_graph_goes_on_after_the_clock_was_set(set_by_s):
     """A point per interval as before, and its span is time that passed."""
-    trends, clocks = Trends(), Clocks()
-    for second in range(100):
-        clocks.passed_s = float(second)
-        clocks.set_by_s = -HOUR_S if second >= 50 else 0.0
-        trends.add_fleet(clocks.time(), {"mxu": 0.5}, 1.0)
-    assert trends.fleet.count == 100
-    assert trends.fleet.span_s() == pytest.approx(98.0)
+    clocks = Clocks()
+    fleet = Fleet(remember=True, monotonic_s=clocks.monotonic)
+    fleet.follow(WORKERS)
+    for query in range(80):
+        clocks.passed_s = query * INTERVAL_S
+        clocks.set_by_s = set_by_s if query >= 40 else 0.0
+        fleet.add(clocks.sample())
+        fleet.assess(clocks.time())
+    points = fleet.average.series("mxu", clocks.time() - 2 * HOUR_S, clocks.time() + 1, 1000)
+    assert sum(point.count for point in points) == 80
+    assert points[-1].start_unix_s - points[0].start_unix_s == pytest.approx(79 * INTERVAL_S, abs=1)
 
 
 class _Screen:
@@ -171,6 +176,9 @@ class _Screen:
 
     def show(self, *_picture):
         self.shown += 1
+
+    def use_mouse(self, *_wanted):
+        """It has none."""
 
 
 class _Display:
