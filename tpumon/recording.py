@@ -24,6 +24,9 @@ PLAIN, PACKED = ".jsonl", ".jsonl.gz"
 
 _TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
 _TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
+_PIECE_BYTES = 1 << 20
+_LARGEST_MEMBER = 512 << 20  # unpacked; a minute of 1,000 workers is a fifth of that
+_FLUSHED = b"\x00\x00\xff\xff"  # where deflate was flushed
 _MAGIC = b"\x1f\x8b\x08"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
@@ -189,47 +192,102 @@ def _files_of(where: str) -> Sequence[Path]:
 
 
 def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[bytes]:
-    """The contents of gzip members in a row. After damage it goes on with the next member; an end may be missing."""
-    unpack: Any = None
+    """The contents of gzip members in a row.
+
+    A member counts only as a whole, checked by its sum: what a damaged one holds may look like samples and be none. One
+    may have no end, because its recorder crashed or its disk was full: of it, all counts that was flushed, and if it is
+    the last one and damaged, what was flushed well before the damage.
+    """
+    member: _Member | None = None
     rest = b""
     for chunk in chunks:
         data = rest + chunk
         rest = b""
         while data:
-            if unpack is None:
+            if member is None or member.is_damaged:
                 start = data.find(_MAGIC)
                 if start != 0:
                     damaged()
                 if start < 0:
                     rest = data[-len(_MAGIC) + 1 :]
                     break
-                data, unpack = data[start:], zlib.decompressobj(_GZIP)
-            before = unpack.copy()
-            try:
-                out = unpack.decompress(data, _CHUNK_BYTES)
-            except zlib.error:
-                good, data = _until_damage(before, data)
-                yield good + b"\n"
-                unpack = None
-                continue
-            yield out
-            if unpack.eof:
-                data, unpack = unpack.unused_data, None
-            else:
-                data = unpack.unconsumed_tail
-    if unpack is not None:
-        yield unpack.flush()
+                data, member = data[start:], _Member()
+            data = member.add(data)
+            if member.is_damaged and not member.is_cut:
+                damaged()
+            if member.is_cut:
+                yield from member.flushed(1)
+            elif member.is_whole:
+                yield from member.contents
+            if member.is_cut or member.is_whole:
+                member = None
+    if member is not None:
+        yield from member.flushed(3) if member.is_damaged else member.unfinished()
 
 
-def _until_damage(unpack: Any, data: bytes) -> tuple[bytes, bytes]:
-    """What can still be unpacked, and the data from the damage on; the next member may begin right there."""
-    good = bytearray()
+class _Member:
+    """One gzip member, as far as it was read.
+
+    Attributes:
+        contents: what was unpacked, in pieces.
+        is_whole: it has ended, and its sum is right.
+        is_damaged: it cannot be unpacked further.
+        is_cut: because another member begins there.
+    """
+
+    def __init__(self) -> None:
+        self._unpack: Any = zlib.decompressobj(_GZIP)
+        self._packed = bytearray()
+        self._size = 0
+        self.contents: list[bytes] = []
+        self.is_whole = self.is_damaged = self.is_cut = False
+
+    def add(self, data: bytes) -> bytes:
+        """Takes the next bytes; returns those behind its end, or from its damage on."""
+        before = self._unpack.copy()
+        try:
+            self.contents.append(self._unpack.decompress(data, _PIECE_BYTES))
+        except zlib.error:
+            self.is_damaged = True
+            seen = _good_bytes(before, data) + len(_MAGIC)
+            self._packed += data[:seen]
+            last = max(self._packed.rfind(_FLUSHED), len(_MAGIC))
+            next_member = self._packed.find(_MAGIC, last)
+            if next_member < 0:
+                return data[seen:]
+            self.is_cut = True
+            behind_it = bytes(self._packed[next_member:]) + data[seen:]
+            del self._packed[next_member:]
+            return behind_it
+        self.is_whole = self._unpack.eof
+        behind: bytes = self._unpack.unused_data if self.is_whole else self._unpack.unconsumed_tail
+        self._packed += data[: len(data) - len(behind)]
+        self._size += len(self.contents[-1])
+        self.is_damaged = self._size > _LARGEST_MEMBER
+        return behind
+
+    def unfinished(self) -> Iterator[bytes]:
+        """All that was unpacked of a member without an end."""
+        yield from self.contents
+        yield self._unpack.flush()
+
+    def flushed(self, from_end: int) -> Iterator[bytes]:
+        """What was flushed before the damage, up to the first, second, ... time from the end: it is noticed late."""
+        end = len(self._packed)
+        for _ in range(from_end):
+            end = max(self._packed.rfind(_FLUSHED, 0, end), 0)
+        if end:
+            yield zlib.decompressobj(_GZIP).decompress(self._packed[: end + len(_FLUSHED)])
+
+
+def _good_bytes(unpack: Any, data: bytes) -> int:
+    """How many bytes can still be unpacked."""
     for place in range(len(data)):
         try:
-            good += unpack.decompress(data[place : place + 1])
+            unpack.decompress(data[place : place + 1])
         except zlib.error:
-            return bytes(good), data[place:]
-    return bytes(good), b""
+            return place
+    return len(data)
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:

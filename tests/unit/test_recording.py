@@ -158,7 +158,7 @@ def test_damage_costs_a_part_and_nothing_else(tmp_path_factory, data):
     found = times(directory)
     assert found == sorted(found)
     assert set(found) <= set(range(0, 400, 10))
-    assert len(found) >= 40 - 14  # a member is a minute
+    assert len(found) >= 40 - 20  # a member is a minute, and damage where one begins may cost its neighbours
 
 
 def test_plain_lines_are_a_recording_too(tmp_path):
