@@ -21,6 +21,7 @@ __all__ = ["MOST_HISTORY_BYTES", "Across", "Assessment", "Cause", "Fleet", "Seve
 MOST_HISTORY_BYTES = 12_000_000
 """How much history of all workers together is handed on."""
 
+_JUDGE_S = 20.0  # between two assessments of what was recorded, at most
 _MOST_NEW = 100  # samples of a worker that wait to be judged
 _SAME_TIME_S = 0.001
 _OVERLAP_S = 60.0  # the longest that a query may take
@@ -209,14 +210,27 @@ class Fleet:
             query = _Query(sample, history.last_state, history.figures, history.restarted is sample)
             self._memories[sample.worker].new.append(query)
 
-    def has_unjudged(self, worker: str) -> bool:
-        """Whether a sample of this worker is not judged yet. Samples are compared with the medians at `assess`.
+    def take(self, event: Workers | Sample | Handover) -> None:
+        """Follows workers, adds a sample, or takes over what an exporter knows."""
+        if isinstance(event, Workers):
+            self.follow(event)
+        elif isinstance(event, Sample):
+            self.add(event)
+        else:
+            self.take_over(event)
 
-        Who reads old samples faster than they came calls `assess` before a worker's second one: otherwise the first
-        would be compared with medians of later samples.
+    def is_due(self, event: Workers | Sample, after_s: float) -> bool:
+        """Whether who reads old events faster than they came is to call `assess` before this one.
+
+        It is if the sample's worker has another one that is not judged yet: that one would be compared with medians of
+        later samples. It is, too, if the last assessment is some time ago: a worker may have become stale.
+
+        Args:
+            event: what was recorded next.
+            after_s: how long after the last assessment.
         """
-        memory = self._memories.get(worker)
-        return memory is not None and bool(memory.new)
+        memory = self._memories.get(event.worker) if isinstance(event, Sample) else None
+        return after_s > _JUDGE_S or (memory is not None and bool(memory.new))
 
     def assess(self, now_unix_s: float) -> Assessment:
         """Assesses every worker, and notes what changed.

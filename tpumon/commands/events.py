@@ -18,11 +18,9 @@ from tpumon.system.console import say
 from tpumon.view.notices import Notice
 
 if TYPE_CHECKING:
-    from tpumon.feed import Event
     from tpumon.model import Change
 
 _TICK_S = 1.0
-_JUDGE_S = 20.0  # of a recording, at most, between two assessments
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
@@ -65,7 +63,8 @@ def run(settings: EventsSettings) -> int:
                 raise UsageError("this exporter remembers no changes; update it, or add --follow to watch for new ones")
             if isinstance(event, Workers):
                 waiting = event.waiting
-            _take(fleet, event)
+            if event is not None and not isinstance(event, Notice):
+                fleet.take(event)
             if event is None or isinstance(event, Sample | Handover):
                 fleet.assess(time.time())
             printed = _print_new(fleet, settings.output, printed)
@@ -84,25 +83,15 @@ def _run_recorded(fleet: Fleet, where: str, output: str) -> int:
     begin_unix_s, end_unix_s = recording.span_unix_s()
     printed, judged_unix_s = 0, 0.0
     for moment in recording.moments():
-        again = isinstance(moment.event, Sample) and fleet.has_unjudged(moment.event.worker)
-        if again or moment.time_unix_s - judged_unix_s > _JUDGE_S:
+        if fleet.is_due(moment.event, moment.time_unix_s - judged_unix_s):
             judged_unix_s = moment.time_unix_s
             fleet.assess(judged_unix_s)
             printed = _print_new(fleet, output, printed)
-        _take(fleet, moment.event)
+        fleet.take(moment.event)
     fleet.assess(end_unix_s)
     if not _print_new(fleet, output, printed):
         say(f"no change from {_date(begin_unix_s)} to {_date(end_unix_s)}")
     return 0
-
-
-def _take(fleet: Fleet, event: Event | None) -> None:
-    if isinstance(event, Workers):
-        fleet.follow(event)
-    elif isinstance(event, Sample):
-        fleet.add(event)
-    elif isinstance(event, Handover):
-        fleet.take_over(event)
 
 
 def _print_new(fleet: Fleet, output: str, printed: int) -> int:

@@ -14,7 +14,7 @@ from tpumon.feed import Feed, FeedSettings, Recorded
 from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
 from tpumon.fleet import Assessment, Fleet, Verdict
 from tpumon.history import WorkerHistory, state_of
-from tpumon.model import SCHEMA_VERSION, Handover, Mark, Sample, Workers
+from tpumon.model import SCHEMA_VERSION, Mark, Sample, Workers
 from tpumon.system.console import say
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import FORMATS, age, clock
@@ -25,7 +25,6 @@ _FINDINGS = {STEP.key: "straggler", IDLE.key: "straggler", INFEED.key: "input-bo
 """The findings that causes are part of, by the key of the figure that exceeds its limit."""
 
 _RECENT_S = 3600.0  # of a recording
-_JUDGE_S = 20.0
 _LOOK_S = 0.5
 _LONG_S = 5.0
 _PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
@@ -85,15 +84,12 @@ def _collect(settings: OnceSettings) -> Fleet:
     deadline_s: float | None = None
     with Feed(settings.feed, consumer="this machine") as feed:
         for event in feed.events(timeout_s=_LOOK_S):
-            if isinstance(event, Workers):
-                fleet.follow(event)
-                waiting = event.waiting
-            elif isinstance(event, Sample):
-                fleet.add(event)
-            elif isinstance(event, Handover):
-                fleet.take_over(event)
-            elif isinstance(event, Notice):
+            if isinstance(event, Notice):
                 say(event.text)
+            elif event is not None:
+                fleet.take(event)
+            if isinstance(event, Workers):
+                waiting = event.waiting
             histories = fleet.histories.all()
             if waiting is not None and not histories:
                 raise NoTargetError(waiting)
@@ -129,15 +125,10 @@ def _collect_recorded(settings: OnceSettings, origin: Recorded) -> tuple[Fleet, 
     fleet = Fleet(settings.feed.output_options.thresholds)
     judged_unix_s = 0.0
     for moment in recording.moments(end_unix_s - _RECENT_S):
-        event = moment.event
-        again = isinstance(event, Sample) and fleet.has_unjudged(event.worker)
-        if again or moment.time_unix_s - judged_unix_s > _JUDGE_S:
+        if fleet.is_due(moment.event, moment.time_unix_s - judged_unix_s):
             judged_unix_s = moment.time_unix_s
             fleet.assess(judged_unix_s)
-        if isinstance(event, Workers):
-            fleet.follow(event)
-        else:
-            fleet.add(event)
+        fleet.take(moment.event)
     return fleet, end_unix_s
 
 

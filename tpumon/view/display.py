@@ -118,9 +118,9 @@ class Display:
         if handover.complete:
             self._last_change = self._watch.last_change  # what happened before is no news
 
-    def has_unjudged(self, worker: str) -> bool:
-        """Whether a sample of this worker came since the last `refresh`."""
-        return self._watch.has_unjudged(worker)
+    def is_due(self, event: Workers | Sample, after_s: float) -> bool:
+        """As of `Fleet`: whether to call `refresh` before this recorded event, so long after the last time."""
+        return self._watch.is_due(event, after_s)
 
     def changes_after(self, number: int) -> Sequence[Change]:
         """What changed since the change with this number, as far as `refresh` was called."""

@@ -32,7 +32,6 @@ KEYS = KeySection(
 _MOVES_S = {",": -10.0, ".": 10.0, "<": -600.0, ">": 600.0}
 _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
-_JUDGE_S = 20.0  # of the recording, at most, between two assessments
 
 
 class Event(Protocol):
@@ -180,8 +179,7 @@ class Player:
         judged_unix_s = self._read_unix_s
         while self._next is not None and self._next.time_unix_s <= at_unix_s:
             event = self._next.event
-            again = isinstance(event, Sample) and self._display.has_unjudged(event.worker)
-            if again or self._next.time_unix_s - judged_unix_s > _JUDGE_S:
+            if self._display.is_due(event, self._next.time_unix_s - judged_unix_s):
                 judged_unix_s = self._next.time_unix_s
                 self._display.refresh(judged_unix_s)
             if isinstance(event, Workers):

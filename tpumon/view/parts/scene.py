@@ -169,9 +169,9 @@ class Watch:
         if handover.complete:
             self._trends.restore()
 
-    def has_unjudged(self, worker: str) -> bool:
-        """Whether a sample of this worker came since the last `scene`."""
-        return self._fleet.has_unjudged(worker)
+    def is_due(self, event: Workers | Sample, after_s: float) -> bool:
+        """As of `Fleet`: whether to call `scene` before this recorded event, so long after the last time."""
+        return self._fleet.is_due(event, after_s)
 
     def changes_after(self, number: int) -> Sequence[Change]:
         """What changed since the change with this number."""
