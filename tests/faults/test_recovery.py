@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from concurrent import futures
 
 import grpc
 import pytest
 
+from fakes.answering import Answering
 from fakes.protobuf import field
 from support import odd_reading
 from support.recovery import after_queries
@@ -75,34 +75,17 @@ FAULTS = {
 """What a profiler server does, by the test that shows what then holds."""
 
 
-class Server:
+class Server(Answering):
     """A profiler server without Monitor that does this until it is `well`."""
 
     def __init__(self, fault):
         self.is_well = False
         self.queries_since = 0
 
-        def monitor(_request, context):
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unimplemented.")
-
         def serve(request, context):
             return (healthy if self.is_well else fault)(request, context)
 
-        class Handler(grpc.GenericRpcHandler):
-            def service(self, details):
-                return grpc.unary_unary_rpc_method_handler(monitor if details.method.endswith("Monitor") else serve)
-
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(8), handlers=[Handler()], options=[("grpc.max_send_message_length", -1)]
-        )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-
-    def __enter__(self):
-        self._server.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.stop(None).wait()
+        super().__init__(serve)
 
 
 @pytest.fixture

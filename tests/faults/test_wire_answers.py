@@ -6,11 +6,11 @@ import asyncio
 import gzip
 import resource
 import time
-from concurrent import futures
 
 import grpc
 import pytest
 
+from fakes.answering import Answering
 from fakes.protobuf import field
 from tpumon import wire
 from tpumon.errors import SourceError
@@ -30,30 +30,15 @@ LINES = field(8, field(1, b"\x1a\x00" * (3 * MB)))
 PARTS = b"\x32\x00" * (3 * MB)  # tool data
 
 
-class Hostile:
+def hostile(answer: bytes, *, compressed: bool = False):
     """A server that answers every call with these bytes, compressed if so asked."""
 
-    def __init__(self, answer: bytes, *, compressed: bool = False):
-        class Handler(grpc.GenericRpcHandler):
-            def service(self, _details):
-                def serve(_request, context):
-                    if compressed:
-                        context.set_compression(grpc.Compression.Gzip)
-                    return answer
+    def serve(_request, context):
+        if compressed:
+            context.set_compression(grpc.Compression.Gzip)
+        return answer
 
-                return grpc.unary_unary_rpc_method_handler(serve)
-
-        self._server = grpc.server(
-            futures.ThreadPoolExecutor(2), handlers=[Handler()], options=[("grpc.max_send_message_length", -1)]
-        )
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-
-    def __enter__(self):
-        self._server.start()
-        return self
-
-    def __exit__(self, *_):
-        self._server.stop(None).wait()
+    return Answering(serve, monitor=serve, threads=2)
 
 
 async def longest_hold(work):
@@ -107,7 +92,7 @@ def test_a_hostile_answer_holds_nobody_up(ask, answer, compressed):
             await longest_hold(monitor(client))  # connecting and first use take their time
             return await longest_hold(ask(client))
 
-    with Hostile(answer, compressed=compressed) as server:
+    with hostile(answer, compressed=compressed) as server:
         hold_s, error = asyncio.run(main())
     assert error is not None
     assert error.reason in {"malformed", "too-large", "refused"}
@@ -126,7 +111,7 @@ def test_a_bomb_is_not_opened():
                 assert refused.value.reason == "refused"
 
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with Hostile(bomb) as server:
+    with hostile(bomb) as server:
         asyncio.run(main())
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 100_000
 
@@ -140,5 +125,5 @@ def test_each_method_has_a_limit_of_its_own(megabytes, reason):
             _, error = await longest_hold(monitor(client))
             return None if error is None else error.reason
 
-    with Hostile(field(1, "x" * megabytes * MB)) as server:
+    with hostile(field(1, "x" * megabytes * MB)) as server:
         assert asyncio.run(main()) == reason

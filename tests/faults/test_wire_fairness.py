@@ -8,14 +8,13 @@ import re
 import resource
 import time
 from collections import Counter, defaultdict
-from concurrent import futures
 from contextvars import ContextVar
 from pathlib import Path
 from urllib.request import urlopen
 
-import grpc
 import pytest
 
+from fakes.answering import Answering
 from fakes.protobuf import field
 from fakes.run import Tpumon
 from fakes.tpu_node import TpuNode
@@ -37,19 +36,8 @@ UNREADABLE = field(8, field(1, field(2, "/device:TPU:0")) + field(1, field(2, od
 def bad_servers(count, profile):
     """As many addresses of a profiler server without Monitor that does this with every Profile."""
 
-    def monitor(_request, context):
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "unimplemented.")
-
-    class Handler(grpc.GenericRpcHandler):
-        def service(self, details):
-            method = monitor if details.method.endswith("Monitor") else profile
-            return grpc.unary_unary_rpc_method_handler(method)
-
-    server = grpc.server(futures.ThreadPoolExecutor(4 * count + 4), handlers=[Handler()])
-    port = server.add_insecure_port("0.0.0.0:0")
-    server.start()
-    yield [f"127.0.{1 + i // 200}.{1 + i % 200}:{port}" for i in range(count)]
-    server.stop(None).wait()
+    with Answering(profile, threads=4 * count + 4, host="0.0.0.0") as server:
+        yield [f"127.0.{1 + i // 200}.{1 + i % 200}:{server.port}" for i in range(count)]
 
 
 def hang(_request, context):
