@@ -25,7 +25,7 @@ PLAIN, PACKED = ".jsonl", ".jsonl.gz"
 _TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
 _TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _PIECE_BYTES = 1 << 20
-_LARGEST_MEMBER = 512 << 20  # unpacked; a minute of 1,000 workers is a fifth of that
+_LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
 _FLUSHED = b"\x00\x00\xff\xff"  # where deflate was flushed
 _MAGIC = b"\x1f\x8b\x08"
 _GZIP = zlib.MAX_WBITS | 16
@@ -196,7 +196,7 @@ def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[
 
     A member counts only as a whole, checked by its sum: what a damaged one holds may look like samples and be none. One
     may have no end, because its recorder crashed or its disk was full: of it, all counts that was flushed, and if it is
-    the last one and damaged, what was flushed well before the damage.
+    the last one and damaged, what was flushed well before the damage. A large one counts as it comes.
     """
     member: _Member | None = None
     rest = b""
@@ -213,12 +213,14 @@ def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[
                     break
                 data, member = data[start:], _Member()
             data = member.add(data)
-            if member.is_damaged and not member.is_cut:
-                damaged()
+            if member.is_damaged:
+                yield b"\n"  # what follows is no end of a line that has begun
+                if not member.is_cut:
+                    damaged()
             if member.is_cut:
                 yield from member.flushed(1)
-            elif member.is_whole:
-                yield from member.contents
+            elif member.is_whole or member.is_large:
+                yield from member.taken()
             if member.is_cut or member.is_whole:
                 member = None
     if member is not None:
@@ -229,7 +231,7 @@ class _Member:
     """One gzip member, as far as it was read.
 
     Attributes:
-        contents: what was unpacked, in pieces.
+        is_large: it is too large to be kept until it has ended; what is taken of it is not checked.
         is_whole: it has ended, and its sum is right.
         is_damaged: it cannot be unpacked further.
         is_cut: because another member begins there.
@@ -239,14 +241,14 @@ class _Member:
         self._unpack: Any = zlib.decompressobj(_GZIP)
         self._packed = bytearray()
         self._size = 0
-        self.contents: list[bytes] = []
-        self.is_whole = self.is_damaged = self.is_cut = False
+        self._contents: list[bytes] = []
+        self.is_large = self.is_whole = self.is_damaged = self.is_cut = False
 
     def add(self, data: bytes) -> bytes:
         """Takes the next bytes; returns those behind its end, or from its damage on."""
         before = self._unpack.copy()
         try:
-            self.contents.append(self._unpack.decompress(data, _PIECE_BYTES))
+            self._contents.append(self._unpack.decompress(data, _PIECE_BYTES))
         except zlib.error:
             self.is_damaged = True
             seen = _good_bytes(before, data) + len(_MAGIC)
@@ -262,18 +264,25 @@ class _Member:
         self.is_whole = self._unpack.eof
         behind: bytes = self._unpack.unused_data if self.is_whole else self._unpack.unconsumed_tail
         self._packed += data[: len(data) - len(behind)]
-        self._size += len(self.contents[-1])
-        self.is_damaged = self._size > _LARGEST_MEMBER
+        self._size += len(self._contents[-1])
+        self.is_large = self._size > _LARGEST_MEMBER
         return behind
 
+    def taken(self) -> list[bytes]:
+        """What was unpacked since the last call, in pieces."""
+        contents, self._contents = self._contents, []
+        if self.is_large:
+            self._packed.clear()
+        return contents
+
     def unfinished(self) -> Iterator[bytes]:
-        """All that was unpacked of a member without an end."""
-        yield from self.contents
+        """What is left of a member without an end."""
+        yield from self.taken()
         yield self._unpack.flush()
 
     def flushed(self, from_end: int) -> Iterator[bytes]:
         """What was flushed before the damage, up to the first, second, ... time from the end: it is noticed late."""
-        end = len(self._packed)
+        end = 0 if self.is_large else len(self._packed)
         for _ in range(from_end):
             end = max(self._packed.rfind(_FLUSHED, 0, end), 0)
         if end:

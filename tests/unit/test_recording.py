@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.samples import failed_sample, sample
+from tpumon import recording
 from tpumon.command_line.settings import _kept
 from tpumon.errors import UsageError
 from tpumon.feed import Recorded
@@ -159,6 +160,15 @@ def test_damage_costs_a_part_and_nothing_else(tmp_path_factory, data):
     assert found == sorted(found)
     assert set(found) <= set(range(0, 400, 10))
     assert len(found) >= 40 - 20  # a member is a minute, and damage where one begins may cost its neighbours
+
+
+def test_a_large_member_is_read_as_it_comes(tmp_path, monkeypatch):
+    """As others pack a whole file; it is neither kept in memory nor left out."""
+    monkeypatch.setattr(recording, "_LARGEST_MEMBER", 5000)
+    monkeypatch.setattr(recording, "_PIECE_BYTES", 1000)
+    lines = "".join(json.dumps(sample("w", time_unix_s=START + at).to_json()) + "\n" for at in range(300))
+    (tmp_path / "day.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    assert times(tmp_path) == list(range(300))
 
 
 def test_plain_lines_are_a_recording_too(tmp_path):
