@@ -269,7 +269,7 @@ def test_who_was_away_for_too_long_gets_everything(hour):
 HANDOVER = Handover(
     complete=True,
     number=7,
-    standings=(Standing(worker="w", state="live", severity="warn", ok=False, ok_since_unix_s=5.0, slow_for=3),),
+    standings=(Standing(worker="w", state="live", severity="warn", ok=False, ok_since_unix_s=5.0),),
     changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warn"),),
     history={"w": b"TPH1"},
     figures=("mxu",),

@@ -11,18 +11,16 @@ from typing import Any, Literal
 from tpumon.enough import compared, samples_of, unjudged
 from tpumon.errors import NoTargetError
 from tpumon.feed import Feed, FeedSettings, Recorded
-from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
+from tpumon.figures import COMPARED
 from tpumon.fleet import Assessment, Fleet, Verdict
 from tpumon.history import WorkerHistory, state_of
 from tpumon.model import SCHEMA_VERSION, Mark, Sample, Workers
+from tpumon.model.codec import to_plain
 from tpumon.system.console import say
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import FORMATS, age, clock
 from tpumon.view.drawing.style import LOOKS
 from tpumon.view.notices import Notice
-
-_FINDINGS = {STEP.key: "straggler", IDLE.key: "straggler", INFEED.key: "input-bound", HBM.key: "hbm-nearly-full"}
-"""The findings that causes are part of, by the key of the figure that exceeds its limit."""
 
 _RECENT_S = 3600.0  # of a recording
 _LOOK_S = 0.5
@@ -199,12 +197,7 @@ class _Row:
 
     def to_json(self) -> dict[str, Any]:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
-        findings: dict[str, dict[str, str]] = {}
-        for cause in self.verdict.causes:
-            name = _FINDINGS.get(cause.figure or "")
-            if name is not None and name not in findings:
-                severity = "critical" if cause.critical else "warning"
-                findings[name] = {"finding": name, "severity": severity, "sentence": cause.words}
+        found = [cause for cause in self.verdict.causes if cause.finding is not None]
         figures = (self.sample or self.empty).to_json()
         if self.sample is None:
             figures["time_unix_s"] = None
@@ -214,8 +207,8 @@ class _Row:
             "severity": self.severity,
             "since_unix_s": self.verdict.since_unix_s,
             "causes": [cause.words for cause in self.verdict.causes],
-            "findings": list(findings.values()),
-            **{name: value for name, value in figures.items() if name not in {"schema", "worker"}},
+            **{name: value for name, value in figures.items() if name not in {"schema", "worker", "findings"}},
+            "findings": [to_plain(cause) for cause in found],
         }
 
 

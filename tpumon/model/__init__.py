@@ -17,6 +17,7 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
+from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged
 from tpumon.model.job import Framework, JobSigns
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
@@ -27,19 +28,26 @@ __all__ = [
     "SCHEMA_VERSION",
     "SIMULATED_MARK",
     "Address",
+    "Cause",
     "Caution",
     "CautionCode",
     "Change",
+    "Confidence",
     "CoreFigures",
     "DeviceFigures",
+    "Evidence",
     "Failure",
     "Figures",
+    "Finding",
+    "FindingId",
     "Framework",
     "FunctionFigures",
+    "Grade",
     "Handover",
     "JobSigns",
     "Mark",
     "MxuMethod",
+    "NotJudged",
     "Percentiles",
     "Query",
     "RuntimeFigures",

@@ -80,6 +80,7 @@ class CoreFigures:
     flops_utilization_ratio: float | None = None
     infeed_ratio: float | None = None
     step_time_s: float | None = None
+    collective_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,7 @@ class Figures:
         functions: what the program ran, heaviest first.
         infeed_ratio: share of a step spent waiting for infeed.
         step_parts_s: mean time per step by part; the keys are those of `tpumon.figures.STEP_PARTS`.
+        step_work_s: time of an average step that the busiest core spends in ops other than collectives.
         per_core: one row per core; empty without a trace.
         hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
         devices: one row per device, from the runtime metric service.
@@ -159,6 +161,10 @@ class Figures:
     functions: tuple[FunctionFigures, ...] = field(default=(), metadata=limited(_MOST_FUNCTIONS))
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
+    op_time_ratios: Mapping[str, float] | None = None
+    input_wait_ratio: float | None = None
+    programs: tuple[str, ...] = field(default=(), metadata=limited(32))
+    step_work_s: float | None = None
     per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
     hbm_used_bytes: int | None = None
     hbm_total_bytes: int | None = None

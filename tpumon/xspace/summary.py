@@ -21,7 +21,7 @@ from tpumon.xspace.catalogue.totals import (
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.hardware.peaks import Peak
 from tpumon.xspace.steps.functions import NO_STEP, TOO_FEW, function_figures
-from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
+from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
 from tpumon.xspace.trace import CoreTotals, Trace
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 
@@ -340,6 +340,7 @@ def _marked_steps(traces: Sequence[Trace]) -> _Part:
             step_source="steps",
             step_durations_s=tuple(durations_s.tolist()),
             step_parts_s=step_parts_s(shared),
+            step_work_s=own_work_s(shared),
             infeed_ratio=infeed,
             per_core=per_core,
         ),
@@ -375,6 +376,7 @@ def _module_steps(traces: Sequence[Trace]) -> _Part:
             ),
             step_durations_s=tuple(durations_s.tolist()),
             step_parts_s=step_parts_s(means),
+            step_work_s=own_work_s(means),
             infeed_ratio=infeed,
             per_core=_per_core(traces, means),
         ),

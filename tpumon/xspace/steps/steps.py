@@ -322,6 +322,19 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
     return {name: float(parts[name].mean()) / PS_PER_S for name in STEP_PARTS}
 
 
+def own_work_s(hosts: Sequence[HostSteps]) -> float:
+    """Time of an average step that the core with most work spends in ops other than collectives, in seconds.
+
+    Infeed, outfeed and transfers count: while a worker waits for its own host, other workers wait for it.
+
+    Args:
+        hosts: the same steps of each host.
+    """
+    table = np.concatenate([host.by_category_ps for host in hosts])
+    shared = table[:, :, Category.ALL_REDUCE] + table[:, :, Category.SEND_RECV]
+    return float((table.sum(axis=2) - shared).max(axis=0).mean()) / PS_PER_S
+
+
 def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:
     """One step with each core's average length and times; for cores whose steps are not matched one by one."""
     lengths_ps = np.array([[round(core.duration_ps.mean())] for core in cores.values()], dtype=np.int64)
