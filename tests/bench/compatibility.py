@@ -158,7 +158,7 @@ def watch(name: str, python: Path, scratch: Path, *options: str) -> Outcome:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", choices=["all", *SERVERS])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or any of {', '.join(SERVERS)}")
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
     names = list(SERVERS) if "all" in arguments.names else arguments.names or list(IN_PLACE)

@@ -82,9 +82,7 @@ class Scene:
     def _runtime(self, worker: int, at_ns: int) -> RuntimeFigures:
         return RuntimeFigures(uptime_s=(at_ns - (self.job.up_since_ns(worker, at_ns) or 0)) / NS)
 
-    def _failed(
-        self, worker: int, at_s: float, reason: Reason, devices: tuple[DeviceFigures, ...] = ()
-    ) -> Sample:
+    def _failed(self, worker: int, at_s: float, reason: Reason, devices: tuple[DeviceFigures, ...] = ()) -> Sample:
         given = {"source": "runtime", "companions_only": True} if devices else {}
         runtime = self._runtime(worker, int(at_s * NS)) if devices else RuntimeFigures()
         failure = Failure(source="trace", reason=reason, message=reason)

@@ -51,7 +51,7 @@ def to_plain(value: Any) -> Any:
     if kind is tuple:
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return dict(value)
+        return {name: to_plain(item) for name, item in value.items()}
     plain: dict[str, Any] = {}
     for name, is_flat in _layout(cast("Hashable", kind)):
         item = getattr(value, name)
