@@ -29,7 +29,7 @@ class Scene:
 
     def __init__(
         self, scenario: str, topology: str = "v6e-16", *, seed: int = 1, interval_s: float = 10.0,
-        window_s: float = 0.25, host_level: int = 0,
+        window_s: float = 0.35, host_level: int = 0,
     ) -> None:  # fmt: skip
         self.job = Job(topology=parse_topology(topology), scenario=scenario, seed=seed)
         self.interval_s, self.window_s = interval_s, window_s

@@ -27,8 +27,7 @@ class _Memory:
     """What is known of a worker.
 
     Attributes:
-        waited, work: of its last sample: share of the time waited, and own work per step in seconds; the share of own
-            work where the step time is not known.
+        waited, work_s: of its last sample: share of the time waited, and own work per step.
         less: how much less than the others it waited, in each of its last samples.
         more: how much more than the others it worked, as a fraction.
         core: chip and number of the core that waits least.
@@ -36,7 +35,7 @@ class _Memory:
     """
 
     waited: float | None = None
-    work: float = 0.0
+    work_s: float = 0.0
     less: Recent = field(default_factory=Recent)
     more: Recent = field(default_factory=Recent)
     core: tuple[int, int] | None = None
@@ -48,7 +47,7 @@ class _Slice:
     """Waiting and own work of the workers of a slice, ascending, and how much work varies, as a fraction."""
 
     waited: list[float]
-    work: list[float]
+    work_s: list[float]
     spread_ratio: float
 
 
@@ -70,10 +69,11 @@ class Straggler(Rule[_Memory, _Slice]):
 
     def take(self, memory: _Memory, seen: Seen) -> None:
         """Remembers waiting and own work of the sample."""
-        memory.waited = waited_ratio(seen) if seen.state == "live" else None
-        if memory.waited is None:
+        work_s = own_work_s(seen) if seen.state == "live" else None
+        memory.waited = None if work_s is None else waited_ratio(seen)
+        if work_s is None:
             return
-        memory.work = own_work_s(seen) or 1 - memory.waited
+        memory.work_s = work_s
         cores = [
             (core.idle_ratio + (core.collective_ratio or 0.0), (core.chip or 0, core.core or 0))
             for core in seen.figures.per_core
@@ -95,7 +95,7 @@ class Straggler(Rule[_Memory, _Slice]):
         among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
         return _Slice(
             waited=sorted(waited for waited, _ in known),
-            work=sorted(memory.work for _, memory in known),
+            work_s=sorted(memory.work_s for _, memory in known),
             spread_ratio=max(
                 spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
                 # The lower of two: one that changes must not hide itself.
@@ -107,12 +107,12 @@ class Straggler(Rule[_Memory, _Slice]):
         """More work and less waiting than the others, each relative to its limit: the lesser counts; or of a core."""
         memory, others = member.memory, member.across
         if memory.waited is None:
-            return "idle time is not known"
+            return "step time or idle time is not known"
         of_core = memory.core_less.median
         if len(others.waited) < _FEWEST:
             return "no other worker of its slice has figures" if of_core is None else of_core / _CORE_LIMIT_RATIO
-        usual = median_of_others(others.work, memory.work)
-        memory.more.add(memory.work / usual - 1 if usual else 0.0)
+        usual = median_of_others(others.work_s, memory.work_s)
+        memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
         memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
         return max(self._of_worker(member) or 0.0, (of_core or 0.0) / _CORE_LIMIT_RATIO)
 
@@ -147,15 +147,14 @@ class Straggler(Rule[_Memory, _Slice]):
         )
 
     def _account_of_worker(self, member: Member[_Memory, _Slice]) -> Account:
-        memory, has_step = member.memory, member.seen.figures.step_time_s is not None
+        memory = member.memory
         waited, more = memory.waited or 0.0, memory.more.median or 0.0
         others = median(member.across.waited)
         evidence = {
             "wait_ratio": Evidence(value=waited, reference=others),
             "own_work_ratio": Evidence(value=1 + more, threshold=1 + self._limit_ratio(member), reference=1.0),
+            "own_work_s": Evidence(value=memory.work_s, reference=median(member.across.work_s)),
         }
-        if has_step:
-            evidence["own_work_s"] = Evidence(value=memory.work, reference=median(member.across.work))
         return Account(
             words=f"waits {waited:.0%}, median {others:.0%}: others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
