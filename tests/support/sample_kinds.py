@@ -52,6 +52,22 @@ def traced(worker: str = "trace", **fields) -> Sample:
             "host_transfer": 0.0,
             "idle": 0.0062,
         },
+        "op_time_ratios": {
+            "compute": 0.715,
+            "collective": 0.04,
+            "infeed": 0.144,
+            "outfeed": 0.0,
+            "host_transfer": 0.0,
+            "async_wait": 0.01,
+            "data_shuffle": 0.01,
+            "sparsecore": 0.0,
+        },
+        "matmul_padding_ratio": 0.02,
+        "barrier_ratio": 0.0,
+        "debug_print_ratio": 0.0,
+        "compile_ratio": 0.0,
+        "input_wait_ratio": 0.125,
+        "programs": ("7310467204561120160",),
         "per_core": tuple(
             {
                 "chip": chip,
@@ -60,6 +76,7 @@ def traced(worker: str = "trace", **fields) -> Sample:
                 "flops_utilization_ratio": 0.3 + chip / 100,
                 "infeed_ratio": 0.15,
                 "step_time_s": 0.0627,
+                "collective_ratio": 0.04,
             }
             for chip in range(2)
         ),

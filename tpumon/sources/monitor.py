@@ -161,6 +161,12 @@ def _from_text(lines: Sequence[str]) -> Figures:
     )
 
 
+_ONLY_FROM_TRACES = (
+    *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
+    "input_wait_ratio",
+)
+
+
 def _complete(figures: Figures, level: int) -> Figures:
     """The figures of a level with their methods, and a reason for each that is absent.
 
@@ -170,13 +176,13 @@ def _complete(figures: Figures, level: int) -> Figures:
     """
     shown = of_level(figures, level)
     asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if level > 1 else 1]
+    absent = dict.fromkeys(_ONLY_FROM_TRACES if level > 1 else (), "only traces show it")
     return replace(
         shown,
         mxu_method=None if shown.mxu_utilization_ratio is None else "server",
         step_source=None if shown.step_time_s is None else "server",
-        absent={
-            name: figures.absent.get(name, "not sent by the server") for name in asked if getattr(shown, name) is None
-        },
+        absent=absent
+        | {name: figures.absent.get(name, "not sent by the server") for name in asked if getattr(shown, name) is None},
     )
 
 

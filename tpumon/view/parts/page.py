@@ -364,14 +364,15 @@ class Page:
         return self._blank(self._text(f"Runtime: {', '.join(words)}")) if words else []
 
     def _absent(self, sample: Sample) -> Lines:
-        wanted = [
-            (name, why) for name, why in sample.figures.absent.items() if getattr(sample.figures, name, None) is None
-        ]
+        wanted: dict[str, list[str]] = {}
+        for name, why in sample.figures.absent.items():
+            if getattr(sample.figures, name, None) is None:
+                wanted.setdefault(why, []).append(_LABELS.get(name, name))
         if not wanted or self._level < 2:
             return []
         lines = self._title("Unavailable")
-        for name, why in wanted:
-            lines += self._text(f"{_LABELS.get(name, name)}: {why}")
+        for why, labels in wanted.items():
+            lines += self._text(f"{', '.join(labels)}: {why}")
         return lines
 
     def _warnings(self, sample: Sample) -> Lines:

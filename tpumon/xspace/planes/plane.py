@@ -22,6 +22,7 @@ Value = int | float | str | bytes
 TENSOR_CORE_STEPS = "Steps"
 TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
 TENSOR_CORE_OPS, SPARSE_CORE_OPS = "XLA Ops", "Sparse Core Ops"
+TRACE_ME = "XLA TraceMe"
 
 TPU_PREFIX, HOST_THREADS = "/device:TPU:", "/host:CPU"
 _TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")

@@ -1,0 +1,61 @@
+"""What the host's threads spend time on that may keep devices waiting: compiling, and waiting for input."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tpumon.xspace.columns.intervals import covered_ps
+from tpumon.xspace.columns.timeline import Events, join
+from tpumon.xspace.planes.plane import Plane
+
+# As JAX 0.6 to 0.10 and TensorFlow 2.21 name what traces, lowers and compiles a function.
+_COMPILING = re.compile(
+    r"backend_compile\w*|lower_sharding_computation|trace_to_jaxpr\w*|tf\.function-graph_building|"
+    r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses)"
+)
+# A pipeline's own thread reads ahead; only what the training thread does is waiting. `Iterator::Root` is what
+# IteratorGetNextOp waits for, where the latter is not recorded.
+_INPUT_WAIT = re.compile(r"IteratorGetNext\w*Op::DoCompute|Iterator::Root(::.*)?", re.DOTALL)
+_GET_NEXT = re.compile(r"IteratorGetNext\w*Op::DoCompute")
+_HINTS = (b"ompile", b"trace_to_jaxpr", b"lower_sharding", b"graph_building", b"IteratorGetNext", b"Iterator::Root")
+TENSORFLOW_THREAD = "tf_"
+"""How the names of TensorFlow's own threads begin."""
+
+
+def may_show_waits(plane: Plane) -> bool:
+    """Whether any event may be one of compiling or waiting for input; decided without reading the events."""
+    return any(hint in raw for raw in plane.outline.event_metadata.values() for hint in _HINTS)
+
+
+def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
+    """Time in which any thread traced, lowered or compiled a function."""
+    picked = join([_named(events, names, _COMPILING) for events in threads])
+    return covered_ps(picked.begin_ps, picked.end_ps)
+
+
+def input_waits(
+    threads: Sequence[Events], titles: Sequence[str], place: int | None, names: Mapping[int, str]
+) -> Events | None:
+    """When the training thread waits for TensorFlow's input pipeline; None if no event shows that.
+
+    A compiled loop asks for its input in threads of TensorFlow's, while the training thread waits for the loop.
+
+    Args:
+        threads: events of each.
+        titles: names of the threads.
+        place: position of the training thread; None if there is none.
+        names: of events, by metadata id.
+    """
+    waits = None if place is None else _named(threads[place], names, _INPUT_WAIT)
+    if waits is None or not len(waits):
+        theirs = (title.startswith(TENSORFLOW_THREAD) for title in titles)
+        waits = join([_named(events, names, _GET_NEXT) for events, own in zip(threads, theirs, strict=True) if own])
+    return waits if len(waits) else None
+
+
+def _named(events: Events, names: Mapping[int, str], pattern: re.Pattern[str]) -> Events:
+    wanted = [number for number, name in names.items() if pattern.fullmatch(name)]
+    return events.bare().take(np.isin(events.metadata_id, wanted))
