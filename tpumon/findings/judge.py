@@ -21,6 +21,7 @@ URL = "docs/findings.md#"
 
 _LEAVES_AFTER = 2  # samples in a row below the limit
 _UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
+_QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
 _GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -88,6 +89,30 @@ class _Worker:
         return None if seen is None else Peer(seen, self.memory(rule))
 
 
+@dataclass(slots=True)
+class _Group:
+    """The workers that are compared, and which of them have which finding since when.
+
+    Attributes:
+        hidden: findings that others explain.
+        interval_s: from one query of a worker to its next one, as of the last query.
+        across: what rules know of all workers, and how many queries ago.
+    """
+
+    workers: list[_Worker] = field(default_factory=list)
+    since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
+    hidden: set[FindingId] = field(default_factory=set)
+    interval_s: float = 0.0
+    across: dict[FindingId, tuple[int, Any]] = field(default_factory=dict)
+
+    def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
+        """Notes since when a worker has a finding; None: it has not."""
+        if since is not None:
+            self.since.setdefault(finding, {})[worker] = since.time_unix_s
+        elif finding in self.since:
+            self.since[finding].pop(worker, None)
+
+
 class _Shown(NamedTuple):
     """A finding of a worker that is shown."""
 
@@ -107,8 +132,7 @@ class Judge:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
         self._workers: dict[str, _Worker] = {}
-        self._groups: dict[str | None, list[_Worker]] = {}
-        self._hidden_in: dict[str | None, set[FindingId]] = {}
+        self._groups: dict[str | None, _Group] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
@@ -117,7 +141,12 @@ class Judge:
             worker = known.get(target.worker) or _Worker(target, None)
             worker.target, worker.group = target, group_of(target)
             self._workers[target.worker] = worker
-            self._groups.setdefault(worker.group, []).append(worker)
+            group = self._groups.setdefault(worker.group, _Group())
+            group.workers.append(worker)
+            for finding, held in worker.held.items():
+                group.note(finding, target.worker, held.since)
+        for group in self._groups.values():
+            group.hidden = self._hidden(group)
 
     def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> None:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
@@ -131,20 +160,23 @@ class Judge:
             worker = self._workers.get(seen.target.worker)
             if worker is None:
                 continue
+            group = self._groups[worker.group]
             if seen.restarted:
+                for finding in worker.held:
+                    group.note(finding, seen.target.worker, None)
                 worker.memories, worker.held = {}, {}
             worker.seen = seen
+            group.interval_s = seen.sample.interval_s or group.interval_s
             for rule in self._rules:
                 rule.take(worker.memory(rule), seen)
             changed.setdefault(worker.group, []).append(worker)
-        for group, workers in changed.items():
-            members = self._groups[group]
+        for name, workers in changed.items():
+            group = self._groups[name]
             for rule in self._rules:
-                self._apply(rule, members if rule.compares else (), workers, stale)
-            hidden = self._hidden(members)
-            is_new = hidden != self._hidden_in.get(group, set())
-            self._hidden_in[group] = hidden
-            for worker in members if is_new else workers:
+                self._apply(rule, group, workers, stale)
+            hidden = self._hidden(group)
+            is_new, group.hidden = hidden != group.hidden, hidden
+            for worker in group.workers if is_new else workers:
                 worker.causes = tuple(self._causes(worker, hidden))
 
     def causes(self, worker: str) -> tuple[Cause, ...]:
@@ -160,11 +192,14 @@ class Judge:
         """
         current = set(workers)
         found = []
-        for members in self._groups.values():
-            there = [worker for worker in members if worker.target.worker in current]
-            hidden = self._hidden(there)
+        for group in self._groups.values():
+            there = [worker for worker in group.workers if worker.target.worker in current]
             for rule in self._rules:
-                shown = [] if rule.finding in hidden else list(_shown(rule, there))
+                shown = (
+                    []
+                    if rule.finding in group.hidden or not group.since.get(rule.finding)
+                    else list(_shown(rule, there))
+                )
                 if shown:
                     found.append(_finding(rule, shown, len(there)))
         order = {rule.finding: place for place, rule in enumerate(self._rules)}
@@ -193,11 +228,9 @@ class Judge:
             if held.since is not None or (held.reason is None and held.strengths)
         }
 
-    def _apply(
-        self, rule: AnyRule, members: Sequence[_Worker], changed: Sequence[_Worker], stale: Container[str]
-    ) -> None:
+    def _apply(self, rule: AnyRule, group: _Group, changed: Sequence[_Worker], stale: Container[str]) -> None:
         """Applies a rule to the workers of a slice that were queried."""
-        across = rule.across([peer for one in members if (peer := one.peer(rule, stale)) is not None])
+        across = self._across(rule, group, len(changed), stale) if rule.compares else rule.across(())
         needed = rule.samples or self._limits.sustained
         for worker in changed:
             seen = worker.seen
@@ -208,9 +241,20 @@ class Judge:
             if held is None:
                 held = worker.held[rule.finding] = _Held(deque(maxlen=max(needed, _LEAVES_AFTER)))
             held.note(rule.strength(member), member.seen.at, needed, rule.leaves_below)
+            group.note(rule.finding, worker.target.worker, held.since)
             # While it is about to leave, what supported it last stands.
             if held.since is not None and held.reason is None and held.strength >= rule.leaves_below:
                 held.account = rule.account(member)
+
+    def _across(self, rule: AnyRule, group: _Group, queries: int, stale: Container[str]) -> Any:
+        """What the workers of a slice have in common; of a large one, as it was a few queries ago."""
+        passed, across = group.across.get(rule.finding, (len(group.workers), None))
+        passed += queries
+        if passed * _QUERIES_PART >= len(group.workers):
+            peers = [peer for one in group.workers if (peer := one.peer(rule, stale)) is not None]
+            passed, across = 0, rule.across(peers)
+        group.across[rule.finding] = passed, across
+        return across
 
     def _causes(self, worker: _Worker, hidden: Container[FindingId]) -> Iterator[Cause]:
         """The findings of a worker, the worst first."""
@@ -234,22 +278,16 @@ class Judge:
             )
         yield from sorted(causes, key=lambda cause: (_GRADES[cause.severity], -cause.excess))
 
-    def _hidden(self, workers: Sequence[_Worker]) -> set[FindingId]:
+    def _hidden(self, group: _Group) -> set[FindingId]:
         """The findings of a slice that others explain."""
-        since: dict[FindingId, float] = {}
-        slack_s = 0.0
-        for worker in workers:
-            for finding, held in worker.held.items():
-                if held.since is not None:
-                    since[finding] = min(held.since.time_unix_s, since.get(finding, held.since.time_unix_s))
-                    interval_s = None if worker.seen is None else worker.seen.sample.interval_s
-                    slack_s = max(slack_s, (interval_s or 0.0) * (self._limits.sustained + 1))
+        since = {finding: min(times.values()) for finding, times in group.since.items() if times}
+        slack_s = group.interval_s * (self._limits.sustained + 1)
         return {
             rule.finding
             for rule in self._rules
             if rule.finding in since
             and (
-                any(other in since for other in rule.hidden_by)
+                not rule.hidden_by.isdisjoint(since)
                 or any(since.get(other, -1.0) >= since[rule.finding] - slack_s for other in rule.begins_it)
             )
         }

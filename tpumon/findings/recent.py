@@ -13,26 +13,26 @@ _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median ab
 
 
 class Recent:
-    """The last numbers of a worker."""
+    """The last numbers of a worker.
 
-    __slots__ = ("_values",)
+    Attributes:
+        median: that of the last three; None while they are too few.
+        spread: how much they vary from sample to sample.
+    """
+
+    __slots__ = ("_values", "median", "spread")
 
     def __init__(self) -> None:
         self._values: deque[float] = deque(maxlen=_FOR_SPREAD)
+        self.median: float | None = None
+        self.spread = 0.0
 
     def add(self, value: float) -> None:
         """Adds the number of a sample."""
         self._values.append(value)
-
-    @property
-    def median(self) -> float | None:
-        """The median of the last three; None while they are too few."""
-        return median(list(self._values)[-SAMPLES:]) if len(self._values) >= SAMPLES else None
-
-    @property
-    def spread(self) -> float:
-        """How much they vary from sample to sample."""
-        return spread(self._values) if self._values else 0.0
+        last = list(self._values)
+        self.median = median(last[-SAMPLES:]) if len(last) >= SAMPLES else None
+        self.spread = spread(last)
 
 
 def spread(values: Sequence[float]) -> float:
