@@ -291,6 +291,19 @@ def test_waiting_for_input(device):
     assert other.absent["input_wait_ratio"] == "no event of an input pipeline"
 
 
+def test_waiting_for_input_in_a_loop_in_python():
+    """What TensorFlow records at host tracer level 1: ops that are run eagerly, and what they are."""
+    traced = Traced()
+    host = traced.named("/host:CPU")
+    kinds = {name: host.stat_id(name) for name in ("IteratorGetNext", "AssignVariableOp")}
+    for step in range(4):
+        host.event("python", "PjitFunction(f)", 1000 * step, 1000)
+        for name, begin_us, length_us in (("IteratorGetNext", 100, 300), ("AssignVariableOp", 500, 400)):
+            event = host.event("python", "EagerExecute", 1000 * step + begin_us, length_us)
+            event.stats.add(metadata_id=host.stat_id("eager_op"), ref_value=kinds[name])
+    assert of(traced).input_wait_ratio == pytest.approx(0.3)
+
+
 @pytest.mark.parametrize("program", ["", "jax+"])
 def test_a_job_that_waits_for_input(program):
     assert simulated(f"{program}input-bound:share=0.4").input_wait_ratio == pytest.approx(0.4, abs=0.06)

@@ -24,7 +24,7 @@ from tpumon.xspace.steps.functions import (
     named_function,
     with_device_time,
 )
-from tpumon.xspace.steps.host_time import compiling_ps, input_waits
+from tpumon.xspace.steps.host_time import EAGER_OP, compiling_ps, input_waits
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
 _PROGRAM = "program_id"
@@ -102,7 +102,8 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     """
     names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
     lines = plane.lines()
-    threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM)) for line in lines]
+    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM, EAGER_OP)
+    threads = [plane.read([line], wanted) for line in lines]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
     functions = with_device_time(gather(_calls(threads, names), on_device=False), device_ps)
@@ -111,7 +112,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     function = None if choice is None else choice.function
     steps = marked if function is None else _called(function)
     place = steps.place if steps is not None else _calling_thread(functions)
-    waits = input_waits(threads, [line.name for line in lines], place, names)
+    waits = input_waits(threads, [line.name for line in lines], place, names, plane.stat_names)
     common = HostActivity(
         functions=functions,
         window_ps=window_ps,

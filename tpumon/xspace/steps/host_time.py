@@ -20,14 +20,18 @@ _COMPILING = re.compile(
 # IteratorGetNextOp waits for, where the latter is not recorded.
 _INPUT_WAIT = re.compile(r"IteratorGetNext\w*Op::DoCompute|Iterator::Root(::.*)?", re.DOTALL)
 _GET_NEXT = re.compile(r"IteratorGetNext\w*Op::DoCompute")
+_EAGER_GET_NEXT = re.compile(r"IteratorGetNext\w*")  # all that level 1 shows of a loop in Python
+EAGER_OP = "eager_op"
+"""Stat of an op that TensorFlow runs eagerly: a reference to its kind."""
 _HINTS = (b"ompile", b"trace_to_jaxpr", b"lower_sharding", b"graph_building", b"IteratorGetNext", b"Iterator::Root")
-TENSORFLOW_THREAD = "tf_"
-"""How the names of TensorFlow's own threads begin."""
+_TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
 
 def may_show_waits(plane: Plane) -> bool:
     """Whether any event may be one of compiling or waiting for input; decided without reading the events."""
-    return any(hint in raw for raw in plane.outline.event_metadata.values() for hint in _HINTS)
+    return EAGER_OP in plane.stat_names.values() or any(
+        hint in raw for raw in plane.outline.event_metadata.values() for hint in _HINTS
+    )
 
 
 def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
@@ -37,23 +41,38 @@ def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
 
 
 def input_waits(
-    threads: Sequence[Events], titles: Sequence[str], place: int | None, names: Mapping[int, str]
+    threads: Sequence[Events],
+    titles: Sequence[str],
+    place: int | None,
+    names: Mapping[int, str],
+    stat_names: Mapping[int, str],
 ) -> Events | None:
     """When the training thread waits for TensorFlow's input pipeline; None if no event shows that.
 
     A compiled loop asks for its input in threads of TensorFlow's, while the training thread waits for the loop.
 
     Args:
-        threads: events of each.
+        threads: events of each, with the stat EAGER_OP.
         titles: names of the threads.
         place: position of the training thread; None if there is none.
         names: of events, by metadata id.
+        stat_names: of stats, by metadata id.
     """
-    waits = None if place is None else _named(threads[place], names, _INPUT_WAIT)
+    waits = None
+    if place is not None:
+        waits = join([_named(threads[place], names, _INPUT_WAIT), _eagerly_asked(threads[place], stat_names)])
     if waits is None or not len(waits):
-        theirs = (title.startswith(TENSORFLOW_THREAD) for title in titles)
+        theirs = (title.startswith(_TENSORFLOW_THREAD) for title in titles)
         waits = join([_named(events, names, _GET_NEXT) for events, own in zip(threads, theirs, strict=True) if own])
     return waits if len(waits) else None
+
+
+def _eagerly_asked(thread: Events, stat_names: Mapping[int, str]) -> Events:
+    """The ops of a loop in Python that ask for input."""
+    column = thread.stats.get(EAGER_OP)
+    asking = [number for number, name in stat_names.items() if _EAGER_GET_NEXT.fullmatch(name)] if column else []
+    told = np.isin(column.integers(), asking) if column is not None else np.zeros(len(thread), dtype=np.bool_)
+    return thread.bare().take(told)
 
 
 def _named(events: Events, names: Mapping[int, str], pattern: re.Pattern[str]) -> Events:
