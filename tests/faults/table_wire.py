@@ -28,6 +28,18 @@ ROWS = (
         "test_wire_fairness.py::test_healthy_workers_keep_their_turns",
     ),
     (
+        "hundreds of new names a second, more than the processor has time for",
+        "threads and memory are bounded",
+        "48 connections are made at a time, for about a second each; workers that are connected wait for none of them.",
+        "test_connecting.py::test_few_connections_are_made_at_a_time_and_all_are_made",
+    ),
+    (
+        "servers that take a connection and say nothing",
+        "nobody else loses a sample",
+        "Each takes one turn at connecting from the others, of a second, and then no more.",
+        "test_connecting.py::test_hung_servers_take_one_turn_from_the_others_and_then_none",
+    ),
+    (
         "a worker waits for its turn",
         "nobody else loses a sample",
         "The wait counts in the interval that is shown and exported.",
