@@ -64,6 +64,12 @@ ROWS = (
         "test_wire_answers.py::test_each_method_has_a_limit_of_its_own",
     ),
     (
+        "a trace with millions of planes, lines, ids, roots or events",
+        "nothing false is shown; memory and time are bounded",
+        "A warning says what is left out; where figures would be false, the trace is refused and the next one shorter.",
+        "test_wire_caps.py::test_what_is_left_out_is_said",
+    ),
+    (
         "a trace larger than --max-trace-mb",
         "memory is bounded",
         "It is not received, its cost is counted, and the next window is shorter.",
