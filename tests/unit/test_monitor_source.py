@@ -42,6 +42,9 @@ class OneAnswer:
     def grace_s(self, path):
         return 30.0
 
+    async def wait_for_turn(self):
+        pass
+
     async def call(self, path, request, reply_type, *, timeout_s):
         self.request, self.timeout_s = request, timeout_s
         return self.reply

@@ -63,6 +63,7 @@ class MonitorSource(ProfilerSource):
         Raises:
             SourceError: the call failed, or the answer holds neither text nor figures.
         """
+        await self._client.wait_for_turn()
         window_s = query.window_s if query.window_s is not None else _USUAL_WINDOW_S
         request = MonitorRequest(duration_ms=round(window_s * 1000), monitoring_level=query.level, timestamp=True)
         time_unix_s, start_s = time.time(), time.monotonic()

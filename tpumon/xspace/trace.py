@@ -33,7 +33,7 @@ from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
 from tpumon.xspace.steps.host_time import may_show_waits
-from tpumon.xspace.steps.linking import CONSUMER_STATS, number_markers
+from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
 from tpumon.xspace.steps.waits import StepWaits, step_waits
 from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
@@ -156,7 +156,8 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
         xspace: its bytes, or a regular file of them, which is then not held in memory as a whole.
 
     Raises:
-        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
+        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
+            ids in a plane, or events in a line, than are read.
     """
     space = read_space(memoryview(xspace) if isinstance(xspace, bytes) else FileBytes(xspace))
     # GPU planes come first even where there are TPUs; XProf: SetRunEnvironment.
@@ -195,7 +196,8 @@ def _trace(
     sparse = [(core_place(plane), plane) for plane in (space.sparse_cores if hardware == "TPU" else ())]
     on_chip = Counter(place.chip for place in (*(core.place for core in lines), *(place for place, _ in sparse)))
     span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
-    cores = _cores(space, lines, choice, on_chip)
+    numbered = number_markers(space.host, lines)
+    cores = _cores(lines, numbered, choice, on_chip)
     duties = [(core.totals.place, core.duty) for core in cores]
     duties += [(p, read_sparse_core(plane, span_ps, shared=_is_shared(p, on_chip))) for p, plane in sparse]
     steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
@@ -231,21 +233,20 @@ def _trace(
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
-        remarks=_remarks(space, cores),
+        remarks=_remarks(space, cores, numbered.capped),
         truncation=truncation,
     )
     return trace, [core.evidence for core in cores]
 
 
 def _cores(
-    space: Space, lines: Sequence[CoreLines], choice: StepChoice | None, on_chip: Mapping[int | None, int]
+    lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None, on_chip: Mapping[int | None, int]
 ) -> list[_Core]:
     """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
     marked, by_markers = any(len(core.steps) for core in lines), not any(len(core.modules) for core in lines)
-    markers = number_markers(space.host, lines)
     runs = choice.function.places if choice and choice.function else {}
     cores = []
-    for i, (core, own) in enumerate(zip(lines, markers, strict=True)):
+    for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True)):
         events = core.read_ops()
         ops = core_ops(core.plane, events)
         steps = waits = None
@@ -394,9 +395,9 @@ def _chips_duty_ps(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
     return busy_ps, total_ps
 
 
-def _remarks(space: Space, cores: Sequence[_Core]) -> tuple[Caution, ...]:
+def _remarks(space: Space, cores: Sequence[_Core], capped: str | None) -> tuple[Caution, ...]:
     remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
-    remarks += [Caution("capped", words) for words in space.capped]
+    remarks += [Caution("capped", words) for words in (*space.capped, *filter(None, [capped]))]
     if dropped := sum(core.dropped for core in cores):
         remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
     return tuple(remarks)
