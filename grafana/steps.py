@@ -166,8 +166,8 @@ def _steps() -> list[Panel]:
         ),
         lines(
             "Step time quantiles",
-            "Quantiles of the steps in the sampled windows of all selected workers, as precise as the histogram's "
-            "buckets (1, 2, 5, 10 ...). The panel beside it has exact averages.",
+            "Quantiles of the steps in the sampled windows of all selected workers, within 18 %, "
+            "the width of the histogram's buckets. The panel beside it has exact averages.",
             *(Query(expr=step_quantile(ratio), legend=f"{ratio:.0%}") for ratio in (0.5, 0.9, 0.99)),
             unit="s",
             interval="5m",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpumon.history import STEP_BUCKETS_S
 from tpumon.metrics import EXPORTER_METRICS, METRICS, SAMPLE_METRICS, STEPS, TARGET_METRICS, Metric
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
@@ -26,6 +25,12 @@ These disappear with the next scrape once the worker's last query failed, or its
 intervals plus one window.
 """
 
+_BUCKETS = f"""
+`{STEPS.name}` has 14 buckets per decade from 1 ms to 100 s: each bound is 18 % above the one before, which is the
+largest error of a quantile. Empty buckets below a worker's shortest step have no series, except four. Sums over workers
+stay right: in a sum, a bucket that is not there counts as 0, which it is.
+"""
+
 _OF_TARGETS = """
 ## How a worker is watched
 
@@ -41,13 +46,12 @@ Present whatever is followed.
 
 def page() -> str:
     """Renders the whole file."""
-    bounds = ", ".join(f"{bound:g}" for bound in STEP_BUCKETS_S)
     return "".join(
         (
             _BEGIN,
             _OF_SAMPLES,
             _table((*SAMPLE_METRICS, STEPS)),
-            f"\n`{STEPS.name}` has the buckets {bounds}.\n",
+            _BUCKETS,
             _OF_TARGETS,
             _table(TARGET_METRICS),
             _OF_EXPORTER,

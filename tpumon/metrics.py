@@ -13,8 +13,8 @@ from typing import Literal
 
 from tpumon import __version__
 from tpumon.figures import FIGURES, MXU, STEP, Figure
-from tpumon.history import Histories, State, StepHistogram, WorkerHistory
-from tpumon.model import Sample
+from tpumon.history import Histories, State, WorkerHistory
+from tpumon.model import Distribution, Sample
 
 Kind = Literal["gauge", "counter", "histogram"]
 Series = tuple[tuple[str, ...], float]
@@ -69,13 +69,13 @@ class TargetMetric(Metric):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramMetric(Metric):
-    """Durations in the classic buckets of `tpumon.history.STEP_BUCKETS_S`; absent once the worker's sample is stale.
+    """Durations in classic buckets; absent once the worker's sample is stale.
 
     Attributes:
-        value: the histogram of one worker; None if nothing was counted.
+        value: the histogram of one worker and its current sample; None if nothing was counted.
     """
 
-    value: Callable[[WorkerHistory], StepHistogram | None]
+    value: Callable[[WorkerHistory, Sample], Distribution | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ STEPS = HistogramMetric(
     name="tpu_steps_seconds",
     help="Durations of the steps in traces; covers the sampled windows, not every step of the job.",
     kind="histogram",
-    value=lambda history: history.steps,
+    value=lambda history, _sample: None if history.steps is None else history.steps.distribution(),
 )
 
 
@@ -411,7 +411,7 @@ class Family:
 
     metric: Metric
     series: Sequence[tuple[str | None, Sequence[Series]]] = ()
-    histograms: Sequence[tuple[str, StepHistogram]] = ()
+    histograms: Sequence[tuple[str, Distribution]] = ()
 
 
 def collect(
@@ -479,13 +479,13 @@ def _histograms(
     metric: HistogramMetric,
     current: Iterable[tuple[str, WorkerHistory, Sample]],
     on_error: Callable[[Metric, Exception], None],
-) -> list[tuple[str, StepHistogram]]:
-    rows: list[tuple[str, StepHistogram]] = []
-    for worker, history, _ in current:
+) -> list[tuple[str, Distribution]]:
+    rows: list[tuple[str, Distribution]] = []
+    for worker, history, sample in current:
         try:
-            steps = metric.value(history)
-            if steps is not None and isfinite(steps.sum_s):
-                rows.append((worker, steps))
+            values = metric.value(history, sample)
+            if values is not None and isfinite(values.total):
+                rows.append((worker, values))
         except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the others
             on_error(metric, error)
     return rows

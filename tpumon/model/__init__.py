@@ -8,6 +8,7 @@ from tpumon.model.bounds import bounded
 from tpumon.model.figures import (
     CoreFigures,
     DeviceFigures,
+    Distribution,
     Figures,
     FunctionFigures,
     MxuMethod,
@@ -32,6 +33,7 @@ __all__ = [
     "Change",
     "CoreFigures",
     "DeviceFigures",
+    "Distribution",
     "Failure",
     "Figures",
     "Framework",
