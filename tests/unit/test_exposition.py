@@ -173,6 +173,27 @@ def test_steps_are_counted_in_classic_buckets():
     assert 'tpu_steps_seconds_sum{worker="w"} 500.0206' in lines
 
 
+@pytest.mark.parametrize(
+    ("cores", "devices", "told"),
+    [
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], ["8", "9", "10", "11"], ["0.0=8", "0.1=9", "1.0=10", "1.1=11"]),
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], ["4", "5"], ["0.0=4", "0.1=4", "1.0=5", "1.1=5"]),
+        ([(0, 0), (1, 0)], ["4", "5"], ["0.0=4", "1.0=5"]),
+        ([(0, 0), (1, 0)], ["4", "5", "6"], []),
+        ([(0, 0)], [], []),
+    ],
+)
+def test_cores_and_devices_can_be_joined(cores, devices, told):
+    """By order, where their numbers fit."""
+    text = page(remembered(sample(
+        time_unix_s=NOW,
+        per_core=tuple({"chip": chip, "core": core, "idle_ratio": 0.1} for chip, core in cores),
+        devices=tuple({"device": device, "hbm_used_bytes": 1} for device in devices),
+    )))  # fmt: skip
+    pairs = re.findall(r'^tpu_core_info\{worker="w",core="(.+)",device="(.+)"\} 1.0$', text, re.MULTILINE)
+    assert [f"{core}={device}" for core, device in pairs] == told
+
+
 def test_empty_buckets_at_the_start_have_no_series():
     """Of many workers they are half of all series. Four stay: the shortest step's bucket begins where the last ends."""
     steps = (0.075, 0.08, 0.3)

@@ -170,6 +170,8 @@ class Histories:
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
         """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
+        self.finders: Mapping[str, bool] = {}
+        """Whether the workers can be found, as `Workers.finders`."""
 
     def follow(self, workers: Workers) -> None:
         """Replaces the workers; those that stay keep their history."""
@@ -180,6 +182,7 @@ class Histories:
             history.target = target
             self._workers[target.worker] = history
         self.waiting = workers.waiting
+        self.finders = workers.finders
 
     def _new(self, target: Target) -> WorkerHistory:
         tiers = Tiers(tuple(COMPARED)) if self._remember else None

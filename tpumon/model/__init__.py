@@ -19,12 +19,15 @@ from tpumon.model.figures import (
     StepTimes,
 )
 from tpumon.model.job import Framework, JobSigns
+from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
 from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
+    "RUNTIME_COUNTS",
+    "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
     "SIMULATED_MARK",
     "Address",

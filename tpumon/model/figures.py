@@ -143,11 +143,15 @@ class RuntimeFigures:
         uptime_s: time since it started.
         megascale_error: 1 if it reports an error of the multislice network, otherwise 0.
         slice_error: 1 if it reports an error of the slice, otherwise 0.
+        latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.
+        counts: by the keys of RUNTIME_COUNTS; not part of the JSON.
     """
 
     uptime_s: float | None = None
     megascale_error: float | None = None
     slice_error: float | None = None
+    latencies: Mapping[str, Distribution] = field(default_factory=dict, metadata=not_in_json())
+    counts: Mapping[str, float] = field(default_factory=dict, metadata=not_in_json())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
