@@ -11,7 +11,7 @@ import yaml
 from support.dashboards import RULE_FILES
 from support.prometheus import promtool
 
-_SHOWN = "alertname, severity, namespace, job, tpu_job, slice, worker, instance"
+_SHOWN = "alertname, severity, namespace, job, tpu_job, slice, worker, instance, finding, finder"
 
 Series = Mapping[str, str]
 """Values by series: `{'up{job="t"}': "1x10 0x5"}`, one value a minute."""
@@ -32,7 +32,7 @@ def check_alerts(directory: Path, series: Series, expected: Mapping[int, Sequenc
         for alert in alerts:
             name, *labels = alert.split()
             wanted = {"alertname": name, **dict(label.split("=", 1) for label in labels)}
-            fitting = [one for one in left if wanted.items() <= one.items()]
+            fitting = [one for one in left if all(one.get(label, "") == value for label, value in wanted.items())]
             assert fitting, f"minute {minute}: no {alert} in {got[minute]}"
             left.remove(fitting[0])
         assert not left, f"minute {minute}: also {left}"
@@ -74,3 +74,20 @@ def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]
         ]
         for line in told
     ]
+
+
+def descriptions(directory: Path, series: Series, minute: int) -> Mapping[str, str]:
+    """The description of each alert that fires at a minute, by the alert's name."""
+    names = {labels["alertname"] for labels in firing(directory, series, [minute])[minute]}
+    path = directory / "test.yml"
+    test = yaml.safe_load(path.read_text())
+    del test["tests"][0]["promql_expr_test"]
+    test["tests"][0]["alert_rule_test"] = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name in sorted(names)
+    ]
+    path.write_text(yaml.safe_dump(test))
+    told = promtool("test", "rules", str(path), expect=1)
+    return {
+        name: re.search(rf'alertname: {name},.*?description="([^"]*)"', told, re.DOTALL)[1]  # type: ignore[index]
+        for name in names
+    }
