@@ -192,6 +192,12 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         values=_up,
     ),
     TargetMetric(
+        name="tpumon_target_info",
+        help="The slice of a worker, as given to tpumon, or empty; always 1, whether the worker answers or not.",
+        labels=("slice",),
+        values=lambda history, _now_unix_s: (((history.target.slice or "",), 1.0),),
+    ),
+    TargetMetric(
         name="tpumon_target_active",
         help="0 if the worker answers, but nothing runs: no event in its trace, or no step and an idle device; 1 if "
         "something runs; absent while that is not known.",
