@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 
@@ -11,7 +10,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from tpumon import metrics
-from tpumon.history import STEP_BUCKETS_S
 
 
 class Library(Collector):
@@ -50,11 +48,11 @@ class Library(Collector):
                     self._add(family, worker, metric.values(current))
                 case metrics.TargetMetric():
                     self._add(family, worker, metric.values(history, self._now_unix_s))
-                case metrics.HistogramMetric() if current is not None and history.steps is not None:
-                    counts = history.steps.counts
-                    buckets = [(floatToGoString(bound), sum(counts[: at + 1])) for at, bound in
-                               enumerate((*STEP_BUCKETS_S, math.inf))]  # fmt: skip
-                    family.add_metric((worker,), buckets, history.steps.sum_s)
+                case metrics.HistogramMetric() if current is not None:
+                    values = metric.value(history, current)
+                    if values is not None:
+                        buckets = [(floatToGoString(bound), count) for bound, count in values.buckets()]
+                        family.add_metric((worker,), buckets, values.total)
         return family
 
     @staticmethod

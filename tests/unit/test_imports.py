@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     "findings": {"history", "model", "figures"},
     "fleet": {"findings", "history", "model", "figures", "text"},
     "handing_on": {"model"},
-    "metrics": {"history", "model", "figures"},
+    "metrics": {"errors", "history", "model", "figures"},
     "targets": {"errors", "model", "text", "system", "sources", "simulator", "requests", "google.auth", "yaml"},
     "doctor": {"errors", "model", "sources", "system", "targets", "text"},
     "sampler": {"errors", "model", "figures", "text", "system", "sources", "targets"},

@@ -8,6 +8,7 @@ from tpumon.model.bounds import bounded
 from tpumon.model.figures import (
     CoreFigures,
     DeviceFigures,
+    Distribution,
     Figures,
     FunctionFigures,
     MxuMethod,
@@ -19,12 +20,15 @@ from tpumon.model.figures import (
 )
 from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged
 from tpumon.model.job import Framework, JobSigns
+from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
 from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
+    "RUNTIME_COUNTS",
+    "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
     "SIMULATED_MARK",
     "Address",
@@ -36,6 +40,7 @@ __all__ = [
     "CoreFigures",
     "DeviceFigures",
     "Evidence",
+    "Distribution",
     "Failure",
     "Figures",
     "Finding",

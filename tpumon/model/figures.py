@@ -5,8 +5,10 @@ Names end in their unit: ratios 0-1, times in seconds, sizes in bytes. `tpumon.f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 from tpumon.model.codec import limited, not_in_json
@@ -17,6 +19,7 @@ StepSource = Literal["server", "steps", "modules", "host"]
 _MOST_ROWS = 1024
 _MOST_FUNCTIONS = 20
 _MOST_PROGRAMS = 32
+_EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,33 @@ class Percentiles:
 
     p50: float
     p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """How many values of which size there have been since a process started.
+
+    Attributes:
+        bounds: upper bounds of the buckets, ascending.
+        counts: values in each bucket, not cumulative; one more than bounds, for values above the last one.
+        total: sum of the values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    def buckets(self) -> list[tuple[float, int]]:
+        """Upper bounds with the number of values up to each, infinity last; most empty ones at the start are left out.
+
+        Which are left out may differ from worker to worker: sums over workers stay right, because a missing one counts
+        as 0. One in the middle or at the end would count as 0, too, so none is left out there. Some empty ones stay, so
+        that a value below all others seldom makes a new series, whose first value `rate` does not count.
+        """
+        used = next((place for place, count in enumerate(self.counts) if count), len(self.bounds))
+        first = max(used - _EMPTY_BUCKETS, 0)
+        sums = accumulate(self.counts[first:])
+        return list(zip((*self.bounds[first:], math.inf), sums, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,11 +146,15 @@ class RuntimeFigures:
         uptime_s: time since it started.
         megascale_error: 1 if it reports an error of the multislice network, otherwise 0.
         slice_error: 1 if it reports an error of the slice, otherwise 0.
+        latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.
+        counts: by the keys of RUNTIME_COUNTS; not part of the JSON.
     """
 
     uptime_s: float | None = None
     megascale_error: float | None = None
     slice_error: float | None = None
+    latencies: Mapping[str, Distribution] = field(default_factory=dict, metadata=not_in_json())
+    counts: Mapping[str, float] = field(default_factory=dict, metadata=not_in_json())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
