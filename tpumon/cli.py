@@ -312,7 +312,7 @@ def report_command(
             "--section",
             panel=OUTPUT,
             metavar="NAME,...",
-            help="overview, ops, steps, environment, or all. Default: overview; all with --output html.",
+            help="overview, ops, steps, input, memory, environment, or all. Default: overview; all with --output html.",
         ),
     ] = None,
     output: Annotated[

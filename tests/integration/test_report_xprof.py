@@ -8,11 +8,23 @@ from __future__ import annotations
 import pytest
 
 from support import REPOSITORY, require
-from support.captures import megacore, nested, pallas, saved, section, sparse, training
-from support.xprof import open_with_xprof
+from support.captures import (
+    capture_of,
+    megacore,
+    nested,
+    pallas,
+    saved,
+    section,
+    sparse,
+    training,
+    with_input,
+    with_memory,
+)
+from support.xprof import open_with_xprof, step_rows
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace import TraceOptions, build_trace
+from tpumon.xspace.profile.steps import step_table
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 FULL = 1e-9
@@ -207,3 +219,149 @@ def test_claims_of_custom_calls_are_those_of_their_events(tmp_path):
     assert op["flops"] == 3 * 5_000_000_000
     assert op["model_flops"] == 3 * 4_000_000_000
     assert op["hbm_bytes"] == 0
+
+
+def test_steps_are_those_of_the_pod_viewer(files):
+    """Each core's step and its parts.
+
+    XProf takes each core's step to be as long as the longest on its host, the difference being idle; counts what is
+    sent to the host as output, what is received as input; and async-done as device to device.
+    """
+    pods = open_with_xprof(files, "pod_viewer")["podStatsSequence"]["podStatsMap"]
+    table = step_table([host.profile.trace for host in capture_of(files, "steps").hosts], ())
+    if table.source != "steps":
+        assert not pods
+        return
+    assert len(pods) == len(table.durations_s)
+    waited_us = 30 if "async-done" in categories_of(files) else 0
+    for i, pod in enumerate(pods):
+        longest_s = [
+            max(core.durations_s[i] for core in table.cores if core.host == host) for host in range(len(files))
+        ]
+        theirs = sorted(record_of(record) for record in pod["podStatsPerCore"].values())
+        ours = sorted(record_of_ours(core, i, longest_s[core.host]) for core in table.cores)
+        assert len(ours) == len(theirs)
+        for own, record in zip(ours, theirs, strict=True):
+            assert own[:3] == pytest.approx(record[:3], rel=1e-6, abs=1e-6)
+            assert own[3] + waited_us == pytest.approx(record[3], rel=1e-6, abs=1e-6)
+            assert own[4] - waited_us == pytest.approx(record[4], rel=1e-6, abs=1e-6)
+
+
+def categories_of(files):
+    return {op["category"] for op in section(files, "ops")["ops"]}
+
+
+def record_of_ours(core, step, longest_s):
+    us = {name: 1e6 * times_s[step] for name, times_s in core.parts_s.items()}
+    return (
+        1e6 * longest_s,
+        us["infeed"] + us["outfeed"] + us["host_transfer"],
+        us["idle"] + 1e6 * (longest_s - core.durations_s[step]),
+        us["collective"] + us["other_wait"],
+        us["high_flops_compute"] + us["low_flops_compute"] + us["async_wait"],
+    )
+
+
+def record_of(record):
+    """Of XProf's nine kinds: length, input and output, idle, device to device and collectives, compute."""
+    us = record["stepBreakdownUs"]
+    return (record["totalDurationUs"], us["6"] + us["7"], us["9"], us["3"] + us["2"], us["1"])
+
+
+def test_input_by_step_is_that_of_the_analyzer(files):
+    ours = section(files, "input")
+    rows = step_rows(files)
+    if not ours["steps"]:
+        assert not rows
+        return
+    assert len(rows) == len(ours["steps"])
+    for row, step in zip(rows, ours["steps"], strict=True):
+        for name, column in (
+            ("compute_s", "tcComputeTimeMs"),
+            ("infeed_s", "tcInfeedTimeMs"),
+            ("outfeed_s", "tcOutfeedTimeMs"),
+            ("idle_s", "tcIdleTimeMs"),
+            ("host_transfer_s", "hostTransferTimeMs"),
+        ):
+            assert 1e3 * step[name] == pytest.approx(row[column], rel=1e-6, abs=1e-6), name
+        for name, column in (("avg", "Average"), ("min", "Min"), ("max", "Max")):
+            assert 100 * step["infeed_ratio"][name] == pytest.approx(row[f"infeedPercent{column}"], rel=1e-6, abs=1e-6)
+
+
+def properties(files):
+    parts = open_with_xprof(files, "input_pipeline_analyzer")
+    return {name: value for part in parts for name, value in (part.get("p") or {}).items()}
+
+
+def test_the_verdict_is_that_of_the_analyzer(files):
+    ours = section(files, "input")
+    sentence = properties(files)["input_conclusion"]
+    if ours["verdict"] is None:
+        assert sentence.startswith("No step time measured")
+        return
+    assert f"{ours['verdict'].upper()} input-bound" in sentence
+    assert f"{100 * ours['waiting_ratio']:.1f}%" in sentence
+
+
+def test_the_hosts_side_is_that_of_the_analyzer(tmp_path):
+    """Categories as XProf scales them, and each stage."""
+    files = saved(tmp_path, with_input())
+    ours, shown = section(files, "input"), properties(files)
+    for name, time_s in ours["categories_s"].items():
+        theirs = shown["unclassified_nonequeue_us" if name == "unclassified" else f"{name}_us"]
+        assert 1e6 * time_s == pytest.approx(float(theirs), abs=1e-3), name
+    assert ours["categories_s"]["preprocessing"] > 0
+    parts = open_with_xprof(files, "input_pipeline_analyzer")
+    table = next(part for part in parts if any(column["id"] == "opName" for column in part["cols"]))
+    rows = {row["c"][0]["v"]: [cell["v"] for cell in row["c"]] for row in table["rows"]}
+    assert rows.keys() == {stage["name"] for stage in ours["stages"]}
+    for stage in ours["stages"]:
+        _, count, time_ms, time_ratio, self_ms, self_ratio, category = rows[stage["name"]]
+        assert stage["count"] == count
+        assert 1e3 * stage["time_s"] == pytest.approx(time_ms, rel=FULL)
+        assert stage["time_ratio"] == pytest.approx(time_ratio, rel=FULL)
+        assert 1e3 * stage["self_time_s"] == pytest.approx(self_ms, rel=FULL)
+        assert stage["self_time_ratio"] == pytest.approx(self_ratio, rel=FULL)
+        assert category.lower().replace(" ", "_") == stage["category"]
+
+
+@pytest.mark.parametrize("trace", [real, made(with_memory)], ids=["real v6e", "two memories"])
+def test_memory_is_that_of_the_memory_profile(trace, tmp_path):
+    files = trace(tmp_path)
+    ours = {use["memory"]: use for use in section(files, "memory")["memories"]}
+    theirs = open_with_xprof(files, "memory_profile")["memoryProfilePerAllocator"]
+    assert theirs.keys() == ours.keys()
+    for memory, use in ours.items():
+        summary, points = theirs[memory]["profileSummary"], theirs[memory]["sampledTimelineSnapshots"]
+        peak = summary["peakStats"]
+        assert use["peak_bytes"] == int(peak["peakBytesInUse"])
+        assert use["peak_stack_bytes"] == int(peak["stackReservedBytes"])
+        assert use["peak_heap_bytes"] == int(peak["heapAllocatedBytes"])
+        assert use["peak_fragmentation"] == pytest.approx(peak["fragmentation"])
+        assert use["capacity_bytes"] == int(summary["memoryCapacity"])
+        assert use["lifetime_peak_bytes"] == int(summary["peakBytesUsageLifetime"])
+        assert use["events"] == len(points) == len(use["times_s"])
+        first_ps = int(points[0]["timeOffsetPs"]) - round(1e12 * use["times_s"][0])
+        for i, point in enumerate(points):
+            stats = point["aggregationStats"]
+            assert use["stack_bytes"][i] == int(stats["stackReservedBytes"])
+            assert use["heap_bytes"][i] == int(stats["heapAllocatedBytes"])
+            assert use["fragmentation"][i] == pytest.approx(stats["fragmentation"])
+            assert 1e12 * use["times_s"][i] + first_ps == pytest.approx(int(point["timeOffsetPs"]), rel=1e-9)
+
+
+def test_what_a_fusion_is_made_of_is_that_of_the_op_profile():
+    """From the program's HLO."""
+    require(REAL.exists(), f"the real trace {REAL.name}")
+    ours = {op["name"]: op["contents"] for op in section([REAL], "ops")["ops"]}
+    found = {}
+
+    def walk(node):
+        for child in node.get("children", []):
+            if "_fusion" in child["name"] and not child["name"].endswith("duplicate(s)"):
+                found[child["name"]] = sorted(each["name"] for each in child.get("children", []))
+            walk(child)
+
+    walk(nodes([REAL], "program"))
+    assert found == {name: sorted(held) for name, held in ours.items() if "fusion" in name}
+    assert found["broadcast_add_fusion"] == ["add.3", "broadcast.7", "constant.8"]

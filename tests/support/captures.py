@@ -17,7 +17,6 @@ from support.traces import (
     MEGACORE,
     OUTFEED,
     SEND,
-    US,
     WHILE,
     Op,
     Plane,
@@ -144,6 +143,53 @@ def pallas() -> Traced:
     return traced
 
 
+def with_input() -> Traced:
+    """A training loop whose host reads files, prepares data and sends it."""
+    traced = training()
+    host = Plane(traced.space.planes[-1])
+    for step in range(4):
+        at_us = 100 + 1400 * step
+        host.event("tf_data_1", "Iterator::Prefetch::ParallelMapV2", at_us, 300)
+        host.event("tf_data_1", "Iterator::Prefetch::ParallelMapV2::TFRecord", at_us + 10, 100)
+        host.event("tf_data_1", "Decode:DecodeJpeg", at_us + 150, 40)
+        host.event("tf_data_2", "Iterator::BatchV2::TFRecord", at_us + 10, 50)
+        host.event("tf_data_2", "Iterator::Shuffle", at_us + 100, 150)
+        host.event("python", "InfeedEnqueueTuple:InfeedEnqueueTuple", at_us + 10, 50 + step)
+        host.event("python", "step", at_us, 900)
+    return traced
+
+
+def with_memory() -> Traced:
+    """Two memories: one with a peak in the middle, of allocations that are freed again."""
+    traced = training(cores=1)
+    host = Plane(traced.space.planes[-1])
+    for memory, scale in ((0, 1), (1, 3)):
+        heap = 0
+        live: list[int] = []
+        for i in range(40):
+            grows = i % 20 < 10
+            size = 1000 * (i % 3 + 1) * scale
+            if grows:
+                live.append(size)
+                heap += size
+            else:
+                heap -= live.pop()
+            stats: dict[str, object] = {
+                "index_on_host": memory,
+                "bytes_reserved": 5000 if 5 < i < 30 else 100,
+                "bytes_allocated": heap,
+                "bytes_available": 1_000_000 - heap - (5000 if 5 < i < 30 else 100),
+                "fragmentation": i / 100,
+                "peak_bytes_in_use": 30_000 + i,
+                "addr": 1 << 63 | len(live) if grows else 1 << 63 | len(live) + 1,
+            }
+            if grows:
+                stats |= {"requested_bytes": size, "allocation_bytes": size, "tf_op": f"op{i % 3}", "shape": "f32[8]"}
+            name = "MemoryAllocation" if grows else "MemoryDeallocation"
+            host.event("allocator", name, 100 + 10 * i + memory, 1, **stats)
+    return traced
+
+
 def saved(directory: Path, *traces: Traced) -> list[Path]:
     """One file per host of a session."""
     files = []
@@ -169,6 +215,3 @@ def section(files: Sequence[Path], name: str, choice: Choice | None = None) -> d
     plain = to_plain(SECTIONS[name].build(capture_of(files, name), choice or Choice(top=1000)))
     assert isinstance(plain, dict)
     return plain
-
-
-__all__ = ["US", "Choice", "capture_of", "megacore", "nested", "pallas", "saved", "section", "sparse", "training"]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpumon.model.codec import to_plain
-from tpumon.report import environment, ops, overview, steps
+from tpumon.report import environment, memory, ops, overview, steps
+from tpumon.report import input as input_section
 from tpumon.report.blocks import Block, Page
 from tpumon.report.capture import Capture, Choice
 
@@ -51,7 +52,7 @@ SECTIONS: Mapping[str, Section] = {
             name="ops",
             title="Operations",
             about="time, FLOPs and bytes by program, category, path and operation",
-            needs=("ops",),
+            needs=("ops", "contents"),
             build=ops.build,
             blocks=ops.blocks,
         ),
@@ -62,6 +63,22 @@ SECTIONS: Mapping[str, Section] = {
             needs=(),
             build=steps.build,
             blocks=steps.blocks,
+        ),
+        Section(
+            name="input",
+            title="Input",
+            about="infeed by step, input work of the host by category and stage",
+            needs=("input",),
+            build=input_section.build,
+            blocks=input_section.blocks,
+        ),
+        Section(
+            name="memory",
+            title="Memory",
+            about="in use over time, what was live at the peak, buffers of programs",
+            needs=("memory", "buffers"),
+            build=memory.build,
+            blocks=memory.blocks,
         ),
         Section(
             name="environment",

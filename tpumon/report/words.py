@@ -69,7 +69,7 @@ def size_word(size_bytes: float | None) -> str:
         return NOT_KNOWN
     for unit, name in _SIZES:
         if abs(size_bytes) >= unit:
-            return f"{three_digits(abs(size_bytes) / unit) if size_bytes > 0 else size_bytes / unit} {name}"
+            return f"{'-' if size_bytes < 0 else ''}{three_digits(abs(size_bytes) / unit)} {name}"
     return f"{size_bytes:.0f} B"
 
 

@@ -16,8 +16,8 @@ from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
 
-_NAME, _TEXT = 200, 400  # characters of names, of HLO text and paths
-_MOST_CONTENTS = 64  # instructions of a fusion
+NAME_LENGTH, _TEXT = 200, 400  # characters of names, of HLO text and paths
+MOST_CONTENTS = 64  # instructions of a fusion
 _STATS = (
     "hlo_category",
     "program_id",
@@ -141,17 +141,17 @@ class _Words:
 def _words(plane: Plane, number: int, wanted: Mapping[int, str]) -> _Words:
     metadata = plane.event_metadata(number)
     stats = named(metadata.stats, plane.stat_names, wanted)
-    name = one_line(metadata.display_name or metadata.name, limit=_NAME)
+    name = one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
     moved = stats.get("bytes_accessed")
     return _Words(
         program_id=value if isinstance(value := stats.get("program_id"), int) else 0,
         name=name,
-        category=_text(stats.get("hlo_category"), _NAME) or "unknown",
+        category=_text(stats.get("hlo_category"), NAME_LENGTH) or "unknown",
         expression=one_line(metadata.name, limit=_TEXT),
         provenance=_text(stats.get("tf_op"), _TEXT).rstrip(":"),
         source=_text(stats.get("source"), _TEXT),
-        group=_text(stats.get("deduplicated_name"), _NAME) or name,
-        contents=tuple(_content(plane, child) for child in metadata.child_id[:_MOST_CONTENTS]),
+        group=_text(stats.get("deduplicated_name"), NAME_LENGTH) or name,
+        contents=tuple(_content(plane, child) for child in metadata.child_id[:MOST_CONTENTS]),
         bytes_accessed=moved if isinstance(moved, int) and 0 <= moved < ABSURD else None,
         traffic=_traffic(stats.get("memory_access_breakdown")),
     )
@@ -160,7 +160,7 @@ def _words(plane: Plane, number: int, wanted: Mapping[int, str]) -> _Words:
 def _content(plane: Plane, number: int) -> str:
     raw = plane.metadata([number])
     metadata = parsed_metadata(*raw)
-    return one_line(metadata.display_name or metadata.name, limit=_NAME)
+    return one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
 
 
 def _text(value: Value | None, limit: int) -> str:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Literal
 
 from tpumon.text import one_line
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.environment import Surroundings, read_surroundings
+from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
+from tpumon.xspace.profile.host_input import HostInput, read_host_input
+from tpumon.xspace.profile.memory import MemoryUse, read_memory
 from tpumon.xspace.profile.ops import Op, read_ops
+from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.trace import Trace, stored, trace_of
 
-Part = Literal["ops", "input", "memory", "buffers", "environment"]
-"""What to read beyond the trace: `buffers` are those of programs, from their HLO."""
+Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
+"""What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
 
 _PROGRAM_NAME = re.compile(r"(.*)\((\d{1,20})\)")
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
@@ -41,6 +45,9 @@ class Profile:
         programs: names by program, without the number.
         peaks: of the memories on the chip.
         surroundings: where and how it was taken.
+        host_input: what the host did for input.
+        memory: in use over time, by memory.
+        buffers: what the programs need.
     """
 
     trace: Trace
@@ -48,6 +55,9 @@ class Profile:
     programs: Mapping[int, str] = field(default_factory=dict)
     peaks: Peaks = field(default_factory=Peaks)
     surroundings: Surroundings = field(default_factory=Surroundings)
+    host_input: HostInput = field(default_factory=HostInput)
+    memory: tuple[MemoryUse, ...] = ()
+    buffers: tuple[ProgramMemory, ...] = ()
 
 
 def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
@@ -64,12 +74,26 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
     space = read_space(source)
     trace = trace_of(space)
     ops = read_ops(space.tensor_cores, [core.table for core in trace.cores]) if "ops" in wanted else ()
+    hlo = find_plane(source, METADATA) if {"contents", "buffers"} & set(wanted) else None
+    if "contents" in wanted:
+        ops = _with_contents(ops, read_contents(hlo))
     return Profile(
         trace=trace,
         ops=ops,
         programs=_programs(space, ops),
         peaks=_peaks(space),
         surroundings=read_surroundings(source) if "environment" in wanted else Surroundings(),
+        host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
+        memory=read_memory(space.host) if "memory" in wanted else (),
+        buffers=read_programs(hlo) if "buffers" in wanted else (),
+    )
+
+
+def _with_contents(ops: tuple[Op, ...], contents: Mapping[tuple[int, str], tuple[str, ...]]) -> tuple[Op, ...]:
+    """Ops with what their program's HLO says they are made of; what their own metadata says is kept."""
+    return tuple(
+        replace(op, contents=held) if not op.contents and (held := contents.get((op.program_id, op.name))) else op
+        for op in ops
     )
 
 

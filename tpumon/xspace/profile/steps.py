@@ -72,6 +72,7 @@ class StepTable:
         durations_s: on the slowest core.
         compute_s, infeed_s, outfeed_s, idle_s, host_transfer_s: across cores, as XProf's input pipeline analysis has
             them; empty unless steps are matched.
+        all_reduce_s: in all-reduces, on the core that spent most; empty unless steps are matched.
         infeed_ratio: average, minimum and maximum over cores; empty unless steps are matched.
         cores: each core's; empty where only the host shows steps.
         left_out: steps beyond MOST_STEPS.
@@ -85,6 +86,7 @@ class StepTable:
     outfeed_s: tuple[float, ...] = ()
     idle_s: tuple[float, ...] = ()
     host_transfer_s: tuple[float, ...] = ()
+    all_reduce_s: tuple[float, ...] = ()
     infeed_ratio: tuple[tuple[float, float, float], ...] = ()
     cores: tuple[CoreTimes, ...] = field(default=(), repr=False)
     left_out: int = 0
@@ -133,6 +135,7 @@ def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> 
         outfeed_s=_seconds(parts["outfeed"]),
         idle_s=_seconds(parts["idle"]),
         host_transfer_s=_seconds(parts["host_transfer"]),
+        all_reduce_s=_seconds(np.max([host.all_reduce_ps for host in shared], axis=0)),
         infeed_ratio=tuple(
             zip(
                 ratios.mean(axis=0).tolist(),
