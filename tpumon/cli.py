@@ -43,6 +43,7 @@ from tpumon.command_line.settings import (
     report_sections,
     sampling_of,
     selection_of,
+    share_of,
     stdout_of,
     thresholds_of,
     window_s_of,
@@ -306,6 +307,24 @@ def report_command(
             metavar="[FILE|DIR]...", help="As for analyze. Without it, a profile is taken of the workers named."
         ),
     ] = None,
+    against: Annotated[
+        list[str] | None,
+        option(
+            "--against",
+            panel=OUTPUT,
+            metavar="FILE|DIR",
+            help="Show what changed since this earlier profile, instead of sections; repeatable for several hosts.",
+        ),
+    ] = None,
+    fail_above: Annotated[
+        str | None,
+        option(
+            "--fail-above",
+            panel=OUTPUT,
+            metavar="PERCENT",
+            help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
+        ),
+    ] = None,
     section: Annotated[
         list[str] | None,
         option(
@@ -347,6 +366,7 @@ def report_command(
       tpumon report /tmp/profiles
       tpumon report /tmp/profiles --section ops --top 50 --filter attention
       tpumon report --service-addr 10.0.0.2:9999 --output json
+      tpumon report new/ --against old/ --fail-above 5%
     """
     from tpumon.commands import report
     from tpumon.report.capture import Choice
@@ -357,6 +377,8 @@ def report_command(
     elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("a report is of files or of workers: leave out one of them")
     form = report_output(context, output)
+    if fail_above is not None and not against:
+        raise UsageError("--fail-above requires --against FILE|DIR to compare with")
     return partial(
         report.run,
         report.ReportSettings(
@@ -365,6 +387,8 @@ def report_command(
             sections=report_sections(context, section or (), every=form == "html"),
             choice=Choice(top=top, program=program, words=filter_),
             output=form,
+            against=against or (),
+            fail_above=None if fail_above is None else share_of(context, "--fail-above", fail_above),
         ),
     )
 

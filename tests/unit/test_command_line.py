@@ -58,6 +58,8 @@ SAMPLES = {
     "--record-keep": ("1d,1MB", "1d,1MB"),
     "--on-change": ("cat", "cat"),
     "--follow": ("1", True),
+    "--against": ("old/", ["old/"]),
+    "--fail-above": ("5%", "5%"),
     "--section": ("ops,steps", ["ops,steps"]),
     "--top": ("5", 5),
     "--program": ("jit_f", "jit_f"),

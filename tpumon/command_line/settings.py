@@ -214,6 +214,21 @@ def _limits(context: typer.Context, name: str, text: str, *, shares: bool = Fals
     return warn, critical
 
 
+def share_of(context: typer.Context, name: str, text: str) -> float:
+    """One share, as a ratio or in percent.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        ratio = _ratio(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < float("inf"):
+        raise UsageError(f"{as_given(context, name, text)}: give a share such as 5% or 0.05")
+    return ratio
+
+
 def _ratio(text: str) -> float:
     number = text.strip()
     return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)

@@ -6,16 +6,18 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.commands.capture import CaptureSettings, take
 from tpumon.commands.profiles import opened, trace_files, why_unread
 from tpumon.errors import UsageError
 from tpumon.logdir import TRACE_SUFFIX
+from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Finding, Host
+from tpumon.report.compare import compare, page, verdict
 from tpumon.report.table import needs, report
 from tpumon.system.console import say
 
@@ -37,6 +39,8 @@ class ReportSettings:
         sections: in this order.
         choice: which ops.
         output: how to print it.
+        against: paths of an earlier profile to compare with; the sections are not printed then.
+        fail_above: how much longer steps may have become, as a share, before that is a failure.
     """
 
     paths: Sequence[str] = ()
@@ -44,23 +48,43 @@ class ReportSettings:
     sections: Sequence[str] = ("overview",)
     choice: Choice = field(default_factory=Choice)
     output: Format = "text"
+    against: Sequence[str] = ()
+    fail_above: float | None = None
 
 
 def run(settings: ReportSettings) -> int:
-    """Prints the sections.
+    """Prints the sections, or a comparison.
 
     Returns:
-        0; 1 if any file could not be read, or any worker has no profile.
+        0; 1 if any file could not be read, any worker has no profile, or steps became longer than they may.
 
     Raises:
         UsageError: a path leads to no profile.
         TpumonError: no profile could be taken.
     """
-    hosts, whole = _hosts(settings, needs(settings.sections))
+    hosts, whole = _hosts(settings, frozenset({"ops"}) if settings.against else needs(settings.sections))
     if not hosts:
         return 1
-    _print(settings, _capture_of(hosts))
+    if settings.against:
+        return max(_compare(settings, hosts), 0 if whole else 1)
+    made = report(_capture_of(hosts), settings.sections, settings.choice)
+    _print(settings, made.to_json, made.pages)
     return 0 if whole else 1
+
+
+def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
+    """Prints what changed since the earlier profile."""
+    files = [(None, file) for file in trace_files(settings.against)]
+    earlier, whole = _read_all(files, frozenset({"ops"}))
+    if not earlier:
+        return 1
+    comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
+    _print(settings, comparison.to_json, (page(comparison),))
+    if settings.fail_above is None:
+        return 0 if whole else 1
+    say(verdict(comparison, settings.fail_above))
+    # A check that cannot tell has not passed.
+    return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
 
 def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
@@ -116,15 +140,14 @@ def _findings() -> tuple[Finding, ...]:
     return ()
 
 
-def _print(settings: ReportSettings, capture: Capture) -> None:
-    made = report(capture, settings.sections, settings.choice)
+def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page]) -> None:
     match settings.output:
         case "json":
-            print(json.dumps(made.to_json(), allow_nan=False))
+            print(json.dumps(to_json(), allow_nan=False))
         case "text":
             from tpumon.report.render import text
 
-            print(text.render(made.pages, _width()))
+            print(text.render(pages, _width()))
         case other:
             raise UsageError(f"--output {other} is not there yet")
     sys.stdout.flush()

@@ -22,12 +22,14 @@ from tpumon.report.words import (
     time_word,
 )
 from tpumon.report.work import Ledger, Work, bound_by, intensity, ledger, moved, work_of, work_of_one
+from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.ops import Op
 
 _UNKNOWN_PLACE = "(not in the trace)"
 _WORTH_SHOWING = 0.001  # of all time; smaller nodes of paths are left out
+_TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
@@ -196,7 +198,7 @@ def _row(op: Op, book: Ledger) -> OpRow:
         category=op.category,
         provenance=op.provenance,
         source=op.source,
-        expression=op.expression,
+        expression=one_line(op.expression, limit=_TEXT),
         group=op.group,
         contents=op.contents,
         time_s=op.time_s,

@@ -69,9 +69,13 @@ class Ledger:
     op_time_s: float
     rates: Rates
 
+    def function(self, op: Op) -> str:
+        """The name of an op's program without its number."""
+        return self.programs.get(op.program_id, _NO_PROGRAM)
+
     def program(self, op: Op) -> str:
         """The name of an op's program, with its number: "jit_step(42)"."""
-        return f"{self.programs.get(op.program_id, _NO_PROGRAM)}({op.program_id})"
+        return f"{self.function(op)}({op.program_id})"
 
     def chosen(self, choice: Choice) -> tuple[Op, ...]:
         """The ops that are asked for."""

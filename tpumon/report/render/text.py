@@ -10,12 +10,14 @@ from rich.cells import cell_len, set_cell_size
 
 from tpumon.report.blocks import Block, Cell, Column, Facts, Graph, HeatMap, Page, Table
 from tpumon.report.words import size_word, time_word
+from tpumon.view.drawing.graphs import soft_axis
 
 _GAP = 2
 _USUAL_WIDE, _LEAST_WIDE = 28, 12  # cells of a column that may be cut
 _LEVELS = "▁▂▃▄▅▆▇█"
 _SHADES = " ░▒▓█"
 _MOST_LABEL = 24
+_LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter
 
 
 def render(pages: Iterable[Page], width: int) -> str:
@@ -132,7 +134,7 @@ def _squeezed(values: Sequence[float], places: int) -> list[float]:
 
 def _heat_map(heat_map: HeatMap, width: int) -> list[str]:
     known = [value for _, values in heat_map.rows for value in values if math.isfinite(value)]
-    low, high = min(known, default=0.0), max(known, default=0.0)
+    low, high = soft_axis(known, least_share=_LEAST_SPAN)
     label = min(max((cell_len(name) for name, _ in heat_map.rows), default=0), _MOST_LABEL)
     places = max(width - label - 6, 8)
     lines = []
@@ -148,4 +150,4 @@ def _shade(value: float, low: float, high: float) -> str:
     if not math.isfinite(value):
         return "?"
     share = (value - low) / (high - low) if high > low else 0.5
-    return _SHADES[1 + min(int(share * 4), 3)]
+    return _SHADES[1 + min(max(int(share * 4), 0), 3)]

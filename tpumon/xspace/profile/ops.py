@@ -16,7 +16,7 @@ from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
 
-NAME_LENGTH, _TEXT = 200, 400  # characters of names, of HLO text and paths
+NAME_LENGTH, _PATH, _HLO = 200, 400, 2000  # characters
 MOST_CONTENTS = 64  # instructions of a fusion
 _STATS = (
     "hlo_category",
@@ -147,9 +147,9 @@ def _words(plane: Plane, number: int, wanted: Mapping[int, str]) -> _Words:
         program_id=value if isinstance(value := stats.get("program_id"), int) else 0,
         name=name,
         category=_text(stats.get("hlo_category"), NAME_LENGTH) or "unknown",
-        expression=one_line(metadata.name, limit=_TEXT),
-        provenance=_text(stats.get("tf_op"), _TEXT).rstrip(":"),
-        source=_text(stats.get("source"), _TEXT),
+        expression=one_line(metadata.name, limit=_HLO),
+        provenance=_text(stats.get("tf_op"), _PATH).rstrip(":"),
+        source=_text(stats.get("source"), _PATH),
         group=_text(stats.get("deduplicated_name"), NAME_LENGTH) or name,
         contents=tuple(_content(plane, child) for child in metadata.child_id[:MOST_CONTENTS]),
         bytes_accessed=moved if isinstance(moved, int) and 0 <= moved < ABSURD else None,

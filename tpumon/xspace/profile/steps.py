@@ -70,6 +70,9 @@ class StepTable:
         source: what counts as a step; None if nothing does.
         matched: whether a step has the same position on all cores.
         durations_s: on the slowest core.
+        period_s: from the start of a step to that of the next, pauses included, the mean; None without steps.
+        count: whole steps of an average core.
+        covered_s: from the start of its first to the end of its last.
         compute_s, infeed_s, outfeed_s, idle_s, host_transfer_s: across cores, as XProf's input pipeline analysis has
             them; empty unless steps are matched.
         all_reduce_s: in all-reduces, on the core that spent most; empty unless steps are matched.
@@ -81,6 +84,9 @@ class StepTable:
     source: Literal["steps", "modules", "host"] | None
     matched: bool
     durations_s: tuple[float, ...] = ()
+    period_s: float | None = None
+    count: float = 0.0
+    covered_s: float = 0.0
     compute_s: tuple[float, ...] = ()
     infeed_s: tuple[float, ...] = ()
     outfeed_s: tuple[float, ...] = ()
@@ -109,8 +115,19 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
             for i, trace in enumerate(traces)
             for position, steps in trace.module_steps.items()
         )
-        return StepTable(source="modules", matched=False, durations_s=shown, cores=cores, left_out=left_out)
-    return StepTable(source="host" if shown else None, matched=False, durations_s=shown, left_out=left_out)
+        period_s, count, covered_s = _of_runs(traces)
+        return StepTable(
+            source="modules",
+            matched=False,
+            durations_s=shown,
+            period_s=period_s,
+            count=count,
+            covered_s=covered_s,
+            cores=cores,
+            left_out=left_out,
+        )
+    source: Literal["host"] | None = "host" if shown else None
+    return StepTable(source=source, matched=False, durations_s=shown, period_s=_mean(shown), left_out=left_out)
 
 
 def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> StepTable:
@@ -118,8 +135,9 @@ def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> 
     count = len(shared[0])
     if not count:
         return StepTable(source=None, matched=True)
-    shared = [host.pick(0, min(count, MOST_STEPS)) for host in shared]
+    whole, shared = shared, [host.pick(0, min(count, MOST_STEPS)) for host in shared]
     parts = parts_of_steps_ps(shared)
+    durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
     ratios = np.concatenate([infeed_ratios(host) for host in shared])
     cores = tuple(
         _core_times(i, trace, position, host.own_ps[row], host.by_category_ps[row])
@@ -129,7 +147,11 @@ def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> 
     return StepTable(
         source="steps",
         matched=True,
-        durations_s=_seconds(np.max([host.duration_ps for host in shared], axis=0)),
+        durations_s=durations_s,
+        period_s=_period_s(whole),
+        count=count,
+        covered_s=_mean([(own.begin_ps + own.duration_ps).max() - own.begin_ps.min() for own in whole], PS_PER_S)
+        or 0.0,
         compute_s=_seconds(parts["compute"]),
         infeed_s=_seconds(parts["infeed"]),
         outfeed_s=_seconds(parts["outfeed"]),
@@ -160,6 +182,35 @@ def _core_times(host: int, trace: Trace, position: int, own_ps: Ints, table: NDA
         durations_s=_seconds(own_ps),
         parts_s={name: _seconds(parts[name]) for name in CORE_PARTS},
     )
+
+
+def _period_s(hosts: Sequence[HostSteps]) -> float | None:
+    periods_ps = np.concatenate([np.diff(np.sort(host.begin_ps)) for host in hosts])
+    return _mean(periods_ps if len(periods_ps) else hosts[0].duration_ps, PS_PER_S)
+
+
+def _covered_s(hosts: Sequence[HostSteps]) -> float:
+    spans_ps = [int((host.begin_ps + host.duration_ps).max() - host.begin_ps.min()) for host in hosts]
+    return _mean(spans_ps, PS_PER_S) or 0.0
+
+
+def _of_runs(traces: Sequence[Trace]) -> tuple[float | None, float, float]:
+    """Of the function that is the step: mean period, runs of a core, and how long they last together."""
+    functions = [trace.choice.function for trace in traces if trace.choice is not None]
+    runs = [own for function in functions if function is not None for own in function.places.values()]
+    if not runs:
+        return None, 0.0, 0.0
+    spans_ps = [int(own.begin_ps[-1] + own.duration_ps[-1] - own.begin_ps[0]) for own in runs]
+    return (
+        _mean(np.concatenate([own.period_ps for own in runs]), PS_PER_S),
+        _mean([len(own) for own in runs]) or 0.0,
+        _mean(spans_ps, PS_PER_S) or 0.0,
+    )
+
+
+def _mean(values: Sequence[float] | NDArray[np.float64] | Ints, unit: float = 1.0) -> float | None:
+    """None of nothing, and of values that are all 0."""
+    return (float(np.mean(values)) / unit or None) if len(values) else None
 
 
 def _seconds(times_ps: NDArray[np.float64] | Ints) -> tuple[float, ...]:
