@@ -36,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "sampler": {"errors", "model", "figures", "text", "system", "sources", "targets"},
     "simulator": {"errors", "model", "wire", *GRPC},
     "view": {"errors", "system", "model", "figures", "text", "history", "fleet", "rich"},
+    "report": {"errors", "model", "figures", "text", "view", "xspace", "rich", "jinja2"},
     "logdir": {"errors", "tensorflow"},
     "outputs": {"errors", "model", "fleet"},
     "exporters": {
@@ -57,20 +58,21 @@ ALLOWED: dict[str, set[str]] = {
     "feed": {"errors", "model", "system", "outputs", "remote", "sampler", "sources", "targets", "view"},
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
-        *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "text", "view", "xspace"),
+        *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "report", "text"),
+        *("view", "xspace"),
         *("exporters", "pyarrow"),
     },
     "attach": set(),
     "command_line": {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
-        *("targets", "feed", "commands", "recording", "typer"),
+        *("targets", "feed", "commands", "recording", "report", "typer"),
     },
     "remote": {"errors", "handing_on", "model", "text", "system"},
     "recording": {"errors", "model", "text"},
     "enough": {"figures", "fleet", "history"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
-        *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),
+        *("sampler", "simulator", "sources", "targets", "feed", "report", "view", "commands", "typer"),
     },
     "__main__": {"errors", "system", "cli", "command_line", "commands", "typer"},
 }

@@ -37,7 +37,7 @@ from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
 from tpumon.xspace.steps.waits import StepWaits, step_waits
 from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
-from tpumon.xspace.wire.stored import FileBytes
+from tpumon.xspace.wire.stored import FileBytes, Stored
 
 Hardware = Literal["TPU", "GPU", "CPU"]
 
@@ -159,7 +159,20 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
         SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
             ids in a plane, or events in a line, than are read.
     """
-    space = read_space(memoryview(xspace) if isinstance(xspace, bytes) else FileBytes(xspace))
+    return trace_of(read_space(stored(xspace)))
+
+
+def stored(xspace: bytes | BinaryIO) -> Stored:
+    """The bytes, or those of a regular file, to be read by slices."""
+    return memoryview(xspace) if isinstance(xspace, bytes) else FileBytes(xspace)
+
+
+def trace_of(space: Space) -> Trace:
+    """Reads a trace whose planes are sorted already.
+
+    Raises:
+        SourceError: `malformed`.
+    """
     # GPU planes come first even where there are TPUs; XProf: SetRunEnvironment.
     hardware: Hardware = "GPU" if space.gpus else "TPU" if space.tensor_cores else "CPU"
     lines = [read_core_lines(plane, CONSUMER_STATS) for plane in space.tensor_cores] if hardware == "TPU" else []

@@ -29,7 +29,7 @@ OP_STATS = (
 )
 """Stats of op events that figures need."""
 
-_SUMS = ("time_ps", "self_ps", "normalized_ps", "flops", "model_flops", "hbm_bytes")
+_SUMS = ("occurrences", "time_ps", "self_ps", "self_ps2", "normalized_ps", "flops", "model_flops", "hbm_bytes")
 _FLAGS = ("shown", "matrix", "custom", "has_bytes")
 _SAME = ("time_kind", "padding_128", "padding_256")  # the same of one op wherever it runs
 
@@ -40,8 +40,10 @@ class OpTable:
 
     Attributes:
         key: tells the ops apart, ascending.
+        occurrences: how often each ran.
         time_ps: durations, ops within counted in.
         self_ps: durations without the ops within.
+        self_ps2: the squares of these, for how much they differ from one occurrence to the next.
         normalized_ps: durations at the chip's nominal clock: times the event's Time Scale Multiplier, if it has one.
         flops: as executed.
         model_flops: as the model needs them, where the trace tells, else as executed.
@@ -56,8 +58,10 @@ class OpTable:
     """
 
     key: Ints
+    occurrences: Floats
     time_ps: Floats
     self_ps: Floats
+    self_ps2: Floats
     normalized_ps: Floats
     flops: Floats
     model_flops: Floats
@@ -206,8 +210,10 @@ class OpIndex:
             flops += custom * self._told(events, "flops")
             model_flops += custom * self._told(events, "model_flops")
         columns = {
+            "occurrences": counts.astype(np.float64),
             "time_ps": times,
             "self_ps": times if self_ps is durations_ps else self._sums(self_ps),
+            "self_ps2": self._sums(np.square(self_ps, dtype=np.float64)),
             "normalized_ps": times if scale is None else self._sums(durations_ps * scale.numbers(1.0)),
             "flops": flops,
             "model_flops": model_flops,

@@ -293,8 +293,18 @@ def infeed_ratios(steps: HostSteps) -> NDArray[np.float64]:
 def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
     """Splits an average step's time into parts, in seconds; keys are STEP_PARTS.
 
+    Args:
+        hosts: the same steps of each host.
+    """
+    parts = parts_of_steps_ps(hosts)
+    return {name: float(parts[name].mean()) / PS_PER_S for name in STEP_PARTS}
+
+
+def parts_of_steps_ps(hosts: Sequence[HostSteps]) -> dict[str, NDArray[np.float64]]:
+    """Splits the time of each step into parts; keys are STEP_PARTS, and "compute" as XProf has it.
+
     Infeed, outfeed, host transfer and idle as XProf's step breakdown has them (ComputeTpuPerStepDataAcrossCores), so
-    they come from different cores and need not add up to the step; compute is the mean over cores.
+    they come from different cores and need not add up to the step; high and low FLOPs compute are means over cores.
 
     Args:
         hosts: the same steps of each host.
@@ -313,7 +323,7 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
     communication_ps = of(Category.ALL_REDUCE) + of(Category.SEND_RECV)
     by_id_ps = np.max([host.all_reduce_ps for host in hosts], axis=0)
     low_ps = of(Category.OTHER) + of(Category.SPARSE_OUTFEED)
-    parts = {
+    return {
         "high_flops_compute": high_ps.mean(axis=0),
         "low_flops_compute": low_ps.mean(axis=0),
         "async_wait": (of(Category.ASYNC_WAIT) + of(Category.ASYNC_DONE)).mean(axis=0),
@@ -322,8 +332,8 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
         "collective": np.maximum(communication_ps.max(axis=0), by_id_ps),
         "host_transfer": host_ps.max(axis=0),
         "idle": np.maximum(length_ps.min(axis=0) - known_ps, 0),
+        "compute": compute_ps,
     }
-    return {name: float(parts[name].mean()) / PS_PER_S for name in STEP_PARTS}
 
 
 def own_work_s(hosts: Sequence[HostSteps]) -> float:
