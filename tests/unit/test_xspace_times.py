@@ -184,7 +184,6 @@ def test_padding_is_weighted_by_time():
         # The layout says which dimension lies along the lanes.
         ("%d = f32[100,16]{0,1} dot()", 0, (1 - 100 / 128, 1 - 100 / 256)),
         ("%d = f32[16,128] dot()", 0, (0.0, 0.5)),
-        ("f32[16,128]{1,0}", 0, (0.0, 0.5)),
         # K of 64 fills half of 128.
         ("%d = f32[8,128]{1,0} fusion()", 2 * 8 * 128 * 64, (0.5, 1 - 128 * 64 / 256 / 256)),
         # The largest result counts, operands do not, nor do FLOPs too few for the result.

@@ -32,7 +32,7 @@ from tpumon.xspace.planes.plane import Value
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
-from tpumon.xspace.steps.host_time import may_show_waits
+from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
 from tpumon.xspace.steps.waits import StepWaits, step_waits
@@ -336,16 +336,21 @@ def _host_times(
     """
     if space.host is None or not space.host.lines():
         return None, None, {}
-    if host is None and may_show_waits(space.host):
+    if host is None and (not cores or may_show_input(space.host)):
         host = read_host(space.host, space.gpus)
+    spans = [core.window_ps for core in cores]
     if host is None:
-        return 0.0, None, {}
-    spans = [span for span in (host.window_ps, *(core.window_ps for core in cores)) if span is not None]
-    window_ps = max(end for _, end in spans) - min(begin for begin, _ in spans) if spans else 0
-    if not window_ps:
-        return None, None, {}
-    wait_ps = host.input_wait_ps
-    return host.compile_ps / window_ps, None if wait_ps is None else wait_ps / window_ps, host.programs_ps
+        compiling = read_compiling(space.host)
+        compile_ps, wait_ps = covered_ps(compiling.begin_ps, compiling.end_ps), None
+        spans.append(extent((compiling.begin_ps, compiling.end_ps)))
+    else:
+        compile_ps, wait_ps = host.compile_ps, host.input_wait_ps
+        spans.append(host.window_ps)
+    known = [span for span in spans if span is not None]
+    # Nothing takes no time in no window.
+    window_ps = max(max(end for _, end in known) - min(begin for begin, _ in known) if known else 0, 1)
+    programs_ps = {} if host is None else host.programs_ps
+    return compile_ps / window_ps, None if wait_ps is None else wait_ps / window_ps, programs_ps
 
 
 def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:

@@ -37,15 +37,7 @@ ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the
 _HBM, _READ, _WRITE = 1, 1, 2  # memory space and operations of memory_access_breakdown
 
 METADATA_STATS = frozenset(
-    {
-        "hlo_category",
-        "program_id",
-        "symbol_id",
-        "flops",
-        "model_flops",
-        "memory_access_breakdown",
-        "shape_with_layout",
-    }
+    {"hlo_category", "program_id", "symbol_id", "flops", "model_flops", "memory_access_breakdown"}
 )
 """Stats of an op's metadata that its kind depends on."""
 
@@ -162,7 +154,6 @@ def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visite
     name = metadata.display_name or metadata.name
     matrix = _uses_matrix_units(plane, metadata, category, _DEEPEST, visited)
     flops = _whole(stats.get("flops"))
-    text = metadata.name if " = " in metadata.name else str(stats.get("shape_with_layout", ""))
     return OpKind(
         key=(_whole(stats.get("program_id")), name),
         shown=not name.startswith("region"),
@@ -174,7 +165,7 @@ def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visite
         hbm_bytes=_hbm_bytes(stats.get("memory_access_breakdown")),
         custom=category == _CUSTOM_CALL,
         time_kind=time_kind(category, name, metadata.name),
-        paddings=paddings(text, flops) if matrix and category not in _NOT_LAID_OUT else None,
+        paddings=paddings(metadata.name, flops) if matrix and category not in _NOT_LAID_OUT else None,
     )
 
 

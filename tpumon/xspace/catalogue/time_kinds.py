@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntEnum
+from functools import lru_cache
 
 
 class TimeKind(IntEnum):
@@ -55,17 +56,23 @@ def time_kind(category: object, name: str, text: str) -> TimeKind:
     """
     if not isinstance(category, str):
         return TimeKind.COMPUTE
-    known = _WHOLE.get(category)
+    known = _of_category(category)
     if known is not None:
         return known
-    if category.startswith("sparsecore"):
-        return TimeKind.SPARSECORE
-    if _COLLECTIVE.search(category):
-        return TimeKind.COLLECTIVE
-    if not _ASYNC.fullmatch(category):
-        return TimeKind.COMPUTE
     if _COLLECTIVE.search(name) or _PARTNER.match(name):
         return TimeKind.COLLECTIVE
     if not category.endswith("-done"):
         return TimeKind.COMPUTE
     return TimeKind.SPARSECORE if _ON_SPARSE_CORE.search(text) else TimeKind.ASYNC_WAIT
+
+
+@lru_cache(maxsize=256)
+def _of_category(category: str) -> TimeKind | None:
+    """The kind of all ops of a category; None if that depends on the op."""
+    if category in _WHOLE:
+        return _WHOLE[category]
+    if category.startswith("sparsecore"):
+        return TimeKind.SPARSECORE
+    if _COLLECTIVE.search(category):
+        return TimeKind.COLLECTIVE
+    return None if _ASYNC.fullmatch(category) else TimeKind.COMPUTE

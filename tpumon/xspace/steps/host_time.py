@@ -14,7 +14,7 @@ from tpumon.xspace.planes.plane import Plane
 # As JAX 0.6 to 0.10 and TensorFlow 2.21 name what traces, lowers and compiles a function.
 _COMPILING = re.compile(
     r"backend_compile\w*|lower_sharding_computation|trace_to_jaxpr\w*|tf\.function-graph_building|"
-    r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses)"
+    r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses|Compile\w*)"
 )
 # A pipeline's own thread reads ahead; only what the training thread does is waiting. `Iterator::Root` is what
 # IteratorGetNextOp waits for, where the latter is not recorded.
@@ -23,15 +23,26 @@ _GET_NEXT = re.compile(r"IteratorGetNext\w*Op::DoCompute")
 _EAGER_GET_NEXT = re.compile(r"IteratorGetNext\w*")  # all that level 1 shows of a loop in Python
 EAGER_OP = "eager_op"
 """Stat of an op that TensorFlow runs eagerly: a reference to its kind."""
-_HINTS = (b"ompile", b"trace_to_jaxpr", b"lower_sharding", b"graph_building", b"IteratorGetNext", b"Iterator::Root")
+_ASKS = (b"IteratorGetNext", b"Iterator::Root")  # in names of events that show a wait for input
 _TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
 
-def may_show_waits(plane: Plane) -> bool:
-    """Whether any event may be one of compiling or waiting for input; decided without reading the events."""
-    return EAGER_OP in plane.stat_names.values() or any(
-        hint in raw for raw in plane.outline.event_metadata.values() for hint in _HINTS
-    )
+def may_show_input(plane: Plane) -> bool:
+    """Whether any event may be one of waiting for input; decided without reading the events."""
+    named = (ask in raw for raw in plane.outline.event_metadata.values() for ask in _ASKS)
+    return EAGER_OP in plane.stat_names.values() or any(named)
+
+
+def read_compiling(plane: Plane) -> Events:
+    """When the host's threads traced, lowered or compiled a function; their other events are not looked at.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
+    if not any(_COMPILING.fullmatch(name) for name in names.values()):
+        return join([])
+    return join([_named(plane.read([line]), names, _COMPILING) for line in plane.lines()])
 
 
 def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
