@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tpumon.history import STEP_BUCKETS_S
-from tpumon.metrics import EXPORTER_METRICS, METRICS, SAMPLE_METRICS, STEPS, TARGET_METRICS, Metric
+from tpumon.metrics import EXPORTER_METRICS, FINDING, METRICS, SAMPLE_METRICS, STEPS, TARGET_METRICS, Metric
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 
@@ -46,7 +46,7 @@ def page() -> str:
         (
             _BEGIN,
             _OF_SAMPLES,
-            _table((*SAMPLE_METRICS, STEPS)),
+            _table((*SAMPLE_METRICS, STEPS, FINDING)),
             f"\n`{STEPS.name}` has the buckets {bounds}.\n",
             _OF_TARGETS,
             _table(TARGET_METRICS),
@@ -65,7 +65,7 @@ def _table(metrics: tuple[Metric, ...]) -> str:
     return f"\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n{rows}"
 
 
-assert len(METRICS) == len((*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)), (
+assert len(METRICS) == len((*SAMPLE_METRICS, STEPS, FINDING, *TARGET_METRICS, *EXPORTER_METRICS)), (
     "a kind of metric is missing from the page"
 )
 

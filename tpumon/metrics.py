@@ -14,7 +14,7 @@ from typing import Literal
 from tpumon import __version__
 from tpumon.figures import FIGURES, MXU, STEP, Figure
 from tpumon.history import Histories, State, StepHistogram, WorkerHistory
-from tpumon.model import Sample
+from tpumon.model import FindingId, Sample
 
 Kind = Literal["gauge", "counter", "histogram"]
 Series = tuple[tuple[str, ...], float]
@@ -76,6 +76,11 @@ class HistogramMetric(Metric):
     """
 
     value: Callable[[WorkerHistory], StepHistogram | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingMetric(Metric):
+    """What is wrong with a worker, as far as that can be judged; absent once the worker's sample is stale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +279,13 @@ STEPS = HistogramMetric(
     value=lambda history: history.steps,
 )
 
+FINDING = FindingMetric(
+    name="tpumon_finding",
+    help="1 while the worker has a finding; 0 while it has not, or another finding explains it; absent where it cannot "
+    "be judged. See docs/findings.md.",
+    labels=("finding",),
+)
+
 
 def _up(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
     up = history.is_up(now_unix_s)
@@ -395,7 +407,7 @@ EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
     ),
 )
 
-METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, *TARGET_METRICS, *EXPORTER_METRICS)
+METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, STEPS, FINDING, *TARGET_METRICS, *EXPORTER_METRICS)
 """All metrics, in the order of the page."""
 
 
@@ -414,11 +426,16 @@ class Family:
     histograms: Sequence[tuple[str, StepHistogram]] = ()
 
 
+Judged = Callable[[str], Mapping[FindingId, bool]]
+"""Each finding that can be judged of a worker, by its name, and whether it is shown."""
+
+
 def collect(
     histories: Histories,
     now_unix_s: float,
     on_error: Callable[[Metric, Exception], None],
     *,
+    judged: Judged | None = None,
     workers: Sequence[WorkerHistory] | None = None,
     names: AbstractSet[str] | None = None,
 ) -> Iterator[Family]:
@@ -430,6 +447,7 @@ def collect(
         histories: the workers.
         now_unix_s: the time, which decides whose sample is current.
         on_error: called with each metric that raises, for each worker.
+        judged: what is wrong with a worker; None: nobody judges.
         workers: the workers to read; None: all.
         names: read only metrics with a series of one of these names; None: all.
     """
@@ -442,6 +460,8 @@ def collect(
         match metric:
             case SampleMetric(values=of_sample):
                 reads = ((worker, of_sample, (sample,)) for worker, _, sample in current)
+            case FindingMetric():
+                reads = ((worker, _findings, (judged, worker)) for worker, _, _ in current if judged is not None)
             case TargetMetric(values=of_target):
                 reads = ((worker, of_target, (history, now_unix_s)) for worker, history in followed)
             case ExporterMetric(values=of_all):
@@ -450,6 +470,10 @@ def collect(
                 yield Family(metric, histograms=_histograms(metric, current, on_error))
                 continue
         yield Family(metric, _series(metric, reads, on_error))
+
+
+def _findings(judged: Judged, worker: str) -> Iterable[Series]:
+    return [((finding,), float(present)) for finding, present in judged(worker).items()]
 
 
 _Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]
