@@ -119,6 +119,7 @@ def monitor(
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
+    output = stdout_of(context, stdout, legacy=legacy)
     judged_by = thresholds_of(context, thresholds)
     source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
@@ -135,7 +136,8 @@ def monitor(
                 ascii=appearance.ascii,
                 thresholds=judged_by,
             ),
-            output=stdout_of(context, stdout, legacy=legacy),
+            output=output,
+            explain=stdout.explain,
             color=appearance.color.value,
             number_samples=legacy,
         ),

@@ -238,11 +238,21 @@ class Fleet:
         ):
             return sample
         causes = self._memories[sample.worker].causes
-        return replace(sample, findings=tuple(cause for cause in causes if cause.finding is not None))
+        return replace(
+            sample,
+            findings=tuple(cause for cause in causes if cause.finding is not None),
+            judged=tuple(self.judged(sample.worker)),
+        )
 
     def judged(self, worker: str) -> Mapping[FindingId, bool]:
-        """Each finding that can be judged of a worker, and whether it is present. Call `assess` first."""
-        return self._judge.judged(worker)
+        """Each finding that can be judged of a worker, and whether it is shown. Call `assess` first."""
+        memory, history = self._memories.get(worker), self.histories.get(worker)
+        if memory is None or history is None:
+            return {}
+        shown = {cause.finding for cause in memory.causes}
+        told = None if history.last is None else history.last.judged
+        judged = (told or ()) if memory.is_told else self._judge.judged(worker)
+        return {finding: finding in shown for finding in judged}
 
     def _there(self, now_unix_s: float) -> list[str]:
         """The workers that have current figures, or whose figures somebody keeps away."""

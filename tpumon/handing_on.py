@@ -14,7 +14,7 @@ from tpumon.model.codec import from_plain, text, to_plain, whole_number
 _MOST_WORKERS = 10_000
 _MOST_CHANGES = 10_000
 _MOST_FIGURES = 100
-_MOST_NAMED = 20
+_MOST_NAMED = 20  # each sample says which findings its worker has
 
 _Value = TypeVar("_Value")
 
@@ -26,7 +26,11 @@ def page_of(handover: Handover) -> dict[str, Any]:
         "changed": handover.number,
         "standings": [to_plain(standing) for standing in handover.standings],
         "changes": [to_plain(change) for change in handover.changes],
-        **({} if handover.findings is None else {"findings": [to_plain(_short(one)) for one in handover.findings]}),
+        **(
+            {}
+            if handover.findings is None
+            else {"findings": [to_plain(one.naming(_MOST_NAMED)) for one in handover.findings]}
+        ),
         "not_judged": [to_plain(one) for one in handover.not_judged],
         **({"history": {"figures": list(handover.figures), "workers": history}} if handover.complete else {}),
     }
@@ -57,14 +61,6 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
         findings=tuple(_read(Finding, page["findings"])) if "findings" in page else None,
         not_judged=tuple(_read(NotJudged, page.get("not_judged"))),
     )
-
-
-def _short(finding: Finding) -> Finding:
-    """A finding that names a few workers and counts the rest: each sample says which findings its worker has."""
-    more = len(finding.workers) - _MOST_NAMED
-    if more <= 0:
-        return finding
-    return replace(finding, workers=finding.workers[:_MOST_NAMED], more_workers=finding.more_workers + more)
 
 
 def _read(kind: type[_Value], raw: object) -> Iterator[_Value]:

@@ -11,7 +11,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,8 @@ class Recording:
             raw = json.loads(line)
             if isinstance(raw, dict) and "targets" in raw:
                 return _workers(raw)
-            return bounded(Sample.from_json(raw))
+            # By who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
+            return replace(bounded(Sample.from_json(raw)), findings=None, judged=None)
         except (ValueError, TypeError, AttributeError, RecursionError):
             self._tell(file, "a line that is no sample is left out")
             return None

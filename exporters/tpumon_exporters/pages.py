@@ -157,6 +157,7 @@ class Pages:
             page = self._exposition.render(
                 self._histories,
                 self._clock(),
+                judged=self._fleet.judged,
                 workers=workers,
                 openmetrics=content_type.startswith(_OPENMETRICS),
                 names=names,

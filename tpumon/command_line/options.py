@@ -294,6 +294,13 @@ class StdoutOptions:
             "csv or fleet-summary. auto: live on a foreground terminal without --num-queries, otherwise text.",
         ),
     ] = "auto"
+    explain: Annotated[
+        bool,
+        _output(
+            "--explain",
+            help="With --output text: below each block, what is wrong and what to do; once, what cannot be judged.",
+        ),
+    ] = False
     fleet_summary: Annotated[
         bool,
         _output(

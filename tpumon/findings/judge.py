@@ -30,6 +30,7 @@ class _Held:
     """One rule's view of one worker.
 
     Attributes:
+        needed: samples in a row that must agree.
         strengths: of the last samples that could be judged, with the time of each.
         unknown: how many samples in a row could not be judged.
         reason: why the last one could not; None if it could.
@@ -38,6 +39,7 @@ class _Held:
         strength: of the last sample that could be judged.
     """
 
+    needed: int
     strengths: deque[tuple[float, Moment]]
     unknown: int = 0
     reason: str | None = None
@@ -45,7 +47,21 @@ class _Held:
     account: Account | None = None
     strength: float = 0.0
 
-    def note(self, strength: float | str, at: Moment, needed: int, leaves_below: float) -> None:
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known that the finding is present, or that it is not."""
+        if self.since is not None or self.reason is not None:
+            return self.since is not None
+        return len(self.strengths) >= self.needed or any(value <= 1 for value, _ in self.strengths)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it cannot be judged; None if it can, or no sample came."""
+        if self.is_judged:
+            return None
+        return self.reason or (f"{self.needed} samples in a row must agree" if self.strengths else None)
+
+    def note(self, strength: float | str, at: Moment, leaves_below: float) -> None:
         """Adds what a sample says."""
         if isinstance(strength, str):
             self.unknown += 1
@@ -56,9 +72,9 @@ class _Held:
             return
         self.unknown, self.reason, self.strength = 0, None, strength
         self.strengths.append((strength, at))
-        last = list(self.strengths)[-needed:]
+        last = list(self.strengths)[-self.needed :]
         if self.since is None:
-            if len(last) == needed and all(value > 1 for value, _ in last):
+            if len(last) == self.needed and all(value > 1 for value, _ in last):
                 self.since = last[0][1]
         elif all(value < leaves_below for value, _ in last[-_LEAVES_AFTER:]):
             self.since, self.account = None, None
@@ -211,22 +227,16 @@ class Judge:
         found = []
         for rule in self._rules:
             held = [worker.held.get(rule.finding) for worker in current]
-            reasons = Counter(one.reason for one in held if one is not None and one.reason is not None)
+            reasons = Counter(why for one in held if one is not None and (why := one.why_not) is not None)
             if reasons:
                 reason, _ = reasons.most_common(1)[0]
                 found.append(NotJudged(finding=rule.finding, reason=reason, workers=reasons.total()))
         return tuple(found)
 
-    def judged(self, worker: str) -> Mapping[FindingId, bool]:
-        """Each finding that can be judged of a worker, and whether it is present, explained by another one or not."""
+    def judged(self, worker: str) -> tuple[FindingId, ...]:
+        """The findings that can be judged of a worker, present or not."""
         known = self._workers.get(worker)
-        if known is None:
-            return {}
-        return {
-            finding: held.since is not None
-            for finding, held in known.held.items()
-            if held.since is not None or (held.reason is None and held.strengths)
-        }
+        return () if known is None else tuple(finding for finding, held in known.held.items() if held.is_judged)
 
     def _apply(self, rule: AnyRule, group: _Group, changed: Sequence[_Worker], stale: Container[str]) -> None:
         """Applies a rule to the workers of a slice that were queried."""
@@ -239,8 +249,8 @@ class Judge:
             member = Member(seen, worker.memory(rule), across)
             held = worker.held.get(rule.finding)
             if held is None:
-                held = worker.held[rule.finding] = _Held(deque(maxlen=max(needed, _LEAVES_AFTER)))
-            held.note(rule.strength(member), member.seen.at, needed, rule.leaves_below)
+                held = worker.held[rule.finding] = _Held(needed, deque(maxlen=max(needed, _LEAVES_AFTER)))
+            held.note(rule.strength(member), member.seen.at, rule.leaves_below)
             group.note(rule.finding, worker.target.worker, held.since)
             # While it is about to leave, what supported it last stands.
             if held.since is not None and held.reason is None and held.strength >= rule.leaves_below:

@@ -13,7 +13,7 @@ from statistics import median, median_low
 from tpumon.figures import IDLE
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen
 from tpumon.findings.own_work import own_work_s, waited_ratio
-from tpumon.findings.recent import Recent, median_of_others, spread
+from tpumon.findings.recent import SAMPLES, Recent, median_of_others, spread
 from tpumon.model import Evidence
 
 _SIGMAS = 4.0  # beyond what varies anyway, from worker to worker or from sample to sample
@@ -114,7 +114,10 @@ class Straggler(Rule[_Memory, _Slice]):
         usual = median_of_others(others.work_s, memory.work_s)
         memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
         memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
-        return max(self._of_worker(member) or 0.0, (of_core or 0.0) / _CORE_LIMIT_RATIO)
+        of_worker = self._of_worker(member)
+        if of_worker is None and of_core is None:
+            return f"it takes {SAMPLES} samples"
+        return max(of_worker or 0.0, (of_core or 0.0) / _CORE_LIMIT_RATIO)
 
     def _of_worker(self, member: Member[_Memory, _Slice]) -> float | None:
         more, less = member.memory.more.median, member.memory.less.median

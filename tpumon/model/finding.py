@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tpumon.model.codec import fallback, limited
@@ -107,6 +107,11 @@ class Finding:
     sentence: str = field(default="", metadata=fallback(""))
     remedy: str = field(default="", metadata=fallback(""))
     url: str = field(default="", metadata=fallback(""))
+
+    def naming(self, most: int) -> Finding:
+        """The finding with the worst `most` of its workers; the others are counted."""
+        more = max(len(self.workers) - most, 0)
+        return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
