@@ -1,34 +1,25 @@
-"""Whether there are enough samples to judge a worker. Step and idle time count only if several in a row agree."""
+"""Whether there are enough samples to judge a worker: most findings appear only if several in a row agree."""
 
 from __future__ import annotations
 
-from collections import Counter
-
-from tpumon.figures import IDLE, STEP
-from tpumon.fleet import Assessment, Fleet, group_of
+from tpumon.figures import IDLE, INFEED, STEP
+from tpumon.fleet import Assessment, Fleet
 from tpumon.history import WorkerHistory
 
 _RECENT_S = 3600.0
 
 
-def compared(fleet: Fleet) -> frozenset[str]:
-    """The workers that are compared: those with a step or idle time, if another one of their slice has it."""
-    here = [
-        history.target
-        for history in fleet.histories.all()
-        if history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE))
-    ]
-    sizes = Counter(map(group_of, here))
-    return frozenset(target.worker for target in here if sizes[group_of(target)] > 1)
+def needs_several(history: WorkerHistory) -> bool:
+    """Whether the worker has a figure that makes a finding only if several samples agree."""
+    return history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE, INFEED))
 
 
 def unjudged(fleet: Fleet, assessment: Assessment) -> frozenset[str]:
-    """The workers that seem ok, but have too few samples to be compared with the others of their slice."""
-    compared_ones = compared(fleet)
+    """The workers that seem ok, but have too few samples to be judged."""
     return frozenset(
         history.target.worker
         for history in fleet.histories.all()
-        if history.target.worker in compared_ones
+        if needs_several(history)
         and assessment.verdicts[history.target.worker].mark == "ok"
         and samples_of(history) < fleet.thresholds.sustained
     )

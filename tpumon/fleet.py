@@ -217,15 +217,17 @@ class Fleet:
 
     def findings(self, now_unix_s: float) -> tuple[Finding, ...]:
         """What is wrong, by slice, the worst first. Call `assess` first."""
+        there = self._there(now_unix_s)
         if self._told is not None and self._told.findings is not None:
-            return self._told.findings
-        return self._judge.findings(self._there(now_unix_s))
+            return self._told.findings if there else ()  # without the exporter, nothing is known
+        return self._judge.findings(there)
 
     def not_judged(self, now_unix_s: float) -> tuple[NotJudged, ...]:
         """What cannot be judged, and why. Call `assess` first."""
+        there = self._there(now_unix_s)
         if self._told is not None and self._told.findings is not None:
-            return self._told.not_judged
-        return self._judge.not_judged(self._there(now_unix_s))
+            return self._told.not_judged if there else ()
+        return self._judge.not_judged(there)
 
     def with_findings(self, sample: Sample) -> Sample:
         """The last sample of a worker with the findings that it has; any other one as it is. Call `assess` first."""
@@ -234,15 +236,11 @@ class Fleet:
             history is None
             or history.last is None
             or history.last.time_unix_s != sample.time_unix_s
+            or sample.findings is not None
             or sample.of_exporter
         ):
             return sample
-        causes = self._memories[sample.worker].causes
-        return replace(
-            sample,
-            findings=tuple(cause for cause in causes if cause.finding is not None),
-            judged=tuple(self.judged(sample.worker)),
-        )
+        return replace(sample, findings=self._judge.causes(sample.worker), judged=tuple(self.judged(sample.worker)))
 
     def judged(self, worker: str) -> Mapping[FindingId, bool]:
         """Each finding that can be judged of a worker, and whether it is shown. Call `assess` first."""

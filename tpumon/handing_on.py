@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tpumon.model import Change, Finding, Handover, NotJudged, Standing
+from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Standing
 from tpumon.model.codec import from_plain, text, to_plain, whole_number
 
 _MOST_WORKERS = 10_000
@@ -17,6 +17,7 @@ _MOST_FIGURES = 100
 _MOST_NAMED = 20  # each sample says which findings its worker has
 
 _Value = TypeVar("_Value")
+_FoundT = TypeVar("_FoundT", Cause, Finding)
 
 
 def page_of(handover: Handover) -> dict[str, Any]:
@@ -58,9 +59,16 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
         shift_s=shift_s,
         history=dict(_unpacked(packed)),
         figures=tuple(text(key) or "" for key in figures[:_MOST_FIGURES]) if isinstance(figures, list) else (),
-        findings=tuple(_read(Finding, page["findings"])) if "findings" in page else None,
+        findings=tuple(dated(_read(Finding, page["findings"]), shift_s)) if "findings" in page else None,
         not_judged=tuple(_read(NotJudged, page.get("not_judged"))),
     )
+
+
+def dated(found: Iterable[_FoundT], shift_s: float) -> Iterator[_FoundT]:
+    """Findings whose times are by another clock, by this machine's: `shift_s` later."""
+    for one in found:
+        since_unix_s = one.since_unix_s
+        yield one if since_unix_s is None or not shift_s else replace(one, since_unix_s=since_unix_s + shift_s)
 
 
 def _read(kind: type[_Value], raw: object) -> Iterator[_Value]:

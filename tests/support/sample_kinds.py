@@ -199,15 +199,15 @@ def workers_of(*samples: Sample) -> Workers:
 
 
 def fleet(count: int) -> list[Sample]:
-    """Six samples of each worker, oldest first; of eight or more workers one is slow, one busy and one down."""
+    """Six samples of each worker, oldest first; of eight or more workers all wait for one, one is busy and one down."""
     samples = []
     for query in range(6):
         for number in range(count):
             worker = f"tpu-w-{number}"
-            usual = {"infeed_ratio": Spread(avg=0.02, min=0.01, max=0.03)}
+            usual = {"infeed_ratio": Spread(avg=0.02, min=0.01, max=0.03), "step_work_s": 0.0425}
             when = {"time_unix_s": NOW - 3.0 - 10.0 * (5 - query)}
             if count > 4 and number == 3:
-                one = traced(worker, step_time_s=StepTimes(avg=0.125, min=0.12, max=0.13, count=4), **usual, **when)
+                one = traced(worker, idle_ratio=0.012, **usual | {"step_work_s": 0.0595}, **when)
             elif count > 4 and number == 5 and query > 3:
                 one = failed(worker, "busy", "Another profiling session active.", **when)
             elif count > 4 and number == 6 and query > 3:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tpumon.enough import compared, samples_of, unjudged
+from tpumon.enough import needs_several, samples_of, unjudged
 from tpumon.errors import NoTargetError
 from tpumon.feed import Feed, FeedSettings, Recorded
 from tpumon.figures import COMPARED
@@ -68,7 +68,7 @@ def run(settings: OnceSettings) -> int:
         print("\n".join(_table(rows, now_unix_s)), flush=True)
         if unsure:
             needed = fleet.thresholds.sustained
-            print(f"\ntoo few samples to compare {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
+            print(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
     if not any(row.answered for row in rows):
         return NoTargetError.exit_status
     return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0
@@ -93,11 +93,10 @@ def _collect(settings: OnceSettings) -> Fleet:
                 raise NoTargetError(waiting)
             if not histories or any(history.last is None for history in histories):
                 continue
-            others = compared(fleet)
             missing = [
                 history
                 for history in histories
-                if not _is_settled(history, settings.samples if history.target.worker in others else 1)
+                if not _is_settled(history, settings.samples if needs_several(history) else 1)
             ]
             left_s = max((_left_s(history, settings.samples) for history in missing), default=0.0)
             if deadline_s is None:
@@ -106,7 +105,7 @@ def _collect(settings: OnceSettings) -> Fleet:
                 told = True
                 say(
                     f"taking {settings.samples} samples of each worker: about {left_s:.0f} s more; --num-queries 1 is "
-                    "faster and compares no workers"
+                    "faster and finds less"
                 )
             late = not settings.feed.takes_samples and time.monotonic() > deadline_s
             if late or not missing:

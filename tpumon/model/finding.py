@@ -40,6 +40,7 @@ Grade = Literal["info", "warning", "critical"]
 Confidence = Literal["high", "medium", "low"]
 
 _MOST_WORKERS = 10_000
+_LONGEST = 1000  # of what a sentence or a remedy says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +105,8 @@ class Finding:
     slice: str | None = None
     since_unix_s: float | None = None
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    sentence: str = field(default="", metadata=fallback(""))
-    remedy: str = field(default="", metadata=fallback(""))
+    sentence: str = field(default="", metadata=limited(_LONGEST))
+    remedy: str = field(default="", metadata=limited(_LONGEST))
     url: str = field(default="", metadata=fallback(""))
 
     def naming(self, most: int) -> Finding:
