@@ -29,7 +29,7 @@ class HostBound(Rule[None, None]):
         "jax.lax.scan over several steps; fetch losses and write logs every N steps only; remove callbacks and "
         "block_until_ready from the loop"
     )
-    hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling"})
+    hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling", "barrier-wait", "debug-print"})
 
     def strength(self, member: Member[None, None]) -> float | str:
         """Relative to the limit."""
@@ -60,7 +60,9 @@ class Idle(Rule[None, None]):
         "take host events for a moment (--host-tracer-level 1) to see whether it waits for input or for Python; then "
         "prefetch input, or run several steps per call"
     )
-    hidden_by = frozenset({"hang", "input-bound", "host-bound", "straggler", "recompiling"})
+    hidden_by = frozenset(
+        {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
+    )
 
     def strength(self, member: Member[None, None]) -> float | str:
         """Relative to the limit."""
