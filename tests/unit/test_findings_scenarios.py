@@ -25,6 +25,18 @@ DIAGONAL = {
     "slow-down": [f"slow-down{AT}:by={by}" for by in (0.1, 0.2, 0.5)] + [f"jax+slow-down{AT}:by=0.15+jitter"],
     "hang": [f"hang{AT}", f"jax+hang{AT}"],
     "hbm-nearly-full": [f"hbm-nearly-full{AT}"],
+    "recompiling": [f"recompiling{AT}", f"jax+recompiling{AT}"],
+    "collective-bound": [f"collective-bound{AT}", f"jax+collective-bound{AT}:share=0.6+jitter"],
+    "outfeed-bound": [f"outfeed-bound{AT}", f"outfeed-bound{AT}:share=0.1"],
+    "host-transfer-bound": [f"host-transfer-bound{AT}"],
+    "async-wait": [f"async-wait{AT}", f"jax+async-wait{AT}:share=0.7"],
+    "data-shuffle": [f"data-shuffle{AT}:share=0.4"],
+    "sparsecore-bound": [f"sparsecore-bound{AT}"],
+    "barrier-wait": [f"barrier-wait{AT}", f"jax+barrier-wait{AT}"],
+    "debug-print": [f"debug-print{AT}", f"jax+debug-print{AT}:share=0.1"],
+    "low-mxu": [f"small-shapes{AT}"],
+    "memory-bound": [f"memory-bound{AT}"],
+    "compute-bound": [f"compute-bound{AT}"],
 }  # fmt: skip
 ROWS = [(finding, scenario) for finding, scenarios in DIAGONAL.items() for scenario in scenarios]
 

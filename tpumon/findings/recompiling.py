@@ -35,11 +35,12 @@ class Recompiling(Rule[_Memory, None]):
 
     finding = "recompiling"
     remedy = (
-        "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences padded "
-        "to a few sizes, no changing static_argnums, no functions made anew; JAX_LOG_COMPILES=1 and "
+        "keep shapes and static arguments the same from step to step: drop_remainder=True, batches and sequences "
+        "padded to a few sizes, no changing static_argnums, no functions made anew; JAX_LOG_COMPILES=1 and "
         "JAX_EXPLAIN_CACHE_MISSES=1 say what is new"
     )
     samples = 1  # two of the last three are looked at
+    leaves_below = 0.5  # none of them
     hidden_by = frozenset({"hang"})
 
     def memory(self) -> _Memory:
