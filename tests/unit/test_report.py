@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 
 import pytest
 
@@ -11,7 +13,7 @@ from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
 from tpumon.__main__ import _command
 from tpumon.commands.report import ReportSettings, run
 from tpumon.errors import UsageError
-from tpumon.report.render import text
+from tpumon.report.render import html, markdown, text
 from tpumon.report.table import SECTIONS, report
 from tpumon.wire.hlo_pb2 import HloProgram
 from tpumon.wire.profiler_pb2 import ProfileOptions
@@ -269,3 +271,26 @@ def test_the_environment_says_how_the_profile_was_taken(tmp_path):
 def test_what_makes_no_sense_is_refused(argument, words):
     with pytest.raises(UsageError, match=words):
         _command(["report", *argument])
+
+
+def test_markdown_shows_names_as_they_are(tmp_path):
+    traced = Traced()
+    traced.core(0).event("XLA Ops", Op("a|b*c*<b>`_x_", "loop|fusion"), 100, 50)
+    made = report(capture_of(saved(tmp_path, traced)), ("ops",), Choice())
+    shown = markdown.render(made.pages)
+    assert "a\\|b\\*c\\*\\<b\\>\\`\\_x\\_" in shown
+    tables = [line for line in shown.splitlines() if line.startswith("|")]
+    bars = {len(re.findall(r"(?<!\\)\|", line)) for line in tables[:3]}
+    assert len(bars) == 1
+
+
+def test_markdown_is_what_it_was(golden, tmp_path):
+    made = report(capture_of(saved(tmp_path, training(name="tpu-w-0"))), ("overview", "steps"), Choice(top=5))
+    golden.check("report/report.md", markdown.render(made.pages))
+
+
+def test_a_page_without_its_library_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    made = report(capture_of(saved(tmp_path, training())), ("ops",), Choice())
+    with pytest.raises(UsageError, match=r"pip install 'tpumon\[html\]'"):
+        html.render(made.pages, "Profile")

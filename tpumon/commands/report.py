@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.commands.capture import CaptureSettings, take
 from tpumon.commands.profiles import opened, trace_files, why_unread
-from tpumon.errors import UsageError
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Finding, Host
 from tpumon.report.compare import compare, page, verdict
 from tpumon.report.table import needs, report
 from tpumon.system.console import say
+from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Part, Profile
@@ -68,7 +68,7 @@ def run(settings: ReportSettings) -> int:
     if settings.against:
         return max(_compare(settings, hosts), 0 if whole else 1)
     made = report(_capture_of(hosts), settings.sections, settings.choice)
-    _print(settings, made.to_json, made.pages)
+    _print(settings, made.to_json, made.pages, _title("Profile", hosts))
     return 0 if whole else 1
 
 
@@ -79,7 +79,8 @@ def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
     if not earlier:
         return 1
     comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
-    _print(settings, comparison.to_json, (page(comparison),))
+    title = f"{_title('Profile', hosts)}, compared with {_title('that', earlier)}"
+    _print(settings, comparison.to_json, (page(comparison),), title)
     if settings.fail_above is None:
         return 0 if whole else 1
     say(verdict(comparison, settings.fail_above))
@@ -140,7 +141,7 @@ def _findings() -> tuple[Finding, ...]:
     return ()
 
 
-def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page]) -> None:
+def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page], title: str) -> None:
     match settings.output:
         case "json":
             print(json.dumps(to_json(), allow_nan=False))
@@ -148,9 +149,20 @@ def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], page
             from tpumon.report.render import text
 
             print(text.render(pages, _width()))
-        case other:
-            raise UsageError(f"--output {other} is not there yet")
+        case "markdown":
+            from tpumon.report.render import markdown
+
+            print(markdown.render(pages))
+        case "html":
+            from tpumon.report.render import html
+
+            print(html.render(pages, title))
     sys.stdout.flush()
+
+
+def _title(what: str, hosts: Sequence[Host]) -> str:
+    others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+    return f"{what} of {one_line(hosts[0].name)}{others}"
 
 
 def _width() -> int:

@@ -73,10 +73,17 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The values of one part of a graph, one for each of its places."""
+    """One part of a graph.
+
+    Attributes:
+        name: for people.
+        values: one for each of the graph's places.
+        key: by which it has the same colour everywhere; "" for any.
+    """
 
     name: str
     values: Sequence[float]
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -265,7 +265,7 @@ def step_graph(steps: Steps) -> Graph | None:
     """The parts of each step, or its time where there are no parts."""
     if len(steps.steps) > 1:
         names = list(steps.steps[0].parts_s)
-        series = [Series(part_word(name), [step.parts_s[name] for step in steps.steps]) for name in names]
+        series = [Series(part_word(name), [step.parts_s[name] for step in steps.steps], name) for name in names]
         series = [each for each in series if any(each.values)]
     else:
         series = [Series("step time", steps.durations_s)] if len(steps.durations_s) > 1 else []

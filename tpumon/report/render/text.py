@@ -42,11 +42,14 @@ def _block(block: Block, width: int) -> list[str]:
         case Facts():
             wide = max((cell_len(label) for label, _ in block.rows), default=0)
             return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
-        case Graph():
-            return [block.title, *_graph(block, width)]
-        case HeatMap():
-            return [block.title, *_heat_map(block, width)]
+        case Graph() | HeatMap():
+            return [block.title, *picture(block, width)]
     return [block.title, *(f"  {line}" for line in block.lines)]
+
+
+def picture(block: Graph | HeatMap, width: int) -> list[str]:
+    """A graph or a heat map as lines of cells, without its title."""
+    return _graph(block, width) if isinstance(block, Graph) else _heat_map(block, width)
 
 
 def _fit(text: str, cells: int, *, tail: bool = False) -> str:
