@@ -60,7 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "commands": {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
         *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "text", "view", "xspace"),
-        *("exporters", "pyarrow"),
+        *("answer", "exporters", "pyarrow"),
     },
     "attach": set(),
     "command_line": {
@@ -68,8 +68,10 @@ ALLOWED: dict[str, set[str]] = {
         *("targets", "feed", "commands", "recording", "typer"),
     },
     "remote": {"errors", "handing_on", "model", "text", "system"},
-    "recording": {"errors", "model", "text"},
+    "recording": {"errors", "logdir", "model", "text"},
     "enough": {"figures", "fleet", "history"},
+    "quoting": {"text"},
+    "answer": {"enough", "findings", "fleet", "model", "quoting"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "view", "commands", "typer"),

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from support.samples import failed_sample, sample
-from tpumon.commands import once
+from tpumon.commands import collecting, once
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings
 from tpumon.model import Spread, StepTimes, Target, Workers
@@ -52,7 +52,7 @@ def run(monkeypatch, capsys):
                     taken.append(event)
                     yield event() if callable(event) else event
 
-        monkeypatch.setattr(once, "Feed", StandIn)
+        monkeypatch.setattr(collecting, "Feed", StandIn)
         settings = once.OnceSettings(feed=FeedSettings(origin=origin), samples=samples, output=output)
         status = once.run(settings)
         return status, capsys.readouterr().out, len(taken)
@@ -89,11 +89,11 @@ def test_too_few_samples_are_said_and_make_nobody_ok(run):
     assert {worker["severity"] for worker in found["workers"]} == {"unknown"}
 
 
-def test_a_worker_alone_needs_one_sample(run):
-    """There is nobody to compare it with."""
+def test_a_worker_alone_needs_as_many_samples(run):
+    """Also what is compared with nobody must be so for a while."""
     status, printed, taken = run(rounds(5, ["w0"]), workers=["w0"], output="json")
     found = json.loads(printed)
-    assert (status, taken) == (0, 1)
+    assert (status, taken) == (0, 3)
     assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
 
 
@@ -127,17 +127,17 @@ def test_without_a_worker_it_ends_with_the_reason(run):
 
 def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
     """An exporter whose sampling hangs has given one sample, and no more come."""
-    monkeypatch.setattr(once, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(collecting, "_PATIENCE_S", 0.0)
     events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
     status, printed, _ = run([*events, *([None] * 50)])
     assert status == 0
     assert "too few samples" in printed
 
 
-def test_infeed_is_a_finding_of_one_sample(run):
+def test_infeed_is_a_finding_of_a_worker_alone(run):
     """It is compared with a limit, not with others."""
     infeed = Spread(avg=0.5, min=0.5, max=0.5)
-    status, printed, _ = run([lambda: answered("w0", infeed_ratio=infeed)], workers=["w0"], output="json")
+    status, printed, _ = run([lambda: answered("w0", infeed_ratio=infeed)] * 3, workers=["w0"], output="json")
     (worker,) = json.loads(printed)["workers"]
     assert (status, worker["findings"][0]["finding"]) == (1, "input-bound")
 
