@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tpumon.figures import IDLE, INFEED, STEP
-from tpumon.fleet import Assessment, Fleet
+from tpumon.fleet import Assessment, Fleet, group_of
 from tpumon.history import WorkerHistory
 
 _RECENT_S = 3600.0
@@ -12,6 +14,17 @@ _RECENT_S = 3600.0
 def needs_several(history: WorkerHistory) -> bool:
     """Whether the worker has a figure that makes a finding only if several samples agree."""
     return history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE, INFEED))
+
+
+def compared(fleet: Fleet) -> frozenset[str]:
+    """The workers that are compared: those with a step or idle time, if another one of their slice has it."""
+    here = [
+        history.target
+        for history in fleet.histories.all()
+        if history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE))
+    ]
+    sizes = Counter(map(group_of, here))
+    return frozenset(target.worker for target in here if sizes[group_of(target)] > 1)
 
 
 def unjudged(fleet: Fleet, assessment: Assessment) -> frozenset[str]:

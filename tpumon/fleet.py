@@ -215,6 +215,11 @@ class Fleet:
         self._remember_average(figures, now_unix_s)
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
 
+    @property
+    def is_told(self) -> bool:
+        """Whether an exporter says what is wrong, so that nothing is judged here."""
+        return self._told is not None and self._told.findings is not None
+
     def findings(self, now_unix_s: float) -> tuple[Finding, ...]:
         """What is wrong, by slice, the worst first. Call `assess` first."""
         there = self._there(now_unix_s)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tpumon.errors import UsageError
+from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text
 from tpumon.text import one_line
@@ -50,7 +51,7 @@ class Moment:
 
 def is_recording(where: str) -> bool:
     """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
-    return where.endswith((PLAIN, PACKED, ".jsonl.zst")) or (
+    return where.endswith((PLAIN, PACKED, ".jsonl.zst", TRACE_SUFFIX)) or (
         "://" not in where and ("/" in where or Path(where).exists())
     )
 

@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
         *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "report", "text"),
         *("view", "xspace"),
-        *("exporters", "pyarrow"),
+        *("answer", "exporters", "pyarrow"),
     },
     "attach": set(),
     "command_line": {
@@ -70,8 +70,10 @@ ALLOWED: dict[str, set[str]] = {
         *("targets", "feed", "commands", "recording", "report", "typer"),
     },
     "remote": {"errors", "handing_on", "model", "text", "system"},
-    "recording": {"errors", "model", "text"},
+    "recording": {"errors", "logdir", "model", "text"},
     "enough": {"figures", "fleet", "history"},
+    "quoting": {"text"},
+    "answer": {"enough", "findings", "fleet", "model", "quoting"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
         *("sampler", "simulator", "sources", "targets", "feed", "report", "view", "commands", "typer"),

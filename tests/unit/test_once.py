@@ -8,7 +8,7 @@ import time
 import pytest
 
 from support.samples import failed_sample, sample
-from tpumon.commands import once
+from tpumon.commands import collecting, once
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings
 from tpumon.model import Spread, StepTimes, Target, Workers
@@ -55,7 +55,7 @@ def run(monkeypatch, capsys):
                     taken.append(event)
                     yield event() if callable(event) else event
 
-        monkeypatch.setattr(once, "Feed", StandIn)
+        monkeypatch.setattr(collecting, "Feed", StandIn)
         settings = once.OnceSettings(feed=FeedSettings(origin=origin), samples=samples, output=output)
         status = once.run(settings)
         return status, capsys.readouterr().out, len(taken)
@@ -139,7 +139,7 @@ def test_without_a_worker_it_ends_with_the_reason(run):
 
 def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
     """An exporter whose sampling hangs has given one sample, and no more come."""
-    monkeypatch.setattr(once, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(collecting, "_PATIENCE_S", 0.0)
     events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
     status, printed, _ = run([*events, *([None] * 50)])
     assert status == 0
