@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from typing import get_args
+
 import pytest
 
+from support import REPOSITORY
 from support.samples import sample
 from tpumon.figures import OP_KINDS
 from tpumon.findings import Seen, Thresholds
@@ -11,7 +15,7 @@ from tpumon.findings.device.op_time import OpTimeRule
 from tpumon.findings.recompiling import Recompiling
 from tpumon.findings.table import RULES
 from tpumon.fleet import Fleet
-from tpumon.model import FunctionFigures, StepTimes, Target, Workers
+from tpumon.model import FindingId, FunctionFigures, StepTimes, Target, Workers
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
 INTERVAL_S = 10.0
@@ -189,3 +193,15 @@ def test_what_is_remembered_of_programs_is_bounded():
         rule.take(memory, Seen(target=Target(worker="a", address="a:1"), sample=one, state="live", values={}))
     assert len(memory.programs) <= 32
     assert max(len(ids) for ids in memory.programs.values()) <= 256
+
+
+def test_the_page_has_every_finding_and_its_limit():
+    """Its address is in each finding."""
+    page = (REPOSITORY / "docs" / "findings.md").read_text()
+    sections = re.findall(r"^### (.+)$", page, re.MULTILINE)
+    assert sorted(sections) == sorted(get_args(FindingId))
+    for rule in RULES:
+        if issubclass(rule, OpTimeRule):
+            (section,) = re.findall(rf"^### {rule.finding}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+            assert f"above {rule.limit_ratio:.0%}".replace("%", " %") in " ".join(section.split())
+            assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())
