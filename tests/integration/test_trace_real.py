@@ -48,6 +48,10 @@ def reasons(sample: dict[str, Any]) -> list[str]:
     return [error["reason"] for error in sample["errors"]]
 
 
+def findings_of(sample: dict[str, Any]) -> set[str]:
+    return {finding["finding"] for finding in sample["findings"]}
+
+
 def files_below(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file()]
 
@@ -112,15 +116,17 @@ def test_the_step_is_the_function_for_whatever_shape(jax_job: Job, program: str)
 
 def test_compiling_is_told_from_running(jax_job: Job) -> None:
     """A batch of a new shape at each step is compiled at each step; the usual ones are not."""
-    once = level_2(jax_job, "--output", "jsonl", "--num-queries", "1")
-    (usual,) = tpumon(*once).ended(0).samples
+    command = level_2(jax_job, "--output", "jsonl", "--num-queries", "3", *AT_ONCE)
+    usual = tpumon(*command).ended(0).samples
     with jax_job.trained_with("--program", "new-shapes"):
         jax_job.wait_for_more_steps(3)
-        (compiling,) = tpumon(*once).ended(0).samples
+        compiling = tpumon(*command).ended(0).samples
 
-    assert usual["compile_ratio"] == 0
-    assert compiling["compile_ratio"] > 0.3
-    assert set(usual["programs"]) != set(compiling["programs"])
+    assert {sample["compile_ratio"] for sample in usual} == {0}
+    assert "recompiling" not in findings_of(usual[-1])
+    assert compiling[-1]["compile_ratio"] > 0.3
+    assert compiling[0]["programs"] != compiling[-1]["programs"]
+    assert "recompiling" in findings_of(compiling[-1])
 
 
 @pytest.mark.parametrize(("delay", "least", "most"), [((), 0.0, 0.3), (("--input-delay-ms", "40"), 0.5, 1.0)])
