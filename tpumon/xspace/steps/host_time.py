@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tpumon.wire.xplane_pb2 import XEvent
 from tpumon.xspace.columns.intervals import covered_ps
 from tpumon.xspace.columns.timeline import Events, join
 from tpumon.xspace.planes.plane import Plane
@@ -39,15 +40,21 @@ def read_compiling(plane: Plane) -> Events:
     Raises:
         SourceError: `malformed`.
     """
-    names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
-    if not any(_COMPILING.fullmatch(name) for name in names.values()):
-        return join([])
-    return join([_named(plane.read([line]), names, _COMPILING) for line in plane.lines()])
+    wanted = _numbers({number: plane.event_name(number) for number in plane.outline.event_metadata}, _COMPILING)
+    # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
+    beginnings = [XEvent(metadata_id=number).SerializeToString() for number in wanted]
+    lines = [line for line in plane.lines() if _holds(bytes(line.raw), beginnings)]
+    return join([_of_kind(plane.read([line]), wanted) for line in lines])
+
+
+def _holds(raw: bytes, any_of: Sequence[bytes]) -> bool:
+    return any(each in raw for each in any_of)
 
 
 def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
     """Time in which any thread traced, lowered or compiled a function."""
-    picked = join([_named(events, names, _COMPILING) for events in threads])
+    wanted = _numbers(names, _COMPILING)
+    picked = join([_of_kind(events, wanted) for events in threads])
     return covered_ps(picked.begin_ps, picked.end_ps)
 
 
@@ -71,10 +78,13 @@ def input_waits(
     """
     waits = None
     if place is not None:
-        waits = join([_named(threads[place], names, _INPUT_WAIT), _eagerly_asked(threads[place], stat_names)])
+        waits = join(
+            [_of_kind(threads[place], _numbers(names, _INPUT_WAIT)), _eagerly_asked(threads[place], stat_names)]
+        )
     if waits is None or not len(waits):
         theirs = (title.startswith(_TENSORFLOW_THREAD) for title in titles)
-        waits = join([_named(events, names, _GET_NEXT) for events, own in zip(threads, theirs, strict=True) if own])
+        asking = _numbers(names, _GET_NEXT)
+        waits = join([_of_kind(events, asking) for events, own in zip(threads, theirs, strict=True) if own])
     return waits if len(waits) else None
 
 
@@ -86,6 +96,10 @@ def _eagerly_asked(thread: Events, stat_names: Mapping[int, str]) -> Events:
     return thread.bare().take(told)
 
 
-def _named(events: Events, names: Mapping[int, str], pattern: re.Pattern[str]) -> Events:
-    wanted = [number for number, name in names.items() if pattern.fullmatch(name)]
+def _numbers(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
+    """Metadata ids of the events of such a name."""
+    return [number for number, name in names.items() if pattern.fullmatch(name)]
+
+
+def _of_kind(events: Events, wanted: Sequence[int]) -> Events:
     return events.bare().take(np.isin(events.metadata_id, wanted))
