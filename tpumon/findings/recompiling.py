@@ -73,12 +73,16 @@ class Recompiling(Rule[_Memory, None]):
 
     def account(self, member: Member[_Memory, None]) -> Account:
         """Says which function, and how much of the time the host compiles, where that is known."""
-        memory, share = member.memory, member.seen.figures.compile_ratio
+        memory, figures = member.memory, member.seen.figures
+        share = figures.compile_ratio
         evidence = {"compiling_samples": Evidence(value=sum(memory.compiled), threshold=_OF_THEM)}
         words, sentence = "", "the job compiles again and again while it trains"
-        if memory.function is not None:
+        if memory.new:
+            # Only names of the last sample are known to whoever marks what servers said.
+            ran = memory.function in {function.name for function in figures.functions}
             evidence["new_programs"] = Evidence(value=memory.new)
-            words, sentence = f"{memory.new} new programs", f"{memory.function} was compiled anew {memory.new} times"
+            words = f"{memory.new} new programs"
+            sentence = f"{memory.function if ran else 'a function'} was compiled anew {memory.new} times"
         if share is not None:
             evidence["compile_ratio"] = Evidence(value=share, threshold=_COMPILE_RATIO)
             words = f"compiles {share:.0%}"

@@ -23,10 +23,10 @@ class Truncated(Rule[None, None]):
 
     def account(self, member: Member[None, None]) -> Account:
         """Says what is missing."""
-        sample = member.seen.sample
+        window_s = member.seen.sample.window_s
         return Account(
             words="truncated traces",
-            sentence=f"{{who}}, traces are truncated; figures rest on a part of the window: {sample.truncated}.",
-            evidence={} if sample.window_s is None else {"window_s": Evidence(value=sample.window_s)},
+            sentence="{who}, the profiler dropped events: figures rest on a part of the window, or are absent.",
+            evidence={} if window_s is None else {"window_s": Evidence(value=window_s)},
             severity="info",
         )
