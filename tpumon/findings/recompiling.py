@@ -76,7 +76,7 @@ class Recompiling(Rule[_Memory, None]):
         memory, figures = member.memory, member.seen.figures
         share = figures.compile_ratio
         evidence = {"compiling_samples": Evidence(value=sum(memory.compiled), threshold=_OF_THEM)}
-        words, sentence = "", "the job compiles again and again while it trains"
+        words, sentence = "compiles again", "the job compiles again and again while it trains"
         if memory.new:
             # Only names of the last sample are known to whoever marks what servers said.
             ran = memory.function in {function.name for function in figures.functions}

@@ -26,10 +26,8 @@ def _rates(seen: Seen) -> tuple[float, float] | str:
 
 def _evidence(seen: Seen, mxu_limit: float, hbm_limit: float) -> dict[str, Evidence]:
     return {
-        "mxu_utilization_ratio": Evidence(value=MXU.value(seen.figures) or 0.0, threshold=mxu_limit),
-        "hbm_bandwidth_utilization_ratio": Evidence(
-            value=HBM_BANDWIDTH.value(seen.figures) or 0.0, threshold=hbm_limit
-        ),
+        figure.fields[0]: Evidence(value=figure.value(seen.figures) or 0.0, threshold=limit)
+        for figure, limit in ((MXU, mxu_limit), (HBM_BANDWIDTH, hbm_limit))
     }
 
 
