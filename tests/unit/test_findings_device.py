@@ -168,6 +168,14 @@ def test_a_function_that_is_compiled_anew_again_and_again():
     assert job.round(1, **program(3)) == {}
 
 
+def test_two_samples_say_nothing_of_recompiling():
+    job = Job()
+    job.round(2, **program(1))
+    assert job.reasons()["recompiling"] == "too few samples: it takes 3 to see new programs"
+    job.round(1, **program(1))
+    assert "recompiling" not in job.reasons()
+
+
 def test_programs_that_take_turns_are_known():
     """Training and evaluation, batches of a few sizes, one compiled after the other."""
     job = Job()

@@ -67,9 +67,12 @@ class Recompiling(Rule[_Memory, None]):
 
     def strength(self, member: Member[_Memory, None]) -> float | str:
         """How many of the last samples showed it."""
-        if not member.memory.compiled:
+        compiled = member.memory.compiled
+        if not compiled:
             return "neither programs nor the host's compiling are known: only traces show them"
-        return sum(member.memory.compiled) / (_OF_THEM - 0.5)
+        if len(compiled) < _SAMPLES and sum(compiled) < _OF_THEM:
+            return f"too few samples: it takes {_SAMPLES} to see new programs"
+        return sum(compiled) / (_OF_THEM - 0.5)
 
     def account(self, member: Member[_Memory, None]) -> Account:
         """Says which function, and how much of the time the host compiles, where that is known."""
