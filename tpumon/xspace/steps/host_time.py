@@ -25,6 +25,7 @@ _EAGER_GET_NEXT = re.compile(r"IteratorGetNext\w*")  # all that level 1 shows of
 EAGER_OP = "eager_op"
 """Stat of an op that TensorFlow runs eagerly: a reference to its kind."""
 _ASKS = (b"IteratorGetNext", b"Iterator::Root")  # in names of events that show a wait for input
+_MOST_NAMES = 100  # each thread is asked for all of them
 _TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
 
@@ -91,14 +92,14 @@ def input_waits(
 def _eagerly_asked(thread: Events, stat_names: Mapping[int, str]) -> Events:
     """The ops of a loop in Python that ask for input."""
     column = thread.stats.get(EAGER_OP)
-    asking = [number for number, name in stat_names.items() if _EAGER_GET_NEXT.fullmatch(name)] if column else []
-    told = np.isin(column.integers(), asking) if column is not None else np.zeros(len(thread), dtype=np.bool_)
-    return thread.bare().take(told)
+    if column is None:
+        return join([])
+    return thread.bare().take(np.isin(column.integers(), _numbers(stat_names, _EAGER_GET_NEXT)))
 
 
 def _numbers(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
-    """Metadata ids of the events of such a name."""
-    return [number for number, name in names.items() if pattern.fullmatch(name)]
+    """Metadata ids of the events of such a name, as many as a host may have."""
+    return [number for number, name in names.items() if pattern.fullmatch(name)][:_MOST_NAMES]
 
 
 def _of_kind(events: Events, wanted: Sequence[int]) -> Events:
