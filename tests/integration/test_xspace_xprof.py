@@ -540,3 +540,24 @@ def test_a_job_of_the_cpu(tmp_path):
     assert float(page["steptime_ms_average"]) == pytest.approx(0.4, abs=5.1e-3)
     assert (ours.figures.step_source, ours.figures.step_time_s.avg) == ("host", pytest.approx(1e-3))
     assert ours.figures.mxu_utilization_ratio is ours.figures.idle_ratio is ours.figures.infeed_ratio is None
+
+
+def test_waiting_at_barriers_is_what_its_suggestion_says(tmp_path):
+    """XProf reads the device's own times of such events, and leaves out the first step and the last one."""
+    traced = Traced()
+    for number in range(2):
+        plane, at_us = traced.core(number), 100
+        for _ in range(6):
+            plane.event("XLA TraceMe", "barrier-cores", at_us + 1000, 200 + 50 * number)
+            at_us = run_step(plane, at_us, [(CONV, 1000), (None, 300), (LOOP, 200)]) + 20
+        for name in ("Steps", "XLA TraceMe"):
+            for event in plane.line(name).events:
+                own = {"device_offset_ps": event.offset_ps, "device_duration_ps": event.duration_ps}
+                for stat, value in own.items():
+                    event.stats.add(metadata_id=plane.stat_id(stat), uint64_value=value)
+    traced.host()
+    files = saved(tmp_path, traced)
+    (suggestion,) = open_with_xprof(files, "smart_suggestion")["suggestions"]
+    assert suggestion["ruleName"] == "BarrierCoresRule"
+    assert found_in(files).figures.barrier_ratio == pytest.approx(225 / 1500)
+    assert "an average of 15.0% of each step time" in suggestion["suggestionText"]

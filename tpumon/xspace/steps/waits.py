@@ -1,7 +1,7 @@
 """What a core does in its steps that is no op: it waits at barriers, or prints.
 
-XProf: event_time_fraction_analyzer. It has the mean over the steps that have such an event; here steps without one
-count too.
+XProf: xspace_to_event_time_fraction_analyzer.cc. It has the mean over the steps that have such an event, without the
+first and the last; here all whole steps count.
 """
 
 from __future__ import annotations
