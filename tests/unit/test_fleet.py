@@ -247,6 +247,27 @@ def test_the_worst_cause_stands_first():
     assert words(fleet.assess(NOW).verdicts["a"]) == ("HBM 99% full", "infeed 10%")
 
 
+def test_of_causes_that_are_equally_bad_the_more_telling_is_first():
+    """As findings are ordered: how far figures are off is not comparable."""
+    fleet = fleet_of({"a": None}, sustained=1)
+    add(fleet, "a", idle=0.9, infeed=0.1)
+    add(fleet, "a", infeed=0.06, hbm=96)
+    causes = fleet.assess(NOW).verdicts["a"].causes
+    assert [cause.finding for cause in causes] == ["input-bound", "hbm-nearly-full"]
+    assert causes[0].excess > 0
+
+
+def test_a_worker_on_which_nothing_runs_says_so_without_runtime_metrics():
+    """The finding stands before why the query has failed, and marks nobody at first."""
+    fleet = fleet_of({"a": None})
+    add(fleet, "a", step=1)
+    for i in range(1, 4):
+        add(fleet, "a", NOW + 10 * i, reason="empty-trace")
+        verdict = fleet.assess(NOW + 10 * i).verdicts["a"]
+    assert (verdict.state, words(verdict)) == ("no-activity", ("nothing runs for 30 s", "empty-trace"))
+    assert verdict.causes[0].severity == "info"
+
+
 def test_what_does_not_answer_has_no_severity_but_a_reason():
     """A worker that is down is judged by its state; its failure is the cause."""
     fleet = fleet_of({"a": None, "b": None})
