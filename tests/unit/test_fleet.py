@@ -291,6 +291,16 @@ def test_figures_across_the_fleet_are_of_those_that_have_them_now():
     assert "infeed" not in fleet.assess(NOW).figures
 
 
+def test_a_sample_that_comes_when_it_is_no_longer_current_is_judged():
+    """By the others, who are."""
+    fleet = fleet_of(FOUR)
+    rounds(fleet, 3, NOW - 60, **EVEN)
+    for worker in "abc":
+        add(fleet, worker, NOW + 10, step=1, idle=0.2)
+    add(fleet, "d", NOW - 20, step=1, idle=0.1)
+    assert fleet.assess(NOW + 10).verdicts["d"].mark == "stale"
+
+
 def test_workers_that_nobody_named_together_are_compared_with_none():
     """Several jobs of one host: one that never waits is no straggler of the others."""
     fleet = Fleet()
