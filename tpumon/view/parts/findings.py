@@ -44,13 +44,17 @@ def worst_line(frame: Frame) -> Lines:
         return []
     worst, look = found[0], _look(found[0].severity)
     who, sentence = _who(frame, worst)
+    texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
     since = "" if worst.since_unix_s is None else f" since {clock(worst.since_unix_s, frame.now_unix_s)}"
     more = f" (+{len(found) - 1}, see w)" if len(found) > 1 else ""
-    line = Line(frame.width).add(f" {look.mark} {who}{since}: ", look.style)
-    room = line.room - len(more)
-    texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
-    text = next((text for text in texts if cell_len(text) <= room), min(texts, key=cell_len))
-    return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(more).segments()]
+    shortest = min(texts, key=cell_len)
+    for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
+        line = Line(frame.width).add(f" {look.mark} {who}{head}: ", look.style)
+        room = line.room - len(tail)
+        if cell_len(shortest) <= room:
+            break
+    text = next((text for text in texts if cell_len(text) <= room), shortest)
+    return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(tail).segments()]
 
 
 def _look(severity: Grade) -> Look:
