@@ -198,6 +198,14 @@ def test_it_scrolls_as_other_screens_do():
     assert "30 findings, worst first" in lines(display, 80, 24)[1]
 
 
+def test_of_very_many_the_first_are_explained_and_the_others_counted():
+    display = told(*(finding(name_of(i)) for i in range(300)), workers=3)
+    press(display, "w")
+    assert "300 findings, worst first" in screen(display)
+    press(display, "G")
+    assert "and 100 more" in screen(display)
+
+
 def test_on_a_workers_page_there_are_its_own():
     """With since when; the key shows them alone, also if the finding does not name all of its workers."""
     causes = (

@@ -12,6 +12,8 @@ from tpumon.view.parts.scene import Row
 from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Hit, Screen, opening
 
+_MOST = 200  # findings that are explained: workers that are judged on their own have one each
+
 
 class Why(Screen):
     """Every finding, the worst first."""
@@ -35,12 +37,14 @@ class Why(Screen):
         found = [one for one in scene.findings if row is None or concerns(one, row)]
         lines: Lines = [plain(f" {_title(frame, len(found))}", frame.width, BOLD)]
         hits = []
-        for finding in found:
+        for finding in found[:_MOST]:
             lines.append([])
             if finding.workers:
                 worst = partial(_open, finding.workers[0] if row is None else row.name)
                 hits.append(Hit(len(lines), 0, frame.width, worst))
             lines += finding_lines(frame, finding)
+        if len(found) > _MOST:
+            lines += [[], plain(f" and {len(found) - _MOST} more", frame.width)]
         if scene.not_judged:
             title = " What cannot be judged, so that its absence is no all-clear:"
             lines += [[], *(plain(part, frame.width, BOLD) for part in wrapped(title, frame.width, indent=1))]
