@@ -183,6 +183,9 @@ def test_nothing_found_is_said_and_nothing_known_is_another_thing():
     display = display_of(failed("w"), failed("v"))
     press(display, "w")
     assert "nothing is known: no worker answers now" in screen(display)
+    display = display_of(answered("v"), failed("w"))
+    press(display, "enter", "w")
+    assert "nothing is known of w: it does not answer now" in screen(display)
 
 
 def test_it_scrolls_as_other_screens_do():

@@ -53,9 +53,11 @@ class Why(Screen):
 
 
 def _title(frame: Frame, count: int) -> str:
-    if not any(row.verdict.state not in {"down", "stale", "waiting"} for row in frame.scene.rows):
-        return "nothing is known: no worker answers now"
-    of = "" if frame.opened_row is None else f" of {frame.scene.labels.whole(frame.opened_row.name)}"
+    one = frame.opened_row
+    of = "" if one is None else f" of {frame.scene.labels.whole(one.name)}"
+    rows = frame.scene.rows if one is None else [one]
+    if all(row.verdict.state in {"down", "stale", "waiting"} for row in rows):
+        return f"nothing is known{of}: {'no worker answers' if one is None else 'it does not answer'} now"
     if not count:
         return f"no finding{of}"
     return f"{count} finding{'s' if count > 1 else ''}{of}, worst first"
