@@ -277,6 +277,7 @@ SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
     "one": ("tpumon --level 2, one worker", _ALONE, (), (100, 28)),
     "eight": ("tpumon --level 2, eight workers", _EIGHT, (), (120, 28)),
     "fleet": ("tpumon --level 2, 256 workers", _MANY, (), (120, 34)),
+    "why": ("tpumon --level 2, what is wrong", _EIGHT, ("w",), (120, 24)),
     "worker": ("tpumon --level 2, a worker's own screen", _EIGHT, ("enter",), (120, 46)),
 }
 """By file name: title, what is seen, which keys were pressed, columns and lines."""

@@ -374,6 +374,8 @@ class Fleet:
             memory.causes = self._judge.causes(sample.worker)
         elif sample.findings is not None:
             memory.causes = sample.findings
+        elif sample.of_exporter:
+            memory.causes = ()
         severity: Severity = "unknown"
         if sample.responded:
             severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
@@ -429,14 +431,14 @@ class Fleet:
         since = course.since
         critical = course.critical_since if look.state == "live" and severity == "critical" else None
         failure = None if history.last is None else history.last.failure
-        causes = memory.causes if look.sample is not None or failure is None else (Cause(words=failure.message),)
+        causes = memory.causes if look.state != "stale" or failure is not None else ()
         return Verdict(
             state=look.state,
             severity=severity,
-            causes=causes if look.state != "stale" or failure is not None else (),
+            causes=causes,
             since_unix_s=None if since is None else since.unix_s(now_unix_s, now_s),
             critical_since_unix_s=None if critical is None else critical.unix_s(now_unix_s, now_s),
-            excess=causes[0].excess if causes else 0.0,
+            excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
         )
 
     def _remember_average(self, figures: Mapping[str, Across], now_unix_s: float) -> None:

@@ -247,6 +247,27 @@ def test_the_worst_cause_stands_first():
     assert words(fleet.assess(NOW).verdicts["a"]) == ("HBM 99% full", "infeed 10%")
 
 
+def test_of_causes_that_are_equally_bad_the_more_telling_is_first():
+    """As findings are ordered: how far figures are off is not comparable."""
+    fleet = fleet_of({"a": None}, sustained=1)
+    add(fleet, "a", idle=0.9, infeed=0.1)
+    add(fleet, "a", infeed=0.06, hbm=96)
+    causes = fleet.assess(NOW).verdicts["a"].causes
+    assert [cause.finding for cause in causes] == ["input-bound", "hbm-nearly-full"]
+    assert causes[0].excess > 0
+
+
+def test_a_worker_on_which_nothing_runs_says_so_without_runtime_metrics():
+    """The finding stands before why the query has failed, and marks nobody at first."""
+    fleet = fleet_of({"a": None})
+    add(fleet, "a", step=1)
+    for i in range(1, 4):
+        add(fleet, "a", NOW + 10 * i, reason="empty-trace")
+        verdict = fleet.assess(NOW + 10 * i).verdicts["a"]
+    assert (verdict.state, words(verdict)) == ("no-activity", ("nothing runs for 30 s", "empty-trace"))
+    assert verdict.causes[0].severity == "info"
+
+
 def test_what_does_not_answer_has_no_severity_but_a_reason():
     """A worker that is down is judged by its state; its failure is the cause."""
     fleet = fleet_of({"a": None, "b": None})
@@ -268,6 +289,16 @@ def test_figures_across_the_fleet_are_of_those_that_have_them_now():
     across = fleet.assess(NOW).figures["step"]
     assert (across.count, across.min, across.avg, across.max) == (2, 1, 2, 3)
     assert "infeed" not in fleet.assess(NOW).figures
+
+
+def test_a_sample_that_comes_when_it_is_no_longer_current_is_judged():
+    """By the others, who are."""
+    fleet = fleet_of(FOUR)
+    rounds(fleet, 3, NOW - 60, **EVEN)
+    for worker in "abc":
+        add(fleet, worker, NOW + 10, step=1, idle=0.2)
+    add(fleet, "d", NOW - 20, step=1, idle=0.1)
+    assert fleet.assess(NOW + 10).verdicts["d"].mark == "stale"
 
 
 def test_workers_that_nobody_named_together_are_compared_with_none():

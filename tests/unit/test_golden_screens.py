@@ -25,7 +25,8 @@ SCREENS = {
     "simulated": (None, [KINDS["simulated"]], ()),
     "help": (None, fleet(8), ("?",)),
     "worker-down": (None, fleet(8), ("enter",)),
-    "worker-slow": (None, fleet(8), ("down", "enter")),
+    "worker-slow": (None, fleet(8), ("down", "down", "enter")),
+    "why": (None, fleet(8), ("w",)),
     "worker-host": (None, [KINDS["host"], KINDS["down"]], ("down", "enter")),
     "worker-functions": (None, [KINDS["fallbacks"], KINDS["down"]], ("down", "down", "enter")),
 }

@@ -22,6 +22,7 @@ def test_pictures_are_made_and_are_those_in_the_repository(tmp_path):
         "eight.svg": "sim-v5e-32-w7",
         "fleet.svg": "256 workers",
         "worker.svg": "DEVICE",
+        "why.svg": "straggler",
     }
     assert made.keys() == wanted.keys()
     for name, words in wanted.items():

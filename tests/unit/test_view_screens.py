@@ -31,7 +31,22 @@ HOSTILE = (
 KEYS = (
     *("p", " ", "s", "S", "f", "h", "?", "/", "j", "k", "g", "G", "r", "x", "1"),
     *("up", "down", "left", "right", "pageup", "pagedown", "home", "end", "enter", "esc", "backspace", "tab", "ctrl-l"),
-    *("e", "n", "N", "+", "-", "0", "m", "b", "wheelup", "wheeldown", "clicked:0:1", "clicked:12:4", "clicked:3:23"),
+    *(
+        "e",
+        "w",
+        "n",
+        "N",
+        "+",
+        "-",
+        "0",
+        "m",
+        "b",
+        "wheelup",
+        "wheeldown",
+        "clicked:0:1",
+        "clicked:12:4",
+        "clicked:3:23",
+    ),
     "pasted:\x1b[2Jn\u0301測\rq",
 )
 STATES = ("live", "stale", "down", "busy", "paused", "waiting", "runtime")

@@ -286,7 +286,8 @@ class Judge:
                     excess=max(held.strength - 1, 0.0),
                 )
             )
-        yield from sorted(causes, key=lambda cause: (_GRADES[cause.severity], -cause.excess))
+        # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
+        yield from sorted(causes, key=lambda cause: _GRADES[cause.severity])
 
     def _hidden(self, group: _Group) -> set[FindingId]:
         """The findings of a slice that others explain."""

@@ -46,10 +46,11 @@ def median_of_others(ordered: Sequence[float], own: float) -> float:
 
     Args:
         ordered: at least two, ascending.
-        own: one of them.
+        own: one of them; if it is none, because it is no longer current, all of them count.
     """
     if len(ordered) > 2 * SAMPLES:
         return median(ordered)
     others = list(ordered)
-    others.remove(own)
+    if own in others:
+        others.remove(own)
     return median(others)

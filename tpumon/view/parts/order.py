@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
+from tpumon.model import FindingId
 from tpumon.view.drawing.names import natural
 from tpumon.view.parts.scene import Row, Scene
 
@@ -14,10 +16,12 @@ _ALIKE = math.log(1.08)
 """Workers whose excess differs by less than this factor are equally bad."""
 
 _MOST_EXCESS = 1e9
+_TELLING = frozenset({"hang", "straggler"})
+_FEW_RATIO = 0.25  # of the workers: a finding of so many tells them apart
 
 NOT_OK = "not ok"
 
-_Place = tuple[bool, float, float, tuple[tuple[int, int, str], ...]]
+_Place = tuple[bool, float, float, float, tuple[tuple[int, int, str], ...]]
 
 
 class Order:
@@ -35,6 +39,7 @@ class Order:
         self._places: dict[str, _Place] = {}
         self._ranks: dict[str, int] = {}
         self._excesses: dict[str, int] = {}
+        self._shared: frozenset[FindingId] = frozenset()
         self._since_unix_s = 0.0
 
     def cycle(self) -> None:
@@ -49,6 +54,7 @@ class Order:
             now_unix_s: wall-clock time.
             at_once: sort now, even if the five seconds are not over.
         """
+        self._shared = _shared(rows)
         ranks = {row.name: row.verdict.rank for row in rows}
         held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
         if at_once or not held or ranks.keys() != self._ranks.keys():
@@ -72,13 +78,15 @@ class Order:
         sign = -1.0 if self.reverse else 1.0
         name = natural(row.name)
         if self.by == NAME:
-            return False, 0.0, 0.0, name
+            return False, 0.0, 0.0, 0.0, name
         if self.by == WORST:
-            return False, sign * row.verdict.rank, -sign * self._excess(row), name
+            # Who differs from the others comes before those that all have the same.
+            alike = not any(cause.finding not in self._shared for cause in row.marking)
+            return False, sign * row.verdict.rank, sign * alike, -sign * self._excess(row), name
         value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:
-            return True, 0.0, 0.0, name
-        return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, name
+            return True, 0.0, 0.0, 0.0, name
+        return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, 0.0, name
 
     def _excess(self, row: Row) -> int:
         """How bad a row is, in coarse steps that noise does not cross: rows that are equally bad stay by name."""
@@ -87,6 +95,14 @@ class Order:
         if step is None or abs(exact - step) > 1:
             step = self._excesses[row.name] = round(exact)
         return step
+
+
+def _shared(rows: Sequence[Row]) -> frozenset[FindingId]:
+    """The findings that many workers have; never those that name the one that the others wait for."""
+    counts = Counter(cause.finding for row in rows for cause in row.marking if cause.finding is not None)
+    return frozenset(
+        finding for finding, count in counts.items() if count > _FEW_RATIO * len(rows) and finding not in _TELLING
+    )
 
 
 def kinds(scene: Scene) -> list[str]:

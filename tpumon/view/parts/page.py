@@ -28,6 +28,7 @@ from tpumon.view.parts.charts import (
     span_words,
 )
 from tpumon.view.parts.figures import figure_lines, short_lines
+from tpumon.view.parts.findings import cause_lines
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.peers import peers_of
 from tpumon.view.parts.rows import absent_words
@@ -135,7 +136,7 @@ class Page:
 
         Graphs have `chart_height` lines, or more if lines of the screen would be empty otherwise.
         """
-        above = self.top()
+        above = self.top() + cause_lines(self._frame, self._row)
         sample = self._row.sample
         if sample is not None and self._level > 1:
             above += self._fitting_parts() + self._more(sample)
@@ -244,7 +245,7 @@ class Page:
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
-        causes = ", ".join(cause.words for cause in verdict.causes)
+        causes = ", ".join(cause.words for cause in self._row.marking)
         return self._look.mark, f"{text}: {causes}" if causes else text
 
     def _since_critical(self) -> str:

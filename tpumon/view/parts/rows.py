@@ -220,8 +220,8 @@ class Rows:
         line.add(text.rjust(self._gap + column.width), style)
 
     def _history(self, line: Line, row: Row) -> list[Segment]:
-        """Sparklines; the causes, if there are any, take the room at their end."""
-        words = [cause.words for cause in row.verdict.causes]
+        """Sparklines; the worst cause, if there is one, takes the room at their end."""
+        words = [cause.words for cause in row.marking[:1]]
         words += [_TRUNCATED] if row.sample is not None and row.sample.truncated else []
         causes = tame(", ".join(words), ascii_only=self._glyphs.ascii)
         note = 0
@@ -243,7 +243,7 @@ class Rows:
         """Without figures: the worker's state and for how long; after n/a cells if there is room."""
         look = LOOKS[row.verdict.mark]
         words = absent_words(row, now_unix_s)
-        message = _message(row)
+        message = next((cause.words for cause in row.marking if cause.finding is not None), _message(row))
         columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
         if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:
             for column in columns:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tpumon.figures import MXU, STEP
 from tpumon.fleet import Assessment, Fleet, Thresholds, Verdict
 from tpumon.history import NO_FIGURES, Changes, State, WorkerHistory
-from tpumon.model import Change, Handover, Sample, Severity, Workers
+from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Sample, Severity, Workers
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.spans import Spans
@@ -54,7 +54,12 @@ class Row(NamedTuple):
 
     def causes(self, figure: str) -> bool:
         """Whether the figure with this key stands out."""
-        return self.sample is not None and any(cause.figure == figure for cause in self.verdict.causes)
+        return self.sample is not None and any(cause.figure == figure for cause in self.marking)
+
+    @property
+    def marking(self) -> list[Cause]:
+        """Why it is marked, the worst first: without what is only worth knowing."""
+        return [cause for cause in self.verdict.causes if cause.severity != "info"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,7 @@ class Scene:
         seen: keys of the figures that any worker has had.
         spans: makes columns of graphs.
         peers: what is usual in each group of workers, as far as it was asked for.
+        findings: what is wrong, the worst first; `not_judged` is what cannot be judged.
         changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
@@ -100,6 +106,8 @@ class Scene:
     failed: Mapping[str, Sample]
     seen: frozenset[str]
     spans: Spans
+    findings: Sequence[Finding]
+    not_judged: Sequence[NotJudged]
     changes: Changes
     last_change: int
     peers: dict[str | None, Peers] = field(default_factory=dict)
@@ -216,6 +224,8 @@ class Watch:
             failed=self._failed,
             seen=self._seen,
             spans=self._spans,
+            findings=self._fleet.findings(now_unix_s),
+            not_judged=self._fleet.not_judged(now_unix_s),
             changes=self._fleet.changes,
             last_change=self._fleet.changes.last,
         )

@@ -10,6 +10,7 @@ from tpumon.figures import MXU
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame
 from tpumon.view.drawing.style import BOLD, DIM, LOOKS
 from tpumon.view.parts import summary
+from tpumon.view.parts.findings import marking, worst_line
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.page import Page
 from tpumon.view.parts.rows import Rows, axis_of, axis_title
@@ -84,19 +85,21 @@ class Workers(Screen):
             return Drawn(lines=[_no_match(frame)][: frame.height], position=f"0/{total}", notes=notes)
         if total > 1:
             notes.append(f"s sort:{frame.sort}{' reversed' if frame.reverse else ''}")
-        table = Rows(frame)
-        above = _above(frame, table)
+        table, worst = Rows(frame), worst_line(frame)
+        above = _above(frame, table, worst)
         page = min(max(frame.height - len(above), 0), len(frame.rows))
-        below = _preview(frame, frame.height - len(above) - page)
+        below = _preview(frame, frame.height - len(above) - page, worst)
         top = _top(frame, max(page, 1))
         visible = frame.rows[top : top + page]
         rows = [table.row(row, frame.now_unix_s, selected=row.name == frame.selected) for row in visible]
         first = len(above)
         hits = [Hit(first + i, 0, frame.width, partial(_click, row.name)) for i, row in enumerate(visible)]
         hits += [Hit(first - 1, begin, end, partial(_sort, key)) for key, begin, end in table.title_places]
+        lines = [*above, *rows, *below][: frame.height]
+        hits += [Hit(place, 0, frame.width, "w") for place, line in enumerate(lines) if worst and line is worst[0]]
         among = f"{len(frame.rows)} of {total}" if len(frame.rows) < total else f"{total}"
         return Drawn(
-            lines=[*above, *rows, *below][: frame.height],
+            lines=lines,
             position=f"{top + 1}-{top + len(visible)}/{among}" if visible else f"0/{among}",
             page=max(page, 1),
             top=top,
@@ -140,13 +143,13 @@ def _top(frame: Frame, page: int) -> int:
     return max(min(top, len(frame.rows) - page), 0)
 
 
-def _above(frame: Frame, table: Rows) -> Lines:
+def _above(frame: Frame, table: Rows, worst: Lines) -> Lines:
     height = frame.height
     above: Lines = []
     if len(frame.scene.rows) > _FEW or len(frame.rows) + 1 > height:
         above = _summary(frame)
     if height >= _LEAST_SUMMARY and len(above) + 1 + len(frame.rows) >= height:
-        above += _worst(frame)  # there is no room for it below the rows
+        above += worst or _worst(frame)  # there is no room for it below the rows
     if height - len(above) >= 4:
         above.append(table.titles())
     return above
@@ -173,14 +176,17 @@ def _summary(frame: Frame) -> Lines:
     return lines
 
 
-def _preview(frame: Frame, room: int) -> Lines:
-    """Below few rows: the chosen worker, or the first, in more detail; in a single line the worst."""
-    if room < _LEAST_PREVIEW:
-        return _worst(frame)[:room]
+def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
+    """Below few rows: the worst finding, then the chosen worker, or the first, in more detail; or just the worst."""
     row = next((row for row in frame.rows if row.name == frame.selected), frame.rows[0])
+    if room >= _LEAST_PREVIEW and [one.workers for one in marking(frame.scene)] == [(row.name,)]:
+        worst = []  # the preview says so
+    if room - len(worst) < _LEAST_PREVIEW:
+        return (worst or _worst(frame))[:room]
+    room -= len(worst)
     rule = Line(frame.width).add(frame.glyphs.rule * frame.width, DIM).segments()
     above: Lines = [[], rule] if room >= _ROOMY_PREVIEW else [rule]
-    return [*above, *Page(frame, row).preview(room - len(above))]
+    return [*worst, *above, *Page(frame, row).preview(room - len(above))]
 
 
 def _worst(frame: Frame) -> Lines:

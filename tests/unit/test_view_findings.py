@@ -1,0 +1,325 @@
+"""Findings in the live view: the worst in a line, all of them on a screen of their own, a worker's own on its page."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from rich.cells import cell_len
+
+from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.model import Cause, Evidence, Finding, Handover, NotJudged, StepTimes, Target, Workers
+from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.drawing.cells import clock
+from tpumon.view.drawing.style import BOLD, CRITICAL, WARN
+
+AT_ONCE = Thresholds(sustained=1)
+SINCE = clock(NOW, NOW)
+LONG = (
+    "On all 300 workers, the host waits for everything that there is to wait for (and then for something else); "
+    "nobody knows why"
+)
+
+
+def told(*findings, workers=4, not_judged=(), causes=None, slice_=None, **settings):
+    """A display of workers that an exporter has judged: `causes` are those of each worker by its number."""
+    display = Display(DisplaySettings(**settings))
+    targets = (Target(worker=name_of(i), address=f"{name_of(i)}:1", slice=slice_) for i in range(workers))
+    display.follow(Workers(targets=tuple(targets)))
+    display.take_over(Handover(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
+    for i in range(workers):
+        display.write(answered(name_of(i), findings=tuple((causes or {}).get(i, ()))))
+    display.refresh(NOW)
+    return display
+
+
+def finding(*workers, severity="critical", **given):
+    usual = {"finding": "straggler", "sentence": f"On {workers[0]}, own work is long.", "since_unix_s": NOW}
+    return Finding(**usual | {"severity": severity, "workers": workers} | given)
+
+
+def line_about(display, word, *size):
+    return next(line for line in lines(display, *size) if word in line)
+
+
+# ---- the line
+
+
+@pytest.mark.parametrize("count", [4, 15, 16, 17, 24, 256])
+def test_the_worst_finding_is_on_the_list(count):
+    """At 80x24, wherever rows end: below them, or above them where they fill the screen; rows lose a line at most."""
+    names = [name_of(i) for i in range(count)]
+    sentence = f"On all {count} workers, a third of the step is lost."
+    display = told(
+        finding(*names, sentence=sentence),
+        finding(names[1], finding="slow-down", severity="warning"),
+        workers=count,
+    )
+    without = told(workers=count)
+    said = line_about(display, "a third", 80, 24)
+    assert said == f" X all {count} workers since {SINCE}: a third of the step is lost (+1, see w)"
+    rows = [sum(" 45.3% " in line for line in lines(one, 80, 24)) for one in (display, without)]
+    assert rows[1] - rows[0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (
+            160,
+            f" X w since {SINCE}: steps are long; the others wait for it (it waits 5%, the median is 30%) (+1, see w)",
+        ),
+        (90, f" X w since {SINCE}: steps are long; the others wait for it (+1, see w)"),
+        (50, f" X w since {SINCE}: waits 5% (+1, see w)"),
+        (29, f" X w since {SINCE}: waits 5%"),
+        (28, " X w: waits 5% (+1, see w)"),
+        (20, " X w: waits 5%"),
+    ],
+)
+def test_the_line_says_as_much_as_there_is_room_for(width, text):
+    """All of it, then without the figures, then what its worker's row says; since when and how many more if there is
+    room for what is the matter."""
+    sentence = "On w, steps are long; the others wait for it (it waits 5%, the median is 30%)."
+    cause = Cause(words="waits 5%", finding="straggler", severity="critical")
+    display = Display(DisplaySettings())
+    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))))
+    findings = (finding("w", sentence=sentence), finding("v", finding="slow-down"))
+    display.take_over(Handover(complete=True, number=1, findings=findings))
+    display.write(answered("w", findings=(cause,)))
+    display.refresh(NOW)
+    press(display, "G")  # details of another worker
+    assert next(line for line in lines(display, width, 30) if re.match(" X w(:| since)", line)) == text
+
+
+def test_what_the_preview_says_is_not_said_twice():
+    """The only finding is that of the worker whose details are shown."""
+    worst = answered(name_of(3), **infeed(0.3))
+    display = display_of(*fleet(3), worst, thresholds=AT_ONCE)
+    assert screen(display, 80, 24).count(f"since {SINCE}: ") == 1
+    press(display, "G")  # details of another one
+    assert line_about(display, "30% of the step", 80, 24).startswith(f" X {name_of(3)} since {SINCE}: ")
+
+
+def test_what_is_only_worth_knowing_has_no_line_and_no_mark():
+    """It is on the screen of findings and on the worker's page; no figure is highlighted for it, no row moves."""
+    cause = Cause(words="many collectives", finding="collective-bound", severity="info", figure="idle", excess=3.0)
+    info = finding(name_of(3), finding="collective-bound", severity="info", sentence="On w, collectives.")
+    display = told(info, causes={3: (cause,)})
+    shown = lines(display, 120, 24)
+    assert not any("collectives" in line for line in shown)
+    assert [line.split()[0] for line in shown[2:6]] == [name_of(i) for i in range(4)]
+    drawn = [segment for line in display.render(120, 24, NOW) for segment in line]
+    assert not {segment.style for segment in drawn} & {WARN, CRITICAL}
+    press(display, "G", "enter")
+    assert "collective-bound" in screen(display, 120, 24)
+    assert "ok since" in screen(display, 120, 24)
+    drawn = display.render(120, 24, NOW)
+    idle = next(line for line in drawn if "TPU idle" in "".join(segment.text for segment in line))
+    assert next(segment.style for segment in idle if "12.5%" in segment.text) is BOLD
+    press(display, "w")
+    assert "collective-bound · info" in screen(display, 120, 24)
+
+
+def test_a_click_on_the_line_opens_the_findings_and_one_there_opens_the_worker():
+    display = told(finding(name_of(2)), finding(name_of(1), finding="hang"))
+    place = next(place for place, line in enumerate(lines(display, 80, 24)) if "own work is long" in line)
+    press(display, f"clicked:30:{place}")
+    shown = lines(display, 80, 24)
+    assert "2 findings, worst first" in shown[1]
+    place = next(place for place, line in enumerate(shown) if "hang ·" in line)
+    press(display, f"clicked:5:{place}")
+    assert lines(display, 80, 24)[1].split()[0] == name_of(1)
+
+
+# ---- the screen
+
+
+def test_all_findings_are_explained():
+    """Severity, since when, how sure, who, figures with their limits, what to do and where to read on."""
+    one = finding(
+        name_of(1),
+        name_of(0),
+        sentence="On 2 of 4 workers, own work is long.",
+        slice="s0",
+        confidence="medium",
+        evidence={
+            "own_work_ratio": Evidence(value=1.25, threshold=1.03, reference=1.0),
+            "hbm_full_in_s": Evidence(value=7200.0),
+            "own_work_s": Evidence(value=0.0593),
+            "queue_size": Evidence(value=3),
+        },
+        remedy="replace the host",
+        url="docs/findings.md#straggler",
+        more_workers=30,
+    )
+    missing = NotJudged(finding="input-bound", reason="no infeed ops", workers=3)
+    display = told(one, not_judged=[missing], slice_="s0")
+    press(display, "w")
+    shown = " ".join(screen(display, 80, 24).split())
+    for words in (
+        f"X straggler · critical · since {SINCE} · medium confidence",
+        "On 2 of 4 workers, own work is long.",
+        f"workers: {name_of(1)}, {name_of(0)} and 30 more",
+        "slice: s0",
+        "own work 125.0%, limit 103.0%, compared with 100.0%; hbm full in 2h; own work 59.3ms; queue size 3",
+        "what to do: replace the host",
+        "see: docs/findings.md#straggler",
+        "so that its absence is no all-clear",
+        "input-bound: no infeed ops (3 of 4 workers)",
+    ):
+        assert words in shown, (words, shown)
+    press(display, "w")
+    assert "WORKER" in screen(display), "the same key closes it"
+
+
+def test_nothing_found_is_said_and_nothing_known_is_another_thing():
+    """Without an answer, no finding is no good news."""
+    display = display_of(*fleet(3))
+    press(display, "w")
+    shown = " ".join(screen(display, 80, 24).split())
+    assert "no finding" in shown
+    assert "straggler" not in shown.partition("What cannot be judged")[0]
+    display = display_of(failed("w"), failed("v"))
+    press(display, "w")
+    assert "nothing is known: no worker answers now" in screen(display)
+    display = display_of(answered("v"), failed("w"))
+    press(display, "enter", "w")
+    assert "nothing is known of w: it does not answer now" in screen(display)
+
+
+def test_it_scrolls_as_other_screens_do():
+    display = told(*(finding(name_of(i), sentence=f"On {name_of(i)}, matter {i}.") for i in range(30)), workers=30)
+    press(display, "w")
+    assert "1-22/" in lines(display, 80, 24)[-1]
+    seen = screen(display, 80, 24)
+    for _ in range(20):
+        press(display, "pagedown")
+        seen += screen(display, 80, 24)
+    assert all(f"matter {i}." in seen for i in range(30))
+    press(display, "home")
+    assert "30 findings, worst first" in lines(display, 80, 24)[1]
+
+
+def test_of_very_many_the_first_are_explained_and_the_others_counted():
+    display = told(*(finding(name_of(i)) for i in range(300)), workers=3)
+    press(display, "w")
+    assert "300 findings, worst first" in screen(display)
+    press(display, "G")
+    assert "and 100 more" in screen(display)
+
+
+def test_on_a_workers_page_there_are_its_own():
+    """With since when; the key shows them alone, also if the finding does not name all of its workers."""
+    causes = (
+        Cause(words="infeed 30%", finding="input-bound", since_unix_s=NOW - 60, figure="infeed"),
+        Cause(words="many collectives", finding="collective-bound", severity="info", since_unix_s=NOW - 600),
+    )
+    many = finding(name_of(0), finding="input-bound", severity="warning", sentence="On all 4 workers, infeed.")
+    many = Finding(**{name: getattr(many, name) for name in many.__slots__} | {"more_workers": 3})
+    display = told(many, finding(name_of(1)), causes={2: causes})
+    press(display, "/", *"er-2", "enter", "enter")
+    shown = screen(display, 80, 24)
+    assert f"! input-bound since {clock(NOW - 60, NOW)}: infeed 30%" in shown
+    assert f"  collective-bound since {clock(NOW - 600, NOW)}: many collectives" in shown
+    assert "warn" in shown
+    press(display, "w")
+    shown = screen(display, 80, 24)
+    assert f"1 finding of {name_of(2)}, worst first" in shown
+    assert "On all 4 workers, infeed." in shown
+    assert "own work is long" not in shown
+
+
+def test_a_row_says_the_worst_cause_only():
+    """The others are on the worker's page."""
+    display = display_of(*fleet(4), answered(name_of(4), **infeed(0.1), hbm_used_bytes=99, hbm_total_bytes=100,
+        devices=({"device": "0", "hbm_used_bytes": 99, "hbm_total_bytes": 100},)), thresholds=AT_ONCE)  # fmt: skip
+    row = next(line for line in lines(display, 120, 24) if line.startswith(f" X {name_of(4)}  "))
+    assert row.rstrip().endswith("HBM 99% full")
+    press(display, "enter")
+    assert "HBM 99% full, infeed 10%" in screen(display, 120, 40)
+
+
+def test_a_hang_is_said_in_the_row():
+    """Once it is more than a pause."""
+    stuck = Cause(words="nothing runs for 400 s", finding="hang", since_unix_s=NOW - 400)
+    silent = failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,))
+    display = told(workers=4)
+    display.write(silent)
+    display.refresh(NOW)
+    assert "NO ACTIVITY 0s: nothing runs for 400 s" in line_about(display, "NO ACTIVITY 0s")
+
+
+# ---- order
+
+
+def stepping(worker, work, at=NOW, **figures):
+    """A worker that works for this share of a step."""
+    step = StepTimes(avg=0.1, min=0.1, max=0.1)
+    return answered(worker, at, step_time_s=step, step_work_s=0.1 * work, idle_ratio=0.1, **figures)
+
+
+def test_the_one_that_differs_comes_before_those_that_all_have_the_same():
+    """All wait for input; one is the straggler, with less infeed than the others."""
+    display = display_of(thresholds=AT_ONCE, workers=[name_of(i) for i in range(8)])
+    for query in range(4):
+        for i in range(8):
+            own = infeed(0.06) if i == 5 else infeed(0.15)
+            display.write(stepping(name_of(i), 0.7 if i == 5 else 0.65, NOW + 10 * query, **own))
+        display.refresh(NOW + 10 * query)
+    now = NOW + 30
+    assert line_about(display, f" {name_of(5)}  ", 120, 30)[1] == "!"
+    first = lines(display, 120, 30, now)[2]
+    assert first.split()[:2] == ["!", name_of(5)], first
+    assert "waits 30%" in first
+
+
+# ---- the same from everywhere
+
+
+def test_an_attached_view_shows_the_exporters_findings():
+    """Screen for screen, from what the exporter hands on."""
+    there, here = Fleet(AT_ONCE), Display(DisplaySettings())
+    own = Display(DisplaySettings(thresholds=AT_ONCE))
+    targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:1") for i in range(8)))
+    samples = [answered(name_of(i), **infeed(0.3 if i < 2 else 0.01)) for i in range(8)]
+    for each in (there, here, own):
+        each.follow(targets)
+    for sample in samples:
+        there.add(sample)
+        own.write(sample)
+    there.assess(NOW)
+    here.take_over(there.handover(NOW))
+    for sample in samples:
+        here.write(there.with_findings(sample))
+    for display in (here, own):
+        display.refresh(NOW)
+    for keys in ((), ("w",), ("esc", "enter"), ("w",)):
+        for display in (here, own):
+            for key in keys:
+                press(display, key)
+        assert lines(here, 80, 24) == lines(own, 80, 24)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+@pytest.mark.parametrize("size", [(20, 5), (20, 12), (40, 12), (80, 24), (200, 60)])
+def test_any_words_fit_any_screen(size, ascii_only):
+    """Wide characters, control characters and long names from an exporter; plain ASCII where asked for."""
+    hostile = "測試\x1b[31m用\u202e " + "x" * 300
+    cause = Cause(words=hostile, finding="hang", severity="critical")
+    figures = {hostile: Evidence(value=1e14), "a_s": Evidence(value=1e14), "b_ratio": Evidence(value=1e14)}
+    display = told(
+        finding(hostile, sentence=f"On {hostile}, {hostile}.", remedy=hostile, evidence=figures),
+        finding(name_of(1), sentence=LONG, slice=hostile, more_workers=299, since_unix_s=None),
+        finding("", severity="warning", sentence=""),
+        Finding(finding="hang", severity="critical"),
+        not_judged=[NotJudged(finding="hbm-nearly-full", reason=hostile, workers=10**9)],
+        causes={1: (cause,)},
+        ascii=ascii_only,
+    )
+    for keys in ((), ("w",), ("G",), ("esc", "enter"), ("w",)):
+        for key in keys:
+            press(display, key)
+        texts = lines(display, *size)
+        assert all(cell_len(text) <= size[0] and text.isprintable() for text in texts)
+        assert not ascii_only or " ".join(texts).isascii()
