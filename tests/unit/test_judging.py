@@ -12,12 +12,13 @@ from support.samples import failed_sample, sample
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.judging import Judging
 from tpumon.metrics import collect
-from tpumon.model import Evidence, Finding, Handover, Spread, Target, Workers
+from tpumon.model import Evidence, Finding, Handover, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions, open_output
 from tpumon.view.explained import ExplainedText
 from tpumon.view.text import TextOutput
 
 NOW = 1_769_000_000.0
+STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
 HIGH = Spread(avg=0.3, min=0.3, max=0.3)
 
 
@@ -26,7 +27,11 @@ def workers(*names):
 
 
 def at(worker, number, **given):
-    return sample(worker, time_unix_s=NOW + 10 * number, **({"infeed_ratio": HIGH, "idle_ratio": 0.1} | given))
+    return sample(
+        worker,
+        time_unix_s=NOW + 10 * number,
+        **({"infeed_ratio": HIGH, "idle_ratio": 0.1, "step_time_s": STEP} | given),
+    )
 
 
 def judging(*names):
