@@ -77,6 +77,17 @@ def test_a_large_fleet_is_judged_a_part_at_a_time_and_nothing_is_lost():
     assert one.rest() == []
 
 
+def test_the_first_samples_of_a_large_fleet_are_judged_one_by_one():
+    """What they are compared with is then of the few workers that were queried before."""
+    fleet = Fleet()
+    names = [f"w{number}" for number in range(64)]
+    fleet.follow(workers(*names))
+    for number, name in enumerate(names):
+        fleet.add(at(name, number / 100, idle_ratio=0.1 + number / 1000))
+        fleet.assess(NOW + 3)
+    assert "idle" in fleet.judged("w63")
+
+
 def test_json_lines_have_findings_and_what_was_judged(tmp_path):
     """Each line those of its own time; what waits at the end is written."""
     path = tmp_path / "out.jsonl"

@@ -46,10 +46,11 @@ def median_of_others(ordered: Sequence[float], own: float) -> float:
 
     Args:
         ordered: at least two, ascending.
-        own: one of them.
+        own: one of them, or of a later sample than they are.
     """
     if len(ordered) > 2 * SAMPLES:
         return median(ordered)
     others = list(ordered)
-    others.remove(own)
+    if own in others:
+        others.remove(own)
     return median(others)
