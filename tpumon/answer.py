@@ -146,7 +146,10 @@ def answer_of(fleet: Fleet, now_unix_s: float) -> Answer:
     foreign = list(_foreign(fleet))
     findings = [_cleaned(one, foreign, is_told=is_told) for one in fleet.findings(now_unix_s)]
     not_judged = list(_with_the_rest(fleet, fleet.not_judged(now_unix_s), is_told=is_told))
-    gaps = list(_gaps(fleet, states))
+    hangs = any(one.finding == "hang" for one in findings)  # which says already that nothing runs
+    gaps = list(
+        _gaps(fleet, {worker: state for worker, state in states.items() if state != "no-activity" or not hangs})
+    )
     if findings:
         verdict: FindingId | Literal["ok", "unknown"] = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
@@ -174,10 +177,9 @@ _ANSWERING = frozenset({"live", "no-activity", "busy", "continuous", "paused"})
 
 
 def _foreign(fleet: Fleet) -> Iterator[str]:
-    """Names that servers chose: of workers, slices, programs and functions."""
+    """Names that servers chose and that sentences may have: of workers, programs and functions."""
     for history in fleet.histories.all():
         yield history.target.worker
-        yield history.target.slice or ""
         if history.last is not None:
             yield from _names(history.last)
 
@@ -229,7 +231,7 @@ def _gaps(fleet: Fleet, states: Mapping[str, State]) -> Iterator[str]:
     for words, names in workers.items():
         more = f" and {len(names) - MOST_WORKERS} more" if len(names) > MOST_WORKERS else ""
         named = ", ".join(f'"{plain(name)}"' for name in names[:MOST_WORKERS])
-        yield f"{len(names)} of {len(states)} workers {words}: {named}{more}."
+        yield f"{len(names)} of {len(fleet.histories.all())} workers {words}: {named}{more}."
 
 
 def _unsure(fleet: Fleet, states: Mapping[str, State], not_judged: Sequence[NotJudged]) -> list[str]:

@@ -287,6 +287,36 @@ def why_command(
     return partial(why.run, why.WhySettings(feed=feed, samples=samples, output=report_format(context, output).value))
 
 
+@app.command("mcp", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def mcp_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+) -> Command:
+    """Answer an agent's questions over stdio (Model Context Protocol).
+
+    Tools: why, list_workers, figures, explain; none of them changes anything. Sampling begins with the first question
+    and ends ten minutes after the last one. Needs `pip install 'tpumon[mcp]'`.
+
+    Examples:
+      tpumon mcp --from http://10.0.0.2:10466
+    """
+    from tpumon.commands import mcp
+
+    level = level_of(measure)
+    if level != 2 or measure.num_queries:
+        raise UsageError("mcp requires --level 2, and takes no --num-queries")
+    judged_by = thresholds_of(context, thresholds)
+    if origin.from_ is not None:
+        check_from(context, targets)
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
+    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None)
+    return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
+
+
 def _judged(
     context: typer.Context,
     targets: TargetOptions,

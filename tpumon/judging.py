@@ -2,62 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tpumon.findings import Judge, Seen, Thresholds
+from tpumon.findings import Judge, Thresholds
 from tpumon.fleet import seen_last
 from tpumon.history import Histories
 from tpumon.model import Finding, Handover, NotJudged, Sample, Workers
 
-_SHARE = 32
-"""Judging compares a worker with its whole slice: of a large fleet, this part of the workers is judged together."""
+_STALE_S = 1.0
 
 
 class Judging:
-    """Adds findings to samples; those that come with findings keep them.
-
-    Up to 63 workers are judged one by one. Of more, samples wait until 1/32 of the workers have one, or for `rest`.
+    """Adds findings to samples. Those of a worker whose samples come with findings stay as they are.
 
     Args:
         thresholds: limits beyond which a worker is marked.
+        say: takes a line about samples that cannot be judged because of a bug, once.
     """
 
-    def __init__(self, thresholds: Thresholds) -> None:
+    def __init__(self, thresholds: Thresholds, say: Callable[[str], None] = lambda _line: None) -> None:
         self._histories = Histories()
         self._judge = Judge(thresholds)
-        self._new: dict[str, tuple[Sample, Seen | None]] = {}
+        self._say = say
+        self._has_said = False
+        self._told_workers: set[str] = set()
         self._told: Handover | None = None
+        self._stale: frozenset[str] = frozenset()
+        self._looked_unix_s = 0.0
 
-    def follow(self, workers: Workers) -> Sequence[Sample]:
-        """Replaces the workers; returns the samples that still waited."""
-        rest = self.rest()
+    def follow(self, workers: Workers) -> None:
+        """Replaces the workers; those that stay keep what is known of them."""
         self._histories.follow(workers)
         self._judge.follow(workers.targets)
-        return rest
+        self._told_workers &= {target.worker for target in workers.targets}
 
     def take_over(self, handover: Handover) -> None:
         """Takes what an exporter says of its findings: the samples that follow come with those."""
         self._told = handover
 
-    def add(self, sample: Sample) -> Sequence[Sample]:
-        """Takes the sample of one query; returns those that are judged now, in the order in which they came."""
-        before = self.rest() if sample.worker in self._new else ()
+    def judged(self, sample: Sample) -> Sample:
+        """The sample of one query with what is wrong with its worker now; without findings if it cannot be judged."""
         history = self._histories.add(sample)
-        is_told = history is None or sample.findings is not None
-        self._new[sample.worker] = (sample, None if is_told or history is None else seen_last(history, sample))
-        enough = len(self._new) >= max(len(self._histories.all()) // _SHARE, 1)
-        return (*before, *self.rest()) if enough else before
-
-    def rest(self) -> Sequence[Sample]:
-        """Judges the samples that wait, and returns them."""
-        new, self._new = list(self._new.values()), {}
-        seen = [one for _, one in new if one is not None]
-        if seen:
-            now_unix_s = max(one.sample.time_unix_s + one.sample.took_s for one in seen)
-            histories = self._histories.all()
-            self._judge.judge(seen, {one.target.worker for one in histories if one.state(now_unix_s) == "stale"})
-        return [sample if one is None else self._judged(sample) for sample, one in new]
+        if sample.findings is not None:
+            self._told_workers.add(sample.worker)
+        if history is None or sample.worker in self._told_workers:
+            return sample
+        try:
+            self._judge.judge([seen_last(history, sample)], self._stale_at(sample.time_unix_s + sample.took_s))
+        except Exception as error:  # noqa: BLE001 - a rule's bug must not cost the sample
+            if not self._has_said:
+                self._has_said = True
+                self._say(f"samples cannot be judged, a bug in tpumon: {type(error).__name__}: {error}")
+            return sample
+        return replace(sample, findings=self._judge.causes(sample.worker), judged=self._judge.judged(sample.worker))
 
     def findings(self, sample: Sample) -> Sequence[Finding]:
         """What is wrong with the worker of a judged sample, the worst first, told at length."""
@@ -81,6 +79,10 @@ class Judging:
             return self._told.not_judged
         return self._judge.not_judged([history.target.worker for history in self._histories.all()])
 
-    def _judged(self, sample: Sample) -> Sample:
-        worker = sample.worker
-        return replace(sample, findings=self._judge.causes(worker), judged=self._judge.judged(worker))
+    def _stale_at(self, now_unix_s: float) -> frozenset[str]:
+        """The workers whose figures are stale, as of the last second: it takes a look at all of them."""
+        if not 0 <= now_unix_s - self._looked_unix_s < _STALE_S:
+            self._looked_unix_s = now_unix_s
+            histories = self._histories.all()
+            self._stale = frozenset(one.target.worker for one in histories if one.state(now_unix_s) == "stale")
+        return self._stale

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tpumon.judging import Judging
-from tpumon_exporters.appending import Appended
+from tpumon_exporters.appending import Appended, SampleLines
 
 if TYPE_CHECKING:
     from tpumon.fleet import Thresholds
@@ -15,65 +14,27 @@ if TYPE_CHECKING:
     from tpumon.outputs import OutputOptions
 
 _ENCODER = json.JSONEncoder(allow_nan=False)  # NaN and infinity are not JSON; a source that lets one through has a bug
-_TICK_S = 0.5
 
 
-class JudgedLines:
-    """Writes each sample as one line once it is judged: at once, of a large fleet within half a second.
+class JudgedLines(SampleLines):
+    """Judges each sample as it arrives, and writes it as one line.
 
     Args:
         lines: where the lines go.
         thresholds: limits beyond which a worker is marked.
-
-    Attributes:
-        tick_s: seconds between ticks.
     """
 
     def __init__(self, lines: Appended, thresholds: Thresholds) -> None:
-        self.tick_s = _TICK_S
-        self._lines = lines
-        self._judging = Judging(thresholds)
+        super().__init__(lines, self._line)
+        self._judging = Judging(thresholds, lambda line: self.say(f"jsonl: {line}"))
 
     def follow(self, workers: Workers) -> None:
-        """Takes the workers; those of a slice are compared.
+        """Takes the workers; those of a slice are compared."""
+        super().follow(workers)
+        self._judging.follow(workers)
 
-        Raises:
-            OSError: lines that waited cannot be written now.
-        """
-        self._write(self._judging.follow(workers))
-
-    def write(self, sample: Sample) -> None:
-        """Judges a sample, and writes the line of each that is judged now.
-
-        Raises:
-            OSError: one cannot be written now; the others were.
-        """
-        self._write(self._judging.add(sample))
-
-    def tick(self, _now_unix_s: float) -> None:
-        """Writes what waits.
-
-        Raises:
-            OSError: a line cannot be written now; the others were.
-        """
-        self._write(self._judging.rest())
-
-    def close(self) -> None:
-        """Writes what waits; closes a file, and leaves stdout open."""
-        try:
-            self._write(self._judging.rest())
-        finally:
-            self._lines.close()
-
-    def _write(self, samples: Iterable[Sample]) -> None:
-        trouble: OSError | None = None
-        for sample in samples:
-            try:
-                self._lines.write(_ENCODER.encode(sample.to_json()))
-            except OSError as error:
-                trouble = error
-        if trouble is not None:
-            raise trouble
+    def _line(self, sample: Sample) -> str:
+        return _ENCODER.encode(self._judging.judged(sample).to_json())
 
 
 def open_jsonl(where: str, run: OutputOptions) -> JudgedLines:

@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
         *("doctor", "enough", "feed", "figures", "fleet", "history", "recording", "remote", "report", "text"),
         *("view", "xspace"),
-        *("answer", "exporters", "pyarrow"),
+        *("answer", "exporters", "findings", "mcp", "mcp_types", "pyarrow", "quoting"),
     },
     "attach": set(),
     "command_line": {

@@ -135,6 +135,17 @@ def test_what_servers_chose_is_quoted_and_cleaned():
     }
 
 
+def test_a_hang_is_said_once():
+    """Its sentence says that nothing runs; the names of slices, which may be any word, stand in no sentence."""
+    fleet = fleet_of("a", "b")
+    for number in range(3, 7):
+        for worker in ("a", "b"):
+            fleet.add(failed_sample(worker, "empty-trace", time_unix_s=NOW + 10 * number))
+    found = object_of(answer(fleet, 60))
+    assert found["verdict"] == "hang"
+    assert found["sentence"] == found["findings"][0]["sentence"]
+
+
 def test_a_name_is_quoted_only_where_it_is_one():
     """`w1` is not in `w10`, and longer names win."""
     assert quoted("On w1, w10 and jit_step wait", ["w1", "w10", "jit_step"]) == 'On "w1", "w10" and "jit_step" wait'

@@ -63,7 +63,7 @@ def stdout_of(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) ->
 
     if stdout.explain:
         if stdout.output not in {"auto", "text"} or stdout.fleet_summary:
-            raise UsageError("--explain requires --output text; other outputs have the findings without it")
+            raise UsageError("--explain requires --output text; JSON lines have findings without it")
         return "text"
 
     if stdout.fleet_summary:

@@ -97,7 +97,11 @@ def _stdout_output(settings: MonitorSettings) -> Output:
     chosen = settings.output
     if isinstance(chosen, str):
         text = TextOutput(sys.stdout, level=options.level, number_samples=settings.number_samples)
-        return ExplainedText(text, options.thresholds) if settings.explain else text
+        if not settings.explain:
+            return text
+        explained = ExplainedText(text, options.thresholds)
+        explained.say = say
+        return explained
     output = open_output(chosen.name, chosen.where, options, chosen.options, given="--output")
     if isinstance(output, Speaking):
         output.say = say

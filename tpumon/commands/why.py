@@ -46,7 +46,7 @@ def run(settings: WhySettings) -> int:
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    answer = answer_for(settings)
+    answer = answer_of(*read_fleet(settings))
     if settings.output == "json":
         print(answer.to_json(), flush=True)
     else:
@@ -54,8 +54,8 @@ def run(settings: WhySettings) -> int:
     return 0 if answer.answered else NoTargetError.exit_status
 
 
-def answer_for(settings: WhySettings) -> Answer:
-    """The answer to print.
+def read_fleet(settings: WhySettings) -> tuple[Fleet, float]:
+    """The fleet with the samples that a judgement needs, and the time at which they hold.
 
     Raises:
         NoTargetError: there is no worker.
@@ -63,10 +63,10 @@ def answer_for(settings: WhySettings) -> Answer:
     """
     origin = settings.feed.origin
     if not isinstance(origin, Recorded):
-        return answer_of(collect(settings.feed, settings.samples), time.time())
+        return collect(settings.feed, settings.samples), time.time()
     if is_capture(origin.where):
-        return answer_of(*_captured(settings.feed, origin.where))
-    return answer_of(*collect_recorded(settings.feed, origin.where))
+        return _captured(settings.feed, origin.where)
+    return collect_recorded(settings.feed, origin.where)
 
 
 def is_capture(where: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tpumon.judging import Judging
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tpumon.model import Finding, Handover, NotJudged, Sample, Workers
     from tpumon.view.text import TextOutput
 
-_TICK_S = 0.5
 _LONGEST_REMEDY = 160
 
 
@@ -28,20 +27,20 @@ class ExplainedText:
         thresholds: limits beyond which a worker is marked.
 
     Attributes:
-        tick_s: seconds between ticks.
+        say: takes a line about a problem.
     """
 
     def __init__(self, text: TextOutput, thresholds: Thresholds) -> None:
-        self.tick_s = _TICK_S
+        self.say: Callable[[str], None] = lambda _line: None
         self._text = text
         self._needed = thresholds.sustained
-        self._judging = Judging(thresholds)
+        self._judging = Judging(thresholds, lambda line: self.say(f"--explain: {line}"))
         self._samples: Counter[str] = Counter()
         self._is_told = False
 
     def follow(self, workers: Workers) -> None:
         """Takes the workers; those of a slice are compared."""
-        self._write(self._judging.follow(workers))
+        self._judging.follow(workers)
         self._text.follow(workers)
 
     def take_over(self, handover: Handover) -> None:
@@ -49,26 +48,18 @@ class ExplainedText:
         self._judging.take_over(handover)
 
     def write(self, sample: Sample) -> None:
-        """Judges a sample, and writes the block of each that is judged now."""
-        self._write(self._judging.add(sample))
-
-    def tick(self, _now_unix_s: float) -> None:
-        """Writes what waits."""
-        self._write(self._judging.rest())
+        """Judges a sample, and writes its block."""
+        judged = self._judging.judged(sample)
+        self._text.write(judged, tuple(map(finding_line, self._judging.findings(judged))))
+        self._samples[sample.worker] += sample.responded
+        if self._samples[sample.worker] == self._needed and not self._is_told:
+            self._tell()
 
     def close(self) -> None:
-        """Writes what waits, and what could not be judged."""
-        self._write(self._judging.rest())
+        """Writes what could not be judged, if that was not written yet."""
         if self._samples and not self._is_told:
             self._tell()
         self._text.close()
-
-    def _write(self, samples: Iterable[Sample]) -> None:
-        for sample in samples:
-            self._text.write(sample, tuple(map(finding_line, self._judging.findings(sample))))
-            self._samples[sample.worker] += sample.responded
-            if self._samples[sample.worker] == self._needed and not self._is_told:
-                self._tell()
 
     def _tell(self) -> None:
         self._is_told = True
