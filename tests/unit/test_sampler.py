@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -250,6 +251,40 @@ def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_th
     assert said == ["tpumon cannot keep up: raise --interval to 8 s"]
     last = [got[-1].interval_s for got in samples.values()]
     assert min(last) >= 6.0
+
+
+@pytest.mark.parametrize("workers", [40, 200])
+def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
+    """However long the first round takes: what was answered is current until the second answer comes."""
+
+    class Overloaded(Fake):
+        """Answers four workers at a time."""
+
+        async def fetch(self, target, query):
+            start_s = asyncio.get_running_loop().time()
+            async with turns:
+                sample = await super().fetch(target, query)
+            return replace(sample, took_s=asyncio.get_running_loop().time() - start_s)
+
+    turns, arrived_s = asyncio.Semaphore(4), defaultdict(list)
+    targets = [Target(worker=f"w{i}", address=f"w{i}") for i in range(workers)]
+    source = Overloaded(took_s=1.0, **{target.address: [GOOD] for target in targets})
+
+    async def main():
+        def take(sample):
+            now_s = asyncio.get_running_loop().time()
+            began_s, fresh_for_s = arrived_s[sample.worker][-1] if arrived_s[sample.worker] else (now_s, 0.0)
+            assert now_s <= began_s + fresh_for_s, f"{sample.worker} was stale"
+            arrived_s[sample.worker].append((now_s - sample.took_s, sample.fresh_for_s))
+
+        sampler = Sampler(
+            Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=2),
+            on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause, say=lambda _line: None,
+        )  # fmt: skip
+        await sampler.run()
+
+    virtual_time.run(main())
+    assert [len(each) for each in arrived_s.values()] == [2] * workers
 
 
 def test_the_next_source_is_tried_where_one_is_not_offered():
