@@ -65,7 +65,7 @@ ALLOWED: dict[str, set[str]] = {
         *("targets", "feed", "commands", "recording", "typer"),
     },
     "remote": {"errors", "handing_on", "model", "text", "system"},
-    "recording": {"errors", "model", "text"},
+    "recording": {"errors", "model", "text", "zstandard"},
     "enough": {"figures", "fleet", "history"},
     "cli": {
         *("errors", "model", "system", "fleet", "figures", "command_line", "logdir", "outputs"),
