@@ -1,4 +1,4 @@
-"""The command line: options become settings, settings and a command become what `__main__` runs.
+"""The command line: options become settings, settings and a command become what `process` runs.
 
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
