@@ -107,7 +107,7 @@ def monitor(
     if level == 0:
         return _capture(context, targets, measure)
     from tpumon.commands import monitor
-    from tpumon.view.display import DisplaySettings
+    from tpumon.view.settings import DisplaySettings
 
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":

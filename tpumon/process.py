@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, cast
 
+from tpumon import __version__
 from tpumon.system.signals import StoppedError, stop_on_signals
 
 _SHOWING = frozenset({"--help", "-h", "--version"})
@@ -105,6 +106,9 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         if settings is not None:
             return partial(run.run, settings)
 
+    if arguments == ["--version"]:  # the parser, which knows it too, takes ten times as long to load
+        return _show_version
+
     from typer.core import TyperGroup
     from typer.main import get_command
 
@@ -131,6 +135,11 @@ def _command(arguments: list[str]) -> Callable[[], int]:
         path = getattr(getattr(error, "ctx", None), "command_path", "tpumon")
         raise UsageError(f"{_explanation(error, group)} (see {path} --help)") from error
     return cast("Callable[[], int]", command) if callable(command) else lambda: 0
+
+
+def _show_version() -> int:
+    sys.stdout.write(f"tpumon {__version__}\n")
+    return 0
 
 
 def _prepare_completion() -> None:

@@ -13,9 +13,10 @@ from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.history import Tiers
 from tpumon.model import Spread, StepTimes, Target, Workers
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.spans import Span, Spans, span_of
+from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 

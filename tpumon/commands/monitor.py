@@ -21,7 +21,7 @@ from tpumon.view.text import TextOutput
 
 if TYPE_CHECKING:
     from tpumon.model import Sample, Workers
-    from tpumon.view.display import DisplaySettings
+    from tpumon.view.settings import DisplaySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
