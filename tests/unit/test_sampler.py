@@ -15,7 +15,7 @@ from support.samples import sample as taken
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
-from tpumon.sampler.pace import Budget
+from tpumon.sampler.pace import Budget, KeepingUp
 from tpumon.sources import Reading
 from tpumon.system.pausing import Pause
 from tpumon.targets.base import Fixed
@@ -251,6 +251,17 @@ def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_th
     assert said == ["tpumon cannot keep up: raise --interval to 8 s"]
     last = [got[-1].interval_s for got in samples.values()]
     assert min(last) >= 6.0
+
+
+def test_the_first_interval_is_not_that_of_others_which_came_long_ago():
+    """Names come and go, and some never answer: what is expected of a new worker depends on its own query."""
+    keeping_up = KeepingUp()
+    for place in range(10_000):  # ten a second, each answered after a second or never
+        keeping_up.first_asked(f"w{place}", place / 10)
+        keeping_up.forget({f"w{recent}" for recent in range(place - 20, place + 1)})
+        expected_s = keeping_up.first_answered(f"w{place - 10}", place / 10) if place % 2 else None
+        assert expected_s is None or expected_s < 25
+    assert expected_s == pytest.approx(1.0, rel=0.01)
 
 
 @pytest.mark.parametrize("workers", [40, 200])
