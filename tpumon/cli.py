@@ -1,4 +1,4 @@
-"""The command line: options become settings, settings and a command become what `__main__` runs.
+"""The command line: options become settings, settings and a command become what `process` runs.
 
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
@@ -115,7 +115,7 @@ def monitor(
     if level == 0:
         return _capture(context, targets, measure)
     from tpumon.commands import monitor
-    from tpumon.view.display import DisplaySettings
+    from tpumon.view.settings import DisplaySettings
 
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":

@@ -1,6 +1,7 @@
 """Recorded samples (`--record`): the lines of a recording, its files, and the reader behind `--from DIR|FILE`.
 
-A recording is a directory of files `*.jsonl.gz`, in the order of their names. A line is a Sample object, or says who
+A recording is a directory of files `*.jsonl.gz`, in the order of their names; `*.jsonl.zst`, as others pack them, are
+read, too. A line is a Sample object, or says who
 the workers are from then on. Files may be cut off or damaged anywhere: what can be read is read, and the rest is said.
 """
 
@@ -12,8 +13,9 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from tpumon.errors import UsageError
 from tpumon.logdir import TRACE_SUFFIX
@@ -21,16 +23,18 @@ from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text
 from tpumon.text import one_line
 
-PLAIN, PACKED = ".jsonl", ".jsonl.gz"
+PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
 _TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
 _TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _PIECE_BYTES = 1 << 20
 _LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
 _FLUSHED = b"\x00\x00\xff\xff"  # where deflate was flushed
+_DAMAGED = "a damaged part is left out"
 _MAGIC = b"\x1f\x8b\x08"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
+_ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
 _MOST_FILES = 100_000
 _MOST_WORKERS = 10_000
@@ -51,7 +55,7 @@ class Moment:
 
 def is_recording(where: str) -> bool:
     """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
-    return where.endswith((PLAIN, PACKED, ".jsonl.zst", TRACE_SUFFIX)) or (
+    return where.endswith((PLAIN, PACKED, PACKED_BY_OTHERS, TRACE_SUFFIX)) or (
         "://" not in where and ("/" in where or Path(where).exists())
     )
 
@@ -159,7 +163,9 @@ class Recording:
             with file.open("rb") as reader:
                 chunks = iter(lambda: reader.read(_CHUNK_BYTES), b"")
                 if file.name.endswith(PACKED):
-                    yield from _unpacked(chunks, lambda: self._tell(file, "a damaged part is left out"))
+                    yield from _unpacked(chunks, lambda: self._tell(file, _DAMAGED))
+                elif file.name.endswith(PACKED_BY_OTHERS):
+                    yield from _unpacked_zstd(reader, lambda: self._tell(file, _DAMAGED))
                 else:
                     yield from chunks
         except FileNotFoundError:  # the recorder has removed it meanwhile
@@ -181,16 +187,32 @@ def _files_of(where: str) -> Sequence[Path]:
             if not path.is_file():
                 what = "there is no such file or directory" if not path.exists() else "not a file or a directory"
                 raise UsageError(f"--from {one_line(where)}: {what}; give a recording, or http://HOST:PORT")
-            if path.suffix == ".zst":
-                raise UsageError(f"--from {one_line(where)}: unpack it first: zstd -d {one_line(path.name)}")
-            return (path,)
-        names = (one for one in path.iterdir() if one.name.endswith((PLAIN, PACKED)) and one.is_file())
-        files = sorted(names)[-_MOST_FILES:]
+            files = [path]
+        else:
+            kinds = (PLAIN, PACKED, PACKED_BY_OTHERS)
+            files = sorted(one for one in path.iterdir() if one.name.endswith(kinds) and one.is_file())[-_MOST_FILES:]
     except OSError as error:
         raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
     if not files:
         raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
+    packed = next((file.name for file in files if file.name.endswith(PACKED_BY_OTHERS)), None)
+    if packed is not None and find_spec("zstandard") is None:
+        how = f"pip install 'tpumon[zstd]', or unpack it: zstd -d {one_line(packed)}"
+        raise UsageError(f"--from {one_line(where)}: {PACKED_BY_OTHERS} needs zstandard; {how}")
     return files
+
+
+def _unpacked_zstd(packed: BinaryIO, damaged: Callable[[], None]) -> Iterator[bytes]:
+    """The contents of zstd frames in a row, up to the first damage. One that is cut off counts as far as it goes."""
+    import zstandard
+
+    unpack = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    with unpack.stream_reader(packed, read_across_frames=True, closefd=False) as reader:
+        try:
+            while contents := reader.read1(_CHUNK_BYTES):
+                yield contents
+        except zstandard.ZstdError:
+            damaged()
 
 
 def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[bytes]:

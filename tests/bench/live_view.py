@@ -79,8 +79,9 @@ class Feed:
 
 
 def be_ours(feed: Feed) -> None:
-    from tpumon.view.display import Display, DisplaySettings
+    from tpumon.view.display import Display
     from tpumon.view.loop import live
+    from tpumon.view.settings import DisplaySettings
 
     display = Display(DisplaySettings())
 

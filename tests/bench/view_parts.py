@@ -29,7 +29,8 @@ def measure() -> dict[str, float]:
     """In this process."""
     from support.samples import sample
     from tpumon.model import Spread, StepTimes, Target, Workers
-    from tpumon.view.display import Display, DisplaySettings
+    from tpumon.view.display import Display
+    from tpumon.view.settings import DisplaySettings
 
     random_ = random.Random(0)
     display = Display(DisplaySettings())

@@ -16,6 +16,12 @@ ROWS = (
         "test_wire_cost.py::test_a_trace_that_takes_too_long_is_given_up",
     ),
     (
+        "workers whose traces cannot be read",
+        "nobody else loses a sample",
+        "They delay the others by one interval at most, once.",
+        "test_wire_one_interval.py::test_a_worker_that_cannot_be_read_costs_the_others_one_interval_at_most",
+    ),
+    (
         "a trace that takes too much memory to read",
         "nobody else loses a sample",
         "Its process has a limit of its own; the monitor goes on.",

@@ -13,9 +13,10 @@ from tpumon.fleet import Fleet
 from tpumon.history import Histories
 from tpumon.model import Query, Target, Workers
 from tpumon.sampler import Pace, Sampler
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
 from tpumon.view.loop import live
 from tpumon.view.screens.screen import Reply
+from tpumon.view.settings import DisplaySettings
 
 HOUR_S = 3600.0
 WALL_S, BOOT_S = 1_700_000_000.0, 500.0

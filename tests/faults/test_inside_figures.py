@@ -29,7 +29,8 @@ from tpumon.model import (
     bounded,
 )
 from tpumon.outputs import OutputOptions, open_output
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
+from tpumon.view.settings import DisplaySettings
 from tpumon.view.text import TextOutput
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max

@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 
 from support.samples import failed_sample, sample
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, CUSTOM, INFEED, LOOP, SEND, WHILE, Traced, run_step
-from tpumon.__main__ import _command
 from tpumon.commands import analyze
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
+from tpumon.process import _command
 from tpumon.remote import RemoteExporter, _TroubleError
 from tpumon.simulator.figures import figures as simulated_figures
 from tpumon.simulator.monitor_text import monitor_text

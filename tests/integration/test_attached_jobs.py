@@ -78,6 +78,30 @@ def test_a_job_without_a_line_of_code_is_watched(tmp_path: Path) -> None:
     assert list(tmp_path.glob("tpumon-run-*/*")) == []
 
 
+def test_keras_fit_is_watched_and_ends_as_usual(tmp_path: Path) -> None:
+    """A script that never heard of a profiler: its server is announced, its steps are in a trace, its status is 0."""
+    port, stop, log = free_port(), tmp_path / "stop", tmp_path / "log"
+    for name in ("home", "run"):
+        (tmp_path / name).mkdir()
+    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(port), "TPUMON_RUN_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tpumon", "run", sys.executable, JOBS / "keras_fit.py", stop]
+    with log.open("wb") as file, subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT) as process:
+        try:
+            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/{process.pid}")), START_S, log.read_text)
+            wait_until(lambda: "epoch 3" in log.read_text(), START_S, log.read_text)
+            with Profiler(f"127.0.0.1:{port}") as profiler:
+                xspace = profiler.begin(300, session_id="sample", host_level=1).result(timeout=60).xspace
+            assert b"/host:CPU" in xspace
+            stop.touch()
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert log.read_text().endswith("fitted\n")
+    assert "not fitted" not in log.read_text()
+    assert "tpumon:" not in log.read_text()
+    assert not any(tmp_path.glob("tpumon-run-*/*"))
+
+
 @pytest.fixture
 def attached_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Job]]:
     """`attached_job("0.10.2")`, `attached_job("tf")`: a job with a server of its own."""

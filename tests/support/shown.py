@@ -7,7 +7,8 @@ from rich.cells import cell_len
 from support.samples import changed, failed_sample, sample
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.sources import titles
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
+from tpumon.view.settings import DisplaySettings
 
 NOW = 1_767_268_800.0
 INTERVAL_S = 10.0

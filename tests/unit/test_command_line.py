@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import typer.main
 
-from tpumon.__main__ import _command
 from tpumon.cli import app
 from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings, Sampling
 from tpumon.outputs import Export, output_names
+from tpumon.process import _command
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {"": GROUP, **GROUP.commands}

@@ -92,6 +92,21 @@ def test_a_tpu_vm_is_watched_by_traces_and_runtime_metrics(doctor):
     assert text.count("Simulated by tpumon") == 2
 
 
+@pytest.mark.parametrize("attached", [True, False])
+def test_an_attached_job_is_said_to_be_one(doctor, monkeypatch, attached):
+    """Its own traces wait for samples: nobody needs to be warned of them."""
+    with TpuNode(device=True) as node:
+        port = Address.parse(node.address).port
+        listeners(monkeypatch, Seen(address=node.address, port=port, is_profiler=True, attached=attached))
+        status, text = doctor()
+        found = doctor(output="json")[1]["servers"][0]
+
+    assert status == 0
+    assert found["attached"] is attached
+    assert ("its own traces wait for samples" in one_line(text)) is attached
+    assert ("Before you profile the job yourself" in text) is not attached
+
+
 def test_a_tpu_node_is_asked_for_monitor_only():
     """It has the figures; nothing is traced, not for a millisecond."""
     with TpuNode(Answer(figures=Figures(), text="TPU type: TPU v2\n")) as node:

@@ -11,7 +11,8 @@ from support.shown import screen
 from tpumon.fleet import Thresholds
 from tpumon.model import Workers
 from tpumon.sources import titles
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
+from tpumon.view.settings import DisplaySettings
 
 SIZES = ((80, 24), (120, 40))
 WAITING = Workers(waiting="no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)")

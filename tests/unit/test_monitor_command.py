@@ -16,7 +16,7 @@ from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings
 from tpumon.model import Workers
 from tpumon.outputs import Export
-from tpumon.view.display import DisplaySettings
+from tpumon.view.settings import DisplaySettings
 
 
 class Ticker:

@@ -26,6 +26,11 @@ START = 1_700_000_000.0
 WORKERS = Workers(targets=(Target(worker="a", address="a:1", slice="s"), Target(worker="b", address="b:1")))
 
 
+def packed_line(at):
+    """A line of a recording; of two digits, all are equally long."""
+    return json.dumps(sample("a", time_unix_s=START + at, took_s=0.0).to_json()).encode() + b"\n"
+
+
 class Tape:
     """A recorder with a clock that is set."""
 
@@ -208,16 +213,52 @@ def test_reading_may_begin_anywhere(tmp_path):
         ("missing", "there is no such file or directory"),
         ("empty", "no .jsonl or .jsonl.gz in it"),
         ("pipe", "not a file or a directory"),
-        ("day.jsonl.zst", "unpack it first: zstd -d day.jsonl.zst"),
     ],
 )
 def test_what_is_no_recording_is_said(tmp_path, name, message):
     """With what to give instead."""
     (tmp_path / "empty").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "day.jsonl.zst").write_bytes(b"")
     with pytest.raises(UsageError, match=message):
         Recording(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_others_packed_with_zstd_is_read(tmp_path, whole):
+    """A file, or beside others in a directory; in one frame or in several."""
+    pack = pytest.importorskip("zstandard").ZstdCompressor().compress
+    plain = b"".join(packed_line(at) for at in range(100))
+    half = 50 * len(packed_line(10))
+    packed = pack(plain) if whole else pack(plain[:half]) + pack(plain[half:])
+    (tmp_path / "day.jsonl.zst").write_bytes(packed)
+    (tmp_path / "night.jsonl").write_bytes(packed_line(200))
+    said = []
+    times = [moment.time_unix_s for moment in Recording(str(tmp_path / "day.jsonl.zst"), said.append).moments()]
+    assert times[1:] == [START + at for at in range(100)]
+    assert Recording(str(tmp_path)).span_unix_s() == (START, START + 200)
+    assert said == []
+
+
+def test_a_damaged_zstd_file_is_read_up_to_the_damage(tmp_path):
+    """Said once; a frame that was cut off, too."""
+    pack = pytest.importorskip("zstandard").ZstdCompressor().compress
+    file, said = tmp_path / "day.jsonl.zst", []
+    file.write_bytes(pack(packed_line(1)) + b"no frame at all")
+    assert [moment.time_unix_s for moment in Recording(str(file), said.append).moments()][1:] == [START + 1]
+    assert said == [f"{file}: a damaged part is left out"]
+    file.write_bytes(pack(packed_line(1)) + pack(packed_line(2))[:-9])
+    assert [moment.time_unix_s for moment in Recording(str(file)).moments()][1:] == [START + 1]
+
+
+def test_without_the_library_a_line_says_what_to_do(tmp_path, monkeypatch):
+    """For a file and for a directory that holds one."""
+    (tmp_path / "day.jsonl.zst").write_bytes(b"")
+    monkeypatch.setattr(recording, "find_spec", lambda _name: None)
+    for where in (tmp_path, tmp_path / "day.jsonl.zst"):
+        with pytest.raises(
+            UsageError, match=r"needs zstandard; pip install 'tpumon\[zstd\]', or unpack it: zstd -d day"
+        ):
+            Recording(str(where))
 
 
 def test_a_recording_without_samples_is_said(tmp_path):

@@ -15,9 +15,10 @@ from tpumon.fleet import Thresholds
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
 from tpumon.recording import Recording
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
 from tpumon.view.replay import KEYS, Player
 from tpumon.view.screens.screen import Reply
+from tpumon.view.settings import DisplaySettings
 from tpumon_exporters.record import Recorder
 
 START = 1_700_000_000.0

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 
@@ -14,7 +15,7 @@ from support.samples import sample as taken
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
-from tpumon.sampler.pace import Budget
+from tpumon.sampler.pace import Budget, KeepingUp
 from tpumon.sources import Reading
 from tpumon.system.pausing import Pause
 from tpumon.targets.base import Fixed
@@ -250,6 +251,51 @@ def test_what_is_late_because_of_this_machine_is_said_once_and_is_no_fault_of_th
     assert said == ["tpumon cannot keep up: raise --interval to 8 s"]
     last = [got[-1].interval_s for got in samples.values()]
     assert min(last) >= 6.0
+
+
+def test_the_first_interval_is_not_that_of_others_which_came_long_ago():
+    """Names come and go, and some never answer: what is expected of a new worker depends on its own query."""
+    keeping_up = KeepingUp()
+    for place in range(10_000):  # ten a second, each answered after a second or never
+        keeping_up.first_asked(f"w{place}", place / 10)
+        keeping_up.forget({f"w{recent}" for recent in range(place - 20, place + 1)})
+        expected_s = keeping_up.first_answered(f"w{place - 10}", place / 10) if place % 2 else None
+        assert expected_s is None or expected_s < 25
+    assert expected_s == pytest.approx(1.0, rel=0.01)
+
+
+@pytest.mark.parametrize("workers", [40, 200])
+def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
+    """However long the first round takes: what was answered is current until the second answer comes."""
+
+    class Overloaded(Fake):
+        """Answers four workers at a time."""
+
+        async def fetch(self, target, query):
+            start_s = asyncio.get_running_loop().time()
+            async with turns:
+                sample = await super().fetch(target, query)
+            return replace(sample, took_s=asyncio.get_running_loop().time() - start_s)
+
+    turns, arrived_s = asyncio.Semaphore(4), defaultdict(list)
+    targets = [Target(worker=f"w{i}", address=f"w{i}") for i in range(workers)]
+    source = Overloaded(took_s=1.0, **{target.address: [GOOD] for target in targets})
+
+    async def main():
+        def take(sample):
+            now_s = asyncio.get_running_loop().time()
+            began_s, fresh_for_s = arrived_s[sample.worker][-1] if arrived_s[sample.worker] else (now_s, 0.0)
+            assert now_s <= began_s + fresh_for_s, f"{sample.worker} was stale"
+            arrived_s[sample.worker].append((now_s - sample.took_s, sample.fresh_for_s))
+
+        sampler = Sampler(
+            Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=2),
+            on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause, say=lambda _line: None,
+        )  # fmt: skip
+        await sampler.run()
+
+    virtual_time.run(main())
+    assert [len(each) for each in arrived_s.values()] == [2] * workers
 
 
 def test_the_next_source_is_tried_where_one_is_not_offered():

@@ -520,13 +520,13 @@ def test_a_job_without_a_profiler_server_is_named(world):
     """With its script and the line of its framework; of several, the one that holds a TPU, or the parent."""
     world.proc.process(JOB, JAX, cmdline="/usr/bin/python3 -u /home/me/train.py --key secret")
     said = waiting_line(world)
-    assert said.startswith(f"pid 42 `train.py` runs JAX but has no profiler server; add `{LINE_FOR_A_JOB}` to it, or ")
+    assert said.startswith(f"pid 42 `train.py` runs JAX but has no profiler server: add `{LINE_FOR_A_JOB}`, or ")
     assert "9012" in said
     assert "secret" not in said
     world.proc.process(50, TENSORFLOW, cmdline="python3 fit.py")
     world.proc.opens(50, "/dev/accel0")
     assert waiting_line(world).startswith(
-        "pid 50 `fit.py` runs TensorFlow but has no profiler server; add `tf.profiler"
+        "pid 50 `fit.py` runs TensorFlow but has no profiler server: add `tf.profiler"
     )
 
 

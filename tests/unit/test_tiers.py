@@ -113,21 +113,21 @@ def test_points_are_merged_to_as_many_as_are_wanted():
     assert not points[5].of_medians, "of six samples"
 
 
-def test_a_thousand_workers_fit_into_64_mib():
-    """A week of five figures that vary at random, every second at last: each worker takes 67 kB at most."""
+def test_a_thousand_workers_fit_into_62_mib():
+    """A week of five figures that vary at random, every second at last: each worker takes 65 kB at most."""
     dice = random.Random(1)
     tiers = Tiers(tuple("abcde"))
     at_s = NOW - 7 * DAY_S
-    for until_s, every_s in ((NOW - DAY_S, 60.0), (NOW - 3 * HOUR_S, 10.0), (NOW, 2.0)):
+    for until_s, every_s in ((NOW - DAY_S, 60.0), (NOW - 3 * HOUR_S, 10.0), (NOW, 1.0)):
         while at_s < until_s:
             at_s += every_s
             tiers.add(at_s, "live", [dice.gauss(0.4, 0.02) for _ in range(5)])
     rows = [tier._rows for tier in tiers._tiers]
     held = [*(block for each in rows for block in each._blocks), *(each._numbers for each in rows)]
     held += [*(each._places for each in rows), *(tier._waiting for tier in tiers._tiers), tiers._new]
-    assert [each._count >= 900 for each in rows] == [False, False, True, True]
-    assert sum(map(sys.getsizeof, held)) < 64 * 1024 * 1024 / 1000 - 2000  # and 2 kB for the objects around them
-    assert len(tiers.series("a", NOW - 900, NOW)) == 451
+    assert [each._count >= 900 for each in rows] == [True, False, True, True]
+    assert sum(map(sys.getsizeof, held)) < 62 * 1024 * 1024 / 1000 - 1500  # the objects around them take the rest
+    assert len(tiers.series("a", NOW - 900, NOW, 1000)) == 901
 
 
 def test_a_query_that_is_known_is_not_added_again():

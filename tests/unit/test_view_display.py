@@ -12,9 +12,10 @@ import pytest
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
 from tpumon.model import Caution, Failure, Target, Workers
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.screens.screen import Reply
+from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from itertools import groupby
 
 import pytest
 
@@ -11,9 +13,10 @@ from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.history import Tiers
 from tpumon.model import Target, Workers
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.spans import Span, Spans, span_of
+from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 
@@ -51,6 +54,37 @@ def test_a_column_has_the_least_the_median_and_the_greatest_value():
         band for band in drawn(tiers_of(*[0.1, 0.2, 0.9] * 20, interval_s=1.0), 600, 11).bands if band[0] == band[0]
     ]
     assert known[0] == pytest.approx((0.1, 0.2, 0.9), rel=1e-3)
+
+
+@pytest.mark.parametrize("state", ["down", "no-activity", "busy", "continuous", "paused"])
+def test_a_gap_says_in_which_state_the_worker_was(state):
+    """Until it has figures again. A time in which nobody watched has no mark, nor has a figure that is absent."""
+    tiers = Tiers(tuple(COMPARED))
+    course = [(0, "live", 0.5), (100, state, None), (200, "live", 0.5), (300, "live", None)]
+    ends = (100, 200, 300, 400)
+    for (begin, now, value), end in [
+        *zip(course, ends, strict=True),
+        ((400, state, None), 410),
+        ((600, "live", 1), 700),
+    ]:
+        for at in range(begin, end, 10):
+            tiers.add(NOW + at, now, [value] * len(COMPARED))
+    states = drawn(tiers, 690, 139, end_unix_s=NOW + 690).states
+    groups = [(each, len(list(group))) for each, group in groupby(states)]
+    assert [each for each, _ in groups] == [None, state, None, state, None]
+    assert groups[1][1] == pytest.approx(20, abs=1)  # 5 s a column
+    assert groups[3][1] == pytest.approx(12, abs=2)  # a minute, no longer
+
+
+def test_the_marks_of_gaps_are_in_the_lowest_line_and_in_the_title():
+    """The figures before and after are drawn as usual."""
+    samples = [answered("w", NOW - 600 + 10 * i) if i < 30 or i > 40 else failed("w", time_unix_s=NOW - 600 + 10 * i)
+               for i in range(61)]  # fmt: skip
+    text = screen(display_of(*samples), width=120)
+    assert ", D down" in text
+    lowest = next(line for line in text.splitlines() if line.lstrip().startswith("0%"))
+    assert re.search(r"█D+█", lowest)
+    assert not any("DD" in line for line in text.splitlines() if "%" in line and not line.lstrip().startswith("0%"))
 
 
 def test_a_gap_is_a_gap_and_a_pause_between_two_samples_is_not():

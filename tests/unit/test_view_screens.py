@@ -14,7 +14,8 @@ from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
 from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Thresholds
 from tpumon.model import Caution, Spread, StepTimes, Target, Workers
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
+from tpumon.view.settings import DisplaySettings
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m",

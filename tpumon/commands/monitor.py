@@ -22,7 +22,7 @@ from tpumon.view.text import TextOutput
 
 if TYPE_CHECKING:
     from tpumon.model import Handover, Sample, Workers
-    from tpumon.view.display import DisplaySettings
+    from tpumon.view.settings import DisplaySettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

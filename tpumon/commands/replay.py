@@ -11,7 +11,8 @@ from tpumon.system.console import say
 
 if TYPE_CHECKING:
     from tpumon.feed import Event
-    from tpumon.view.display import Display, DisplaySettings
+    from tpumon.view.display import Display
+    from tpumon.view.settings import DisplaySettings
 
 
 def events_of(where: str) -> Iterator[Event]:

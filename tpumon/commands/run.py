@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import NoReturn
+from types import SimpleNamespace
 
-from tpumon.errors import UsageError
-from tpumon.system.console import flush, say
+TYPE_CHECKING = False  # to import it takes longer than all this to run, as do dataclasses
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
 
 _HOOK = __file__.removesuffix("commands/run.py") + "attach/pythonpath"
 _YES = ("1", "true", "t", "yes", "y", "on")
@@ -20,11 +20,10 @@ _BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores for itself; a program would inherit that."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSettings:
+class RunSettings(SimpleNamespace):
     """What to run.
 
-    Attributes:
+    Args:
         program: name or path, and arguments.
         port: the first port to try for the profiler server; None: the usual one.
         monitor: print the job's figures on stderr.
@@ -32,9 +31,19 @@ class RunSettings:
     """
 
     program: Sequence[str]
-    port: int | None = None
-    monitor: bool = False
-    monitor_file: str | None = None
+    port: int | None
+    monitor: bool
+    monitor_file: str | None
+
+    def __init__(
+        self,
+        *,
+        program: Sequence[str],
+        port: int | None = None,
+        monitor: bool = False,
+        monitor_file: str | None = None,
+    ) -> None:
+        super().__init__(program=program, port=port, monitor=monitor, monitor_file=monitor_file)
 
 
 def parse(words: Sequence[str]) -> RunSettings | None:
@@ -53,19 +62,34 @@ def parse(words: Sequence[str]) -> RunSettings | None:
         if word == "--":
             break
         if word == "--monitor":
-            given = replace(given, monitor=True)
+            given.monitor = True
             continue
         name, equals, value = word.partition("=")
         if name not in {"--port", "--monitor-file"} or not (equals or rest):
             return None
         text = value if equals else rest.pop(0)
         if name == "--monitor-file":
-            given = replace(given, monitor_file=text)
+            given.monitor_file = text
         elif text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535:
-            given = replace(given, port=int(text))
+            given.port = int(text)
         else:
             return None
-    return replace(given, program=rest) if rest else None
+    given.program = rest
+    return given if rest else None
+
+
+def become_at_once(words: Sequence[str]) -> None:
+    """Becomes the program of a command line behind `run`; returns if there is anything else to do or to say."""
+    settings = parse(words)
+    path = None if settings is None else _path(settings.program[0])
+    if settings is None or path is None or settings.monitor or settings.monitor_file is not None:
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C before the program runs prints no traceback
+    try:
+        _become(path, settings.program, attached(os.environ, settings.port))
+    except OSError:
+        return
 
 
 def run(settings: RunSettings) -> int:
@@ -75,12 +99,15 @@ def run(settings: RunSettings) -> int:
         UsageError: no program is named.
         OSError: the file for figures cannot be opened.
     """
+    from tpumon.errors import UsageError
+    from tpumon.system.console import flush, say
+
     if not settings.program:
         raise UsageError("name the program to run, such as: tpumon run python train.py")
     environment = attached(os.environ, settings.port)
     name = settings.program[0]
-    path = name if "/" in name else _search(name)
-    if path is None or not os.path.lexists(path):
+    path = _path(name)
+    if path is None:
         say(f"cannot run {name}: no such program")
         return _NOT_FOUND
     if settings.monitor or settings.monitor_file is not None:
@@ -93,6 +120,12 @@ def run(settings: RunSettings) -> int:
     except OSError as error:
         say(f"cannot run {name}: {error.strerror}")
         return _NOT_EXECUTABLE
+
+
+def _path(name: str) -> str | None:
+    """The program of this name; None: there is none."""
+    path = name if "/" in name else _search(name)
+    return path if path is not None and os.path.lexists(path) else None
 
 
 def _search(name: str) -> str | None:

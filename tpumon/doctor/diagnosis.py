@@ -51,6 +51,7 @@ class Server:
         source: name of the source that its figures would come from; None: none.
         gives: which figures those are, and their price.
         simulated: whether tpumon's simulator answered.
+        attached: whether its job says that its own traces wait for samples (`tpumon run`).
     """
 
     worker: str
@@ -66,6 +67,7 @@ class Server:
     source: str | None = None
     gives: str = ""
     simulated: bool = False
+    attached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,13 +200,8 @@ class _Look:
         profilers = [one for one in seen if one.is_profiler]
         self.ports = [_port(one) for one in seen if one not in runtimes and one not in profilers]
         await self._examine(*_of_this_host([one.address for one in profilers], [one.address for one in runtimes]))
-        owners = {one.address: one.owner for one in profilers}
-        self.servers = [
-            replace(server, program=owner.program, pid=owner.pid)
-            if (owner := owners.get(server.address)) is not None
-            else server
-            for server in self.servers
-        ]
+        found = {one.address: one for one in profilers}
+        self.servers = [_with_owner(server, found.get(server.address)) for server in self.servers]
 
     async def at(self, find: Find) -> None:
         """Examines the workers that were named."""
@@ -286,6 +283,14 @@ class _Look:
                 with suppress(Exception):  # what it said stays
                     if companion is not None:
                         await companion.close()
+
+
+def _with_owner(server: Server, seen: Seen | None) -> Server:
+    """A server with what its process shows."""
+    if seen is None:
+        return server
+    server = replace(server, attached=seen.attached)
+    return server if seen.owner is None else replace(server, program=seen.owner.program, pid=seen.owner.pid)
 
 
 def _checked(report: object) -> CompanionReport:

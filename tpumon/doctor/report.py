@@ -20,6 +20,7 @@ _OWN_TRACES = (
     "your stop_trace raises ALREADY_EXISTS. Uncaught, that ends the training; caught, this process still cannot trace "
     "itself again until it is restarted, or calls `jax._src.profiler._profile_state.reset()`, which is private."
 )
+_ATTACHED = "yes     its own traces wait for samples, so no sample can break one"
 _COMMAND = re.compile(r"`[^`]*`")  # keeps what people copy on one line
 _HARD_SPACE = "\0"
 
@@ -29,7 +30,7 @@ _STATES = {"ok": "yes", "absent": "no", "busy": "busy", "failed": "FAILED", "not
 def render(diagnosis: Diagnosis) -> Iterator[str]:
     """The lines of the text."""
     yield from _wrapped(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()), "")
-    if any(server.source == "trace" for server in diagnosis.servers):
+    if any(server.source == "trace" and not server.attached for server in diagnosis.servers):
         yield from _section("Before you profile the job yourself", _wrapped(_OWN_TRACES, "  "))
     if diagnosis.local or diagnosis.chips:
         yield from _section("Chips of this host", _chips(diagnosis))
@@ -84,7 +85,7 @@ def _servers(servers: Sequence[Server]) -> Iterator[str]:
         yield "  none"
     alike: dict[tuple[object, ...], list[Server]] = {}
     for server in servers:
-        alike.setdefault((server.answers, server.generation, server.simulated), []).append(server)
+        alike.setdefault((server.answers, server.generation, server.simulated, server.attached), []).append(server)
     for group in alike.values():
         first = group[0]
         for server in group[:_MOST]:
@@ -94,6 +95,8 @@ def _servers(servers: Sequence[Server]) -> Iterator[str]:
             yield from _wrapped(f"{_STATES[answer.state]:<7} {answer.words}", f"    {answer.rpc:<12} ", " " * 25)
         if first.generation:
             yield from _wrapped(first.generation, f"    {'age':<12} {'':<8}")
+        if first.attached:
+            yield from _wrapped(_ATTACHED, f"    {'attached':<12} ", " " * 25)
         if first.simulated:
             yield f"    {SIMULATED_MARK}"
 

@@ -96,12 +96,33 @@ class Budget:
 class KeepingUp:
     """Notices when answered queries come later than planned, because there are too many for this machine.
 
-    One slow worker says nothing; half of at least eight does.
+    One slow worker says nothing; half of at least eight does. Before a worker was asked twice, it tells how many of
+    those that were asked have answered: the others come first.
     """
 
     def __init__(self) -> None:
         self._late: dict[str, tuple[float, float]] = {}
         self._said = False
+        self._unanswered: dict[str, float] = {}  # who was asked for the first time, and when
+        self._asked = 0  # so many, since when all had answered
+
+    def first_asked(self, worker: str, now_s: float) -> None:
+        """Notes that a worker is asked for the first time."""
+        if not self._unanswered:
+            self._asked = 0
+        self._unanswered[worker] = now_s
+        self._asked += 1
+
+    def first_answered(self, worker: str, now_s: float) -> float | None:
+        """Notes that this query has ended.
+
+        Returns:
+            How long it would take at this rate until all that were asked have answered; None: they are few.
+        """
+        asked_s = self._unanswered.pop(worker, None)
+        if asked_s is None or self._asked < _LEAST_WORKERS:
+            return None
+        return (now_s - asked_s) * self._asked / max(self._asked - len(self._unanswered), 1)
 
     def note(self, worker: str, planned_s: float, actual_s: float) -> None:
         """Notes how much time was to pass from one query of a worker to the next, and how much did."""
@@ -110,6 +131,7 @@ class KeepingUp:
     def forget(self, workers: Collection[str]) -> None:
         """Keeps what is known of these workers only."""
         self._late = {worker: times for worker, times in self._late.items() if worker in workers}
+        self._unanswered = {worker: asked_s for worker, asked_s in self._unanswered.items() if worker in workers}
 
     @property
     def interval_s(self) -> float | None:

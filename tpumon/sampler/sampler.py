@@ -158,8 +158,11 @@ class Sampler:
                 budget.change(self._pace.duty_ratio(self._targets[key]), start_s)  # another job may be there
                 if last_s is not None and planned_s:
                     self._keeping_up.note(target.address, planned_s, start_s - last_s)
+                if not asked:
+                    self._keeping_up.first_asked(target.address, start_s)
                 sample = await self._ask(worker, companions, self._targets[key])
-                sample = self._paced(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())))
+                round_s = None if asked else self._keeping_up.first_answered(target.address, clock_s())
+                sample = self._paced(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())), round_s)
                 self._on_sample(sample)
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
@@ -170,13 +173,13 @@ class Sampler:
                 last_s, planned_s = (start_s, worker.planned_interval_s) if sample.responded else (None, None)
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
 
-    def _paced(self, sample: Sample) -> Sample:
+    def _paced(self, sample: Sample, round_s: float | None) -> Sample:
         """The sample with the interval that results while this machine cannot keep up: its worker is not to blame."""
         advice = self._keeping_up.advice()
         if advice is not None:
             self._say(advice)
-        late_s = self._keeping_up.interval_s
-        if late_s is None or sample.interval_s is None or sample.interval_s >= late_s:
+        late_s = max(self._keeping_up.interval_s or 0.0, round_s or 0.0)
+        if sample.interval_s is None or sample.interval_s >= late_s:
             return sample
         return replace(sample, interval_s=late_s)
 

@@ -62,6 +62,7 @@ class Seen:
         not_approached: why it was not called; None if it was.
         answer: what it answered, if it is not a profiler server.
         is_profiler: whether a profiler server answered.
+        attached: whether its job says that it is attached (`tpumon run`).
     """
 
     address: str
@@ -70,6 +71,7 @@ class Seen:
     not_approached: str | None = None
     answer: SourceError | None = None
     is_profiler: bool = False
+    attached: bool = False
 
 
 def line_for(framework: Framework | None) -> str:
@@ -125,7 +127,13 @@ async def survey(port: int | None = None) -> list[Seen]:
         reason = why_not_approached(listener.port, owner, asked_for=listener.port == port, attached=attached)
         if reason is None and port not in {None, listener.port}:
             reason = f"only port {port} was asked for"
-        seen = Seen(address=listener.address, port=listener.port, owner=owner, not_approached=reason)
+        seen = Seen(
+            address=listener.address,
+            port=listener.port,
+            owner=owner,
+            not_approached=reason,
+            attached=listener.port in attached,
+        )
         if reason is not None:
             return seen
         answer = await knock(listener.address)
@@ -491,8 +499,9 @@ class LocalDiscovery:
         job = self._job
         if job is not None and not self._may_have_profiler(job.pid):
             return (
-                f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server; add `{line_for(job.framework)}` to "
-                f"it, or give --service-addr HOST:PORT; there is none on this host's {where}"
+                f"pid {job.pid} `{job.name}` {job.runs} but has no profiler server: add `{line_for(job.framework)}`, "
+                "or start it with `tpumon run`, or give --service-addr HOST:PORT; there is none on this host's "
+                f"{where}"
             )
         return (
             f"no profiler server on this host's {where}; add `{LINE_FOR_A_JOB}` to the job, or give --service-addr "

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from tpumon.figures import SORT_KEYS
-from tpumon.fleet import Thresholds
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
@@ -28,7 +26,7 @@ from tpumon.view.screens.screen import Drawn, Hit, Key, Reply, Screen
 
 if TYPE_CHECKING:
     from tpumon.model import Change, Handover, Sample, Workers
-    from tpumon.view.parts.frame import KeySection
+    from tpumon.view.settings import DisplaySettings
 
 T = TypeVar("T")
 
@@ -40,33 +38,6 @@ _LINES_PER_TURN = 3
 _ALARMING = frozenset({"critical", "down"})
 _LEAST_WITH_FOOTER = 6
 _LEAST_WITH_MESSAGE_LINE = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisplaySettings:
-    """What a user decides about the live view.
-
-    Attributes:
-        level: 1 or 2: how much is shown.
-        sort: one of `tpumon.figures.SORT_KEYS`.
-        reverse: whether that order is reversed.
-        filter: show only workers whose name, address or slice contains this.
-        ascii: use nothing but ASCII.
-        thresholds: when a figure is marked.
-        from_url: the exporter that samples come from; None: the workers themselves.
-        sources: titles of the sources of figures, by name; others go by their name.
-        more_keys: keys that something else takes, for the help screen and the footer.
-    """
-
-    level: int = 2
-    sort: str = SORT_KEYS[0]
-    reverse: bool = False
-    filter: str = ""
-    ascii: bool = False
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    from_url: str | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
-    more_keys: Sequence[KeySection] = ()
 
 
 class Display:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, groupby, zip_longest
 
 from rich.segment import Segment
 
 from tpumon.figures import COMPARED, MXU, STEP, Figure
-from tpumon.history import Tiers
+from tpumon.history import State, Tiers
 from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import RATIO, chart, soft_axis
 from tpumon.view.drawing.lines import Line, Lines
-from tpumon.view.drawing.style import BOLD, DIM, GRAPH, Glyphs
+from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.view.parts.spans import Drawn, Span, Spans
 
 _AXIS = 8
@@ -131,18 +131,36 @@ def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Gl
             else FORMATS[figure.unit].cell(end)
         )
         line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
-        lines.append(line.add(text.rstrip(), GRAPH).segments())
+        if place == height - 2:
+            _add_states(line, text, drawn.states)
+        else:
+            line.add(text.rstrip(), GRAPH)
+        lines.append(line.segments())
     return lines
 
 
+def _add_states(line: Line, text: str, states: Sequence[State | None]) -> None:
+    """Adds the lowest line of a chart: where the worker had no figures, the mark of its state."""
+    at = 0
+    for state, columns in groupby(states):
+        count = len(list(columns))
+        here = text[at : at + count]
+        at += count
+        if state is None:
+            line.add(here if at < len(text) else here.rstrip(), GRAPH)
+        else:
+            line.add(LOOKS[state].mark * count, LOOKS[state].style)
+
+
 def _title(figure: Figure, drawn: Drawn, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
-    """The figure, its least and greatest value in the span, and the span, as far as there is room."""
+    """The figure, its least and greatest value in the span, the span, and what its marks mean, where there is room."""
     line = Line(width).fill(2).add(figure.label, BOLD)
-    if drawn.ends is None:
-        return line.add(f"  none, {words}", DIM).segments()
-    form = FORMATS[figure.unit]
-    ends = f"{form.cell(drawn.ends[0])} {glyphs.dash} {form.cell(drawn.ends[1])}{form.unit}"
-    for text in (f"{ends}, {words}", ends):
+    ends = "none"
+    if drawn.ends is not None:
+        form = FORMATS[figure.unit]
+        ends = f"{form.cell(drawn.ends[0])} {glyphs.dash} {form.cell(drawn.ends[1])}{form.unit}"
+    marks = "".join(f", {LOOKS[state].mark} {LOOKS[state].word}" for state in dict.fromkeys(drawn.states) if state)
+    for text in (f"{ends}, {words}{marks}", f"{ends}, {words}", ends):
         if len(text) + 2 <= line.room:
             return line.add(f"  {text}", DIM).segments()
     return line.segments()

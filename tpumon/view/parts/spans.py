@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from tpumon.history import Point, Tiers
+from tpumon.history import Point, State, Tiers
 from tpumon.view.drawing.graphs import Band
 
 SPANS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 30, 60, 120, 360, 720, 1440, 2880, 10080))
@@ -16,6 +16,8 @@ SPANS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 30, 60, 120, 360, 72
 
 _LONGEST_AT_FIRST_S = 3600.0
 _ALL = 1 << 30
+_STATE_LASTS_S = 60.0  # without a query; then nobody watched
+_WHY_ABSENT: tuple[State, ...] = ("down", "no-activity", "busy", "continuous", "paused", "stale", "waiting")
 
 
 class Span(NamedTuple):
@@ -43,12 +45,16 @@ def span_of(tiers: Tiers, chosen_s: float | None, end_unix_s: float | None, now_
 
 
 class _Column(NamedTuple):
-    """The least, the median and the greatest value of a column, nan where it has none; and when its last row began."""
+    """The least, the median and the greatest value of a column, nan where it has none; and when its last row began.
+
+    `state` is that of the worker where the column has no value because of it.
+    """
 
     low: float
     mid: float
     high: float
     until_unix_s: float
+    state: State | None = None
 
 
 @dataclass(slots=True)
@@ -57,10 +63,12 @@ class Drawn:
 
     Attributes:
         bands: a column each, oldest first; nan where the figure is absent.
+        states: of each column the state in which the worker had no figures; None where it had some, or nobody watched.
         ends: its least and greatest value in the span; None: it has none.
     """
 
     bands: list[Band] = field(default_factory=list)
+    states: list[State | None] = field(default_factory=list)
     ends: tuple[float, float] | None = None
 
 
@@ -102,7 +110,7 @@ class Spans:
         for place in range(begin, last):
             known.setdefault(place, _NOTHING)
         shown = [known.get(place, _NOTHING) for place in range(first, last + 1)]
-        return Drawn(_filled(shown, first, length_s, fresh_for_s), _ends(shown))
+        return Drawn(*_filled(shown, first, length_s, fresh_for_s), _ends(shown))
 
 
 _NOTHING = _Column(math.nan, math.nan, math.nan, -math.inf)
@@ -125,23 +133,31 @@ def _column(points: Sequence[Point]) -> _Column:
     mids = [point.median for point in points if point.median is not None]
     highs = [point.max for point in points if point.max is not None]
     if not (lows and mids and highs):
-        return _Column(math.nan, math.nan, math.nan, until_unix_s)
+        states = frozenset[State]().union(*(point.states for point in points))
+        state = next((state for state in _WHY_ABSENT if state in states), None)
+        return _Column(math.nan, math.nan, math.nan, until_unix_s, state)
     return _Column(min(lows), median(mids), max(highs), until_unix_s)
 
 
-def _filled(columns: Sequence[_Column], first: int, length_s: float, fresh_for_s: float) -> list[Band]:
-    """Columns without a query show the last figure for as long as it counts."""
+def _filled(
+    columns: Sequence[_Column], first: int, length_s: float, fresh_for_s: float
+) -> tuple[list[Band], list[State | None]]:
+    """Columns without a query show the last figure, or the last state, for as long as it counts."""
     bands: list[Band] = []
+    states: list[State | None] = []
     before = _NOTHING
     for place, column in enumerate(columns, start=first):
         if column.until_unix_s > -math.inf:
             before = column
             bands.append((column.low, column.mid, column.high))
-        elif place * length_s <= before.until_unix_s + fresh_for_s:
+            states.append(column.state)
+        elif place * length_s <= before.until_unix_s + (fresh_for_s if before.state is None else _STATE_LASTS_S):
             bands.append((before.mid, before.mid, before.mid))
+            states.append(before.state)
         else:
             bands.append((math.nan, math.nan, math.nan))
-    return bands
+            states.append(None)
+    return bands, states
 
 
 def _ends(columns: Sequence[_Column]) -> tuple[float, float] | None:

@@ -54,6 +54,10 @@ _GRAPHS = (
     ("33.0% - 35.8%", "the least and the greatest value in the time that a graph shows"),
     ("last 15m", "that time; `15m until 10:25:07`: the worker has no fresh figures since then"),
     ("columns", "filled up to the median; two more shades begin at the least value and above the median"),
+    (
+        "DD, NN, BB, PP",
+        "in the lowest line: the worker was down, without activity, busy, paused; empty: nobody watched",
+    ),
     ("the median", "of a column's samples; of a long column, of the medians of shorter times"),
     ("MXU 20-45%", "range of the sparklines below, the same for all workers"),
     ("slice 37.0", "median of the worker's slice; `fleet` where no slice is known"),
