@@ -10,9 +10,10 @@ from rich.cells import cell_len
 from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.model import Cause, Evidence, Finding, Handover, NotJudged, StepTimes, Target, Workers
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.drawing.style import BOLD, CRITICAL, WARN
+from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 SINCE = clock(NOW, NOW)
