@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tpumon.metrics import EXPORTER_METRICS, HISTOGRAMS, METRICS, SAMPLE_METRICS, TARGET_METRICS, Metric
+from tpumon.metrics import EXPORTER_METRICS, FINDING, HISTOGRAMS, METRICS, SAMPLE_METRICS, TARGET_METRICS, Metric
 
 PAGE = Path(__file__).parents[1] / "docs" / "metrics.md"
 
@@ -57,7 +57,7 @@ def page() -> str:
         (
             _BEGIN,
             _OF_SAMPLES,
-            _table((*SAMPLE_METRICS, *HISTOGRAMS)),
+            _table((*SAMPLE_METRICS, *HISTOGRAMS, FINDING, FINDING)),
             _BUCKETS,
             _JOINS,
             _OF_TARGETS,
@@ -77,7 +77,7 @@ def _table(metrics: tuple[Metric, ...]) -> str:
     return f"\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n{rows}"
 
 
-assert len(METRICS) == len((*SAMPLE_METRICS, *HISTOGRAMS, *TARGET_METRICS, *EXPORTER_METRICS)), (
+assert len(METRICS) == len((*SAMPLE_METRICS, *HISTOGRAMS, FINDING, *TARGET_METRICS, *EXPORTER_METRICS)), (
     "a kind of metric is missing from the page"
 )
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tpumon import __version__
-from tpumon.command_line.help_pages import OUTPUT, CommandPage, GroupPage
+from tpumon.command_line.help_pages import MEASURE, OUTPUT, CommandPage, GroupPage
 from tpumon.command_line.options import (
     AppearanceOptions,
     ExportOptions,
@@ -30,6 +30,7 @@ from tpumon.command_line.options import (
 )
 from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
 from tpumon.command_line.settings import (
+    NAMING_WORKERS,
     ReportFormat,
     check_from,
     check_no_queries,
@@ -38,8 +39,11 @@ from tpumon.command_line.settings import (
     level_of,
     origin_of,
     report_format,
+    report_output,
+    report_sections,
     sampling_of,
     selection_of,
+    share_of,
     stdout_of,
     thresholds_of,
     window_s_of,
@@ -48,6 +52,10 @@ from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
 from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
+
+if TYPE_CHECKING:
+    from tpumon.commands.capture import CaptureSettings
+    from tpumon.feed import FeedSettings
 
 _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
@@ -112,6 +120,7 @@ def monitor(
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
+    output = stdout_of(context, stdout, legacy=legacy)
     judged_by = thresholds_of(context, thresholds)
     source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
@@ -128,7 +137,8 @@ def monitor(
                 ascii=appearance.ascii,
                 thresholds=judged_by,
             ),
-            output=stdout_of(context, stdout, legacy=legacy),
+            output=output,
+            explain=stdout.explain,
             color=appearance.color.value,
             number_samples=legacy,
         ),
@@ -243,25 +253,61 @@ def once_command(
     """
     from tpumon.commands import once
 
-    judged_by = thresholds_of(context, thresholds)
-    # What a service's environment or a file says of these is meant for a monitor.
-    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
-    interval_s = measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S
-    at_once = replace(
-        measure,
-        level=2,
-        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
-        interval=interval_s,
-    )
-    if origin.from_ is None:
-        feed = feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None)
-    else:
-        check_from(context, targets)
-        feed = feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None)
+    feed, samples = _judged(context, targets, origin, measure, thresholds)
     return partial(
         once.run,
         once.OnceSettings(feed=feed, samples=samples, output=report_format(context, output).value),
     )
+
+
+@app.command("why", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def why_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: _ReportOutput = ReportFormat.text.value,
+) -> Command:
+    """Say what is wrong, who causes it, and what to do.
+
+    Takes as many samples of each worker as must agree (--sustained), or judges what --from names: a running exporter,
+    recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says what cannot be judged. The exit status
+    is 3 if no worker answers.
+
+    Examples:
+      tpumon why
+      tpumon why --from http://10.0.0.2:10466 --output json
+      tpumon why --from /tmp/profiles
+    """
+    from tpumon.commands import why
+
+    feed, samples = _judged(context, targets, origin, measure, thresholds)
+    return partial(why.run, why.WhySettings(feed=feed, samples=samples, output=report_format(context, output).value))
+
+
+def _judged(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+) -> tuple[FeedSettings, int]:
+    """Where the samples of one judgement come from, and how many of each worker it needs."""
+    judged_by = thresholds_of(context, thresholds)
+    # What a service's environment or a file says of these is meant for a monitor.
+    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
+    if origin.from_ is not None:
+        check_from(context, targets)
+        return feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None), samples
+    at_once = replace(
+        measure,
+        level=2,
+        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
+        interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
+    )
+    return feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None), samples
 
 
 @app.command("analyze", cls=CommandPage)
@@ -287,6 +333,103 @@ def analyze_command(
     from tpumon.commands import analyze
 
     return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=report_format(context, output).value))
+
+
+@app.command("report", cls=CommandPage)
+@takes(TargetOptions)
+def report_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|DIR]...", help="As for analyze. Without it, a profile is taken of the workers named."
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        option(
+            "--against",
+            panel=OUTPUT,
+            metavar="FILE|DIR",
+            help="Show what changed since this earlier profile, instead of sections; repeatable for several hosts.",
+        ),
+    ] = None,
+    fail_above: Annotated[
+        str | None,
+        option(
+            "--fail-above",
+            panel=OUTPUT,
+            metavar="PERCENT",
+            help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
+        ),
+    ] = None,
+    section: Annotated[
+        list[str] | None,
+        option(
+            "--section",
+            panel=OUTPUT,
+            metavar="NAME,...",
+            help="overview, ops, steps, input, memory, environment, or all. Default: overview; all with --output html.",
+        ),
+    ] = None,
+    output: Annotated[
+        str, option("--output", panel=OUTPUT, metavar="text|markdown|json|html", help="What to write to stdout.")
+    ] = "text",
+    top: Annotated[
+        int, option("--top", panel=OUTPUT, min=1, max=100_000, metavar="N", help="The most rows of a table of ops.")
+    ] = 20,
+    program: Annotated[
+        str | None,
+        option("--program", panel=OUTPUT, metavar="TEXT", help="Only ops of programs whose name contains this."),
+    ] = None,
+    filter_: Annotated[
+        str | None,
+        option(
+            "--filter",
+            panel=OUTPUT,
+            metavar="TEXT",
+            help="Only ops whose name, category, path or source contains this.",
+        ),
+    ] = None,
+    duration_ms: Annotated[
+        str, option("--duration-ms", panel=MEASURE, metavar="N", help="Length of a profile that is taken now.")
+    ] = "1000",
+) -> Command:
+    """Show the tables of a profile: operations, steps, where the time goes.
+
+    XProf's pages as text, Markdown, JSON or one HTML page. Reads saved profiles, or takes one of the workers that
+    --service-addr, --tpu, --targets or --simulate name; it is not kept.
+
+    Examples:
+      tpumon report /tmp/profiles
+      tpumon report /tmp/profiles --section ops --top 50 --filter attention
+      tpumon report --service-addr 10.0.0.2:9999 --output json
+      tpumon report new/ --against old/ --fail-above 5%
+    """
+    from tpumon.commands import report
+    from tpumon.report.capture import Choice
+
+    capture = None
+    if not paths:
+        capture = _report_capture(context, targets, duration_ms)
+    elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
+        raise UsageError("a report is of files or of workers: leave out one of them")
+    form = report_output(context, output)
+    if fail_above is not None and not against:
+        raise UsageError("--fail-above requires --against FILE|DIR to compare with")
+    return partial(
+        report.run,
+        report.ReportSettings(
+            paths=paths or (),
+            capture=capture,
+            sections=report_sections(context, section or (), every=form == "html"),
+            choice=Choice(top=top, program=program, words=filter_),
+            output=form,
+            against=against or (),
+            fail_above=None if fail_above is None else share_of(context, "--fail-above", fail_above),
+        ),
+    )
 
 
 @app.command("export", cls=CommandPage)
@@ -480,6 +623,21 @@ def completion_command(
 def _print(text: str) -> int:
     typer.echo(text)
     return 0
+
+
+def _report_capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -> CaptureSettings:
+    from tpumon.commands.capture import CaptureSettings
+
+    named = (targets.service_addr, targets.workers_list, targets.tpu, targets.targets, targets.simulate)
+    if not any(named):
+        raise UsageError("report requires FILE|DIR, or workers to profile: --service-addr HOST:PORT")
+    return CaptureSettings(
+        logdir="",
+        selection=selection_of(context, targets, level=0),
+        window_s=window_s_of(context, duration_ms) or _USUAL_PROFILE_S,
+        use_proxy=targets.use_proxy,
+        all_devices=False,
+    )
 
 
 def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:

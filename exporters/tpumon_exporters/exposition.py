@@ -13,7 +13,7 @@ from functools import lru_cache
 from prometheus_client.utils import floatToGoString
 
 from tpumon.history import Histories, WorkerHistory
-from tpumon.metrics import Family, Metric, Series, collect
+from tpumon.metrics import Family, Judged, Metric, Series, collect
 from tpumon.model import Distribution
 
 END = "# EOF\n"
@@ -43,6 +43,7 @@ class Exposition:
         histories: Histories,
         now_unix_s: float,
         *,
+        judged: Judged | None = None,
         workers: Sequence[WorkerHistory] | None = None,
         openmetrics: bool = False,
         names: AbstractSet[str] | None = None,
@@ -52,6 +53,7 @@ class Exposition:
         Args:
             histories: the workers.
             now_unix_s: the time, which decides whose sample is current.
+            judged: what is wrong with a worker; None: nobody judges.
             workers: the workers to show; None: all.
             openmetrics: use OpenMetrics instead of format 0.0.4.
             names: show only metrics with a series of one of these names; None: all.
@@ -61,7 +63,7 @@ class Exposition:
             for history in (histories.all() if workers is None else workers)
         }
         lines: list[str] = []
-        for family in collect(histories, now_unix_s, self._report, workers=workers, names=names):
+        for family in collect(histories, now_unix_s, self._report, judged=judged, workers=workers, names=names):
             lines.append(_header(family.metric, openmetrics=openmetrics))
             lines += self._lines(family, labels)
         return "".join(lines)

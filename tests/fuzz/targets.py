@@ -124,6 +124,9 @@ class _Client:
     def grace_s(self, _path: str) -> float:
         return 1.0
 
+    async def wait_for_turn(self) -> None:
+        return None
+
     async def call(self, path: str, _request: Message, reply_type: type[Message], *, timeout_s: float) -> Message:
         assert timeout_s
         return await parse(self._data, reply_type, path)

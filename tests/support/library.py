@@ -19,9 +19,11 @@ class Library(Collector):
         histories: the workers.
         now_unix_s: decides whose sample is still the present one.
         openmetrics: with units, which only that format has.
+        judged: what is wrong with a worker.
     """
 
-    def __init__(self, histories, now_unix_s, *, openmetrics=False):
+    def __init__(self, histories, now_unix_s, *, openmetrics=False, judged=lambda _worker: {}):
+        self._judged = judged
         self._histories = histories
         self._now_unix_s = now_unix_s
         self._openmetrics = openmetrics
@@ -46,6 +48,9 @@ class Library(Collector):
             match metric:
                 case metrics.SampleMetric() if current is not None:
                     self._add(family, worker, metric.values(current))
+                case metrics.FindingMetric() if current is not None:
+                    found = self._judged(worker).items()
+                    self._add(family, worker, [((finding,), float(present)) for finding, present in found])
                 case metrics.TargetMetric():
                     self._add(family, worker, metric.values(history, self._now_unix_s))
                 case metrics.HistogramMetric() if current is not None:

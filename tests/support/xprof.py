@@ -7,7 +7,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +19,9 @@ OLDER = REPOSITORY / ".venvs" / "xprof-2-23-1" / "bin" / "python"
 """Has XProf 2.23.1, the last one whose source is public."""
 
 
-def open_with_xprof(files: Sequence[Path], tool: str, *, older: bool = False) -> Any:
+def open_with_xprof(
+    files: Sequence[Path], tool: str, *, older: bool = False, options: Mapping[str, str] | None = None
+) -> Any:
     """The JSON of one of XProf's tools (`overview_page`, `trace_viewer`, ...) for the traces of one session.
 
     In a process of its own, because a broken trace may end XProf the hard way, and on a copy, because XProf keeps
@@ -28,7 +30,8 @@ def open_with_xprof(files: Sequence[Path], tool: str, *, older: bool = False) ->
     require(OLDER.exists() if older else importlib.util.find_spec("xprof"), "XProf 2.23.1" if older else "XProf")
     with TemporaryDirectory() as directory:
         copies = [shutil.copy(file, directory) for file in files]
-        command = [OLDER if older else sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), tool, *copies]
+        command = [OLDER if older else sys.executable, "-I", Path(__file__).with_name("xprof_tool.py"), tool]
+        command += [json.dumps(options or {}), *copies]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=60, check=False, env=environment(Path(directory))
         )

@@ -1,13 +1,14 @@
-"""python xprof_tool.py TOOL FILE...: what XProf shows of these traces, as JSON on stdout. Writes beside the traces."""
+"""python xprof_tool.py TOOL OPTIONS FILE...: what XProf shows of traces, as JSON. Writes beside them."""
 
 from __future__ import annotations
 
+import json
 import sys
 
 from xprof.convert import raw_to_tool_data
 
-tool, *files = sys.argv[1:]
-data, _ = raw_to_tool_data.xspace_to_tool_data(files, tool, {})
+tool, options, *files = sys.argv[1:]
+data, _ = raw_to_tool_data.xspace_to_tool_data(files, tool, json.loads(options))
 if data is None:
     sys.exit(f"XProf has no {tool} for {files}")
 sys.stdout.write(data.decode() if isinstance(data, bytes) else data)

@@ -137,7 +137,7 @@ def test_a_file_that_may_not_be_opened_is_unreadable(tmp_path, capsys, monkeypat
     def refuse(_path, _flags):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tpumon.commands.analyze.os.open", refuse)
+    monkeypatch.setattr("tpumon.commands.profiles.os.open", refuse)
     status, found, errors = analyzed(capsys, file)
     assert status == 1
     assert found["hosts"][0]["errors"] == [

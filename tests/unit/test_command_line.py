@@ -18,6 +18,7 @@ ARGUMENTS = {
     "simulate": ["v5e-8"],
     "export": ["rec"],
     "analyze": ["host.xplane.pb"],
+    "report": ["host.xplane.pb"],
     "pause": ["10m"],
 }
 WITHOUT_VARIABLE = {"help", "version"}
@@ -57,6 +58,11 @@ SAMPLES = {
     "--record-keep": ("1d,1MB", "1d,1MB"),
     "--on-change": ("cat", "cat"),
     "--follow": ("1", True),
+    "--against": ("old/", ["old/"]),
+    "--fail-above": ("5%", "5%"),
+    "--section": ("ops,steps", ["ops,steps"]),
+    "--top": ("5", 5),
+    "--program": ("jit_f", "jit_f"),
     "--to": ("a.parquet", "a.parquet"),
     "--sort": ("name", "name"),
     "--filter": ("w1", "w1"),

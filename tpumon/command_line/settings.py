@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
@@ -24,6 +24,8 @@ from tpumon.system.console import say
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpumon.feed import FeedSettings, Recorded, Sampling
     from tpumon.fleet import Thresholds
     from tpumon.outputs import Export
@@ -59,6 +61,11 @@ def stdout_of(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) ->
     """What to write to stdout: "auto", "live", "text" or an output."""
     from tpumon.outputs import parse_output
 
+    if stdout.explain:
+        if stdout.output not in {"auto", "text"} or stdout.fleet_summary:
+            raise UsageError("--explain requires --output text; other outputs have the findings without it")
+        return "text"
+
     if stdout.fleet_summary:
         return parse_output("fleet-summary")
     if stdout.output in {"auto", "live", "text"}:
@@ -72,6 +79,35 @@ def report_format(context: typer.Context, output: str) -> ReportFormat:
     if output not in set(ReportFormat) and not is_typed(context, "output"):
         return ReportFormat.text
     return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
+
+
+_REPORT_OUTPUTS: tuple[Literal["text", "markdown", "json", "html"], ...] = ("text", "markdown", "json", "html")
+
+
+def report_output(context: typer.Context, output: str) -> Literal["text", "markdown", "json", "html"]:
+    """The format of a report; as for `report_format`, TPUMON_OUTPUT may be meant for something else."""
+    found = next((one for one in _REPORT_OUTPUTS if one == output), None)
+    if found is None and is_typed(context, "output"):
+        check_choice(context, "--output", output, _REPORT_OUTPUTS)
+    return found or "text"
+
+
+def report_sections(context: typer.Context, names: Sequence[str], *, every: bool) -> tuple[str, ...]:
+    """The sections of a report, each once.
+
+    Args:
+        context: of the command.
+        names: as given; several may stand in one, with commas between.
+        every: whether all are shown if none is given.
+    """
+    from tpumon.report.table import SECTIONS
+
+    chosen = [name.strip() for text in names for name in text.split(",") if name.strip()]
+    for name in chosen:
+        check_choice(context, "--section", name, (*SECTIONS, "all"))
+    if "all" in chosen or (every and not chosen):
+        return tuple(SECTIONS)
+    return tuple(dict.fromkeys(chosen)) or ("overview",)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -183,17 +219,33 @@ def _limits(context: typer.Context, name: str, text: str, *, shares: bool = Fals
     return warn, critical
 
 
+def share_of(context: typer.Context, name: str, text: str) -> float:
+    """One share, as a ratio or in percent.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        ratio = _ratio(text)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio < float("inf"):
+        raise UsageError(f"{as_given(context, name, text)}: give a share such as 5% or 0.05")
+    return ratio
+
+
 def _ratio(text: str) -> float:
     number = text.strip()
     return float(number.removesuffix("%")) / 100 if number.endswith("%") else float(number)
 
 
-_NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
+NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
+"""Options that name workers."""
 
 
 def check_from(context: typer.Context, targets: TargetOptions) -> None:
     """Refuses options that name workers beside --from."""
-    if targets.simulate is not None or any(is_typed(context, name) for name in _NAMING_WORKERS):
+    if targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
 
 
@@ -261,7 +313,7 @@ def selection_of(
 
     runtime_addresses = parse_runtime_addresses(runtime_addr or [])
     if targets.simulate is not None:
-        if any(is_typed(context, name) for name in _NAMING_WORKERS):
+        if any(is_typed(context, name) for name in NAMING_WORKERS):
             raise UsageError("--simulate cannot be combined with options naming workers")
         simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
         return Selection(simulate=simulate, runtime_addresses=runtime_addresses)

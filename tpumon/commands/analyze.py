@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.errors import Reason, SourceError, UsageError
-from tpumon.logdir import SESSIONS, TRACE_SUFFIX
+from tpumon.commands.profiles import bug, modified, opened, trace_files, why_unread
+from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.system.console import say
-from tpumon.text import one_line
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
 
 if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
-
-_MAX_BYTES = 1 << 31  # the limit of protobuf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +34,7 @@ class AnalyzeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Host:
+class Host:
     """One file.
 
     Attributes:
@@ -62,7 +57,7 @@ def run(settings: AnalyzeSettings) -> int:
     Raises:
         UsageError: a path leads to no profile.
     """
-    hosts = [_read(file) for file in _files(settings.paths)]
+    hosts = [read_host(file) for file in trace_files(settings.paths)]
     traces = [host.trace for host in hosts if host.trace is not None]
     combined = _combined(traces)
     if settings.output == "json":
@@ -80,64 +75,17 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
     try:
         return figures(traces) if len(traces) > 1 else None
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
-        say(f"all hosts: {_bug(error)}")
+        say(f"all hosts: {bug(error)}")
         return None
 
 
-def _files(paths: Iterable[str]) -> list[Path]:
-    """Returns the traces that the paths lead to, each once."""
-    files: dict[Path, None] = {}
-    for text in paths:
-        path = Path(text).expanduser()
-        if path.is_dir():
-            here = _in_directory(path)
-        elif path.exists():
-            here = [path]
-        else:
-            raise UsageError(f"{text}: no such file or directory")
-        if not here:
-            raise UsageError(f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}")
-        files.update(dict.fromkeys(here))
-    return list(files)
-
-
-def _in_directory(path: Path) -> list[Path]:
-    """Returns the traces of a session, or of the newest session of a log directory."""
-    if own := _traces(path):
-        return own
-    for root in (path / SESSIONS, path):
-        sessions = sorted((p for p in _entries(root) if p.is_dir()), key=lambda p: (_modified(p), p.name), reverse=True)
-        for session in sessions:
-            if traces := _traces(session):
-                return traces
-    return []
-
-
-def _traces(path: Path) -> list[Path]:
-    return sorted(p for p in _entries(path) if p.name.endswith(TRACE_SUFFIX) and p.is_file())
-
-
-def _entries(path: Path) -> list[Path]:
-    try:
-        return list(path.iterdir())
-    except OSError:
-        return []
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _read(file: Path) -> _Host:
+def read_host(file: Path) -> Host:
     """Reads a file. Whatever is wrong with it concerns this file alone."""
     name = file.name.removesuffix(TRACE_SUFFIX)
     try:
         return _host(file, name)
     except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-        reason, message = _why(error)
+        reason, message = why_unread(error)
         say(f"{file}: {message}")
         failed = Sample(
             worker=name,
@@ -147,42 +95,17 @@ def _read(file: Path) -> _Host:
             took_s=0.0,
             errors=(Failure(source="file", reason=reason, message=message),),
         )
-        return _Host(name=name, trace=None, sample=failed)
+        return Host(name=name, trace=None, sample=failed)
 
 
-def _host(file: Path, name: str) -> _Host:
-    trace = _trace(file)
+def _host(file: Path, name: str) -> Host:
+    with opened(file) as trace_file:
+        trace = read_trace(trace_file)
     host = figures([trace])
     name = host.hostnames[0] if host.hostnames else name
-    time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else _modified(file)
+    time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = _sample(name, str(file), time_unix_s, host)
-    return _Host(name=name, trace=trace, sample=sample)
-
-
-def _why(error: Exception) -> tuple[Reason, str]:
-    if isinstance(error, SourceError):
-        return error.reason, str(error)
-    if isinstance(error, OSError):
-        return "unavailable", error.strerror or str(error)
-    if isinstance(error, MemoryError):
-        return "too-large", "there is not enough memory to read it"
-    return "internal", _bug(error)
-
-
-def _bug(error: Exception) -> str:
-    return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-
-
-def _trace(file: Path) -> Trace:
-    """Reads the file. Opening a pipe that nobody writes to, or reading a device, might never end."""
-    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as opened:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise SourceError("refused", "not a regular file, but a directory, pipe or device")
-        if status.st_size > _MAX_BYTES:
-            raise SourceError("too-large", f"{status.st_size} bytes; the maximum is {_MAX_BYTES}")
-        return read_trace(opened)
+    return Host(name=name, trace=trace, sample=sample)
 
 
 def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
@@ -203,12 +126,12 @@ def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) ->
     return bounded(sample)
 
 
-def _combined_sample(hosts: Sequence[_Host], combined: TraceFigures) -> Sample:
+def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
     return _sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[_Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
     seen: set[Caution] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
@@ -217,7 +140,7 @@ def _warnings(hosts: Sequence[_Host], combined: TraceFigures | None) -> Iterable
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 
 
-def _print_text(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
+def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
     blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
     if combined is not None:
         sample = _combined_sample(hosts, combined)
@@ -228,7 +151,7 @@ def _print_text(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
     sys.stdout.flush()
 
 
-def _print_json(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
+def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
     together: Mapping[str, Any] | None = None
     if combined is not None:

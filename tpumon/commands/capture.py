@@ -27,7 +27,7 @@ from tpumon.view.progress import Bar
 from tpumon.xspace.outline import Outline, outline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 _SAFE_HOST_LEVEL = 2
 _PROFILE_BYTES = 200 << 20  # of one worker: as received, as read, as saved
@@ -51,6 +51,7 @@ class CaptureSettings:
         host_level: host tracer level 0-3; None: as high as is safe.
         use_proxy: connect through http_proxy.
         max_trace_mb: the largest profile to accept from a worker.
+        all_devices: whether it holds all devices that the job uses, or TPUs only.
     """
 
     logdir: str
@@ -60,6 +61,7 @@ class CaptureSettings:
     host_level: int | None = None
     use_proxy: bool = False
     max_trace_mb: int = 1000
+    all_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,19 @@ class _Done:
 _Event = _Say | _Tracing | _Done
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Profiles that were taken.
+
+    Attributes:
+        files: path by worker.
+        failed: workers without a profile; why not was said.
+    """
+
+    files: Mapping[str, str]
+    failed: tuple[str, ...]
+
+
 def run(settings: CaptureSettings) -> int:
     """Takes the profiles and reports on them.
 
@@ -133,6 +148,22 @@ def run(settings: CaptureSettings) -> int:
         TpumonError: the log directory cannot be written.
         NoTargetError: no worker was named, and this host has none.
     """
+    workers = _workers(settings)
+    _explain_failures(workers)
+    return _report(settings, workers)
+
+
+def take(settings: CaptureSettings) -> Taken:
+    """Takes the profiles. Raises as `run` does; says on stderr which workers have none."""
+    workers = _workers(settings)
+    _explain_failures(workers)
+    return Taken(
+        files={worker.target.worker: worker.saved.path for worker in workers if worker.saved is not None},
+        failed=tuple(worker.target.worker for worker in workers if worker.saved is None),
+    )
+
+
+def _workers(settings: CaptureSettings) -> Sequence[_Worker]:
     logdir = open_logdir(settings.logdir)
     logdir.prepare()
     if pause := current_pause():
@@ -149,7 +180,7 @@ def run(settings: CaptureSettings) -> int:
                     bar.start(event.duration_s)
                 case _Done():
                     workers = event.workers
-    return _report(settings, workers)
+    return workers
 
 
 async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
@@ -208,7 +239,7 @@ class _Session:
         together = Capture(
             window_s=self._settings.window_s,
             hlo=True,
-            all_devices=True,  # a profile that was asked for holds what the job uses
+            all_devices=self._settings.all_devices,
             start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
             start_in_s=start_in_s,
         )
@@ -230,7 +261,7 @@ class _Session:
         worker.warned = True
         if worker.profiler.leaves_out_host_events:
             self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
-        if worker.profiler.signs.may_use_gpu:
+        if self._settings.all_devices and worker.profiler.signs.may_use_gpu:
             self._say(f"{worker.target.address}: {_GPU_WARNING}")
 
     async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
@@ -291,15 +322,19 @@ def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
     return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
 
 
-def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
-    """Prints which workers failed (stderr), where the profile is and how to open it (stdout)."""
-    done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
-    for worker, saved in done:
-        for warning in saved.outline.warnings:
+def _explain_failures(workers: Sequence[_Worker]) -> None:
+    """Says what profilers warned of, and which workers have no profile."""
+    for worker in workers:
+        for warning in worker.saved.outline.warnings if worker.saved is not None else ():
             say(f"{worker.target.address}: the profiler warns: {warning}")
     for worker in workers:
         if worker.saved is None:
             say(f"no profile of {worker.target.worker}: {worker.failure} [{_reason(worker.failure) or 'failed'}]")
+
+
+def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
+    """Prints where the profile is and how to open it."""
+    done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
     if not done:
         return 1
     window_ms = round(settings.window_s * 1000)

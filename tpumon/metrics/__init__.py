@@ -5,25 +5,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import isfinite
 
 from tpumon.history import Histories, WorkerHistory
-from tpumon.metrics.kinds import ExporterMetric, HistogramMetric, Metric, SampleMetric, Series, TargetMetric
+from tpumon.metrics.kinds import (
+    ExporterMetric,
+    FindingMetric,
+    HistogramMetric,
+    Metric,
+    SampleMetric,
+    Series,
+    TargetMetric,
+)
 from tpumon.metrics.table import EXPORTER_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Distribution, Sample
+from tpumon.model import Distribution, FindingId, Sample
 
 __all__ = [
     "EXPORTER_METRICS",
+    "FINDING",
     "HISTOGRAMS",
     "METRICS",
     "SAMPLE_METRICS",
     "TARGET_METRICS",
     "ExporterMetric",
     "Family",
+    "FindingMetric",
     "HistogramMetric",
+    "Judged",
     "Metric",
     "SampleMetric",
     "Series",
@@ -31,7 +42,14 @@ __all__ = [
     "collect",
 ]
 
-METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, *TARGET_METRICS, *EXPORTER_METRICS)
+FINDING = FindingMetric(
+    name="tpumon_finding",
+    help="1 while the worker has a finding; 0 while it has not, or another finding explains it; absent where it cannot "
+    "be judged. See docs/findings.md.",
+    labels=("finding",),
+)
+
+METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, FINDING, *TARGET_METRICS, *EXPORTER_METRICS)
 """All metrics, in the order of the page."""
 
 
@@ -50,11 +68,16 @@ class Family:
     histograms: Sequence[tuple[str, Distribution]] = ()
 
 
+Judged = Callable[[str], Mapping[FindingId, bool]]
+"""Each finding that can be judged of a worker, by its name, and whether it is shown."""
+
+
 def collect(
     histories: Histories,
     now_unix_s: float,
     on_error: Callable[[Metric, Exception], None],
     *,
+    judged: Judged | None = None,
     workers: Sequence[WorkerHistory] | None = None,
     names: AbstractSet[str] | None = None,
 ) -> Iterator[Family]:
@@ -66,6 +89,7 @@ def collect(
         histories: the workers.
         now_unix_s: the time, which decides whose sample is current.
         on_error: called with each metric that raises, for each worker.
+        judged: what is wrong with a worker; None: nobody judges.
         workers: the workers to read; None: all.
         names: read only metrics with a series of one of these names; None: all.
     """
@@ -78,6 +102,8 @@ def collect(
         match metric:
             case SampleMetric(values=of_sample):
                 reads = ((worker, of_sample, (sample,)) for worker, _, sample in current)
+            case FindingMetric():
+                reads = ((worker, _findings, (judged, worker)) for worker, _, _ in current if judged is not None)
             case TargetMetric(values=of_target):
                 reads = ((worker, of_target, (history, now_unix_s)) for worker, history in followed)
             case ExporterMetric(values=of_all):
@@ -86,6 +112,10 @@ def collect(
                 yield Family(metric, histograms=_histograms(metric, current, on_error))
                 continue
         yield Family(metric, _series(metric, reads, on_error))
+
+
+def _findings(judged: Judged, worker: str) -> Iterable[Series]:
+    return [((finding,), float(present)) for finding, present in judged(worker).items()]
 
 
 _Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]

@@ -72,6 +72,11 @@ class HistogramMetric(Metric):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindingMetric(Metric):
+    """What is wrong with a worker, as far as that can be judged; absent once the worker's sample is stale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExporterMetric(Metric):
     """Describes the exporter itself; has no `worker` label.
 

@@ -70,8 +70,8 @@ def _devices_of_cores(sample: Sample) -> Iterator[Series]:
         yield from (((f"{chip}.{core}", of_chip[chip]), 1.0) for chip, core in cores)
 
 
-def _parts(parts_s: Mapping[str, float] | None) -> Iterable[Series]:
-    return (((name,), value) for name, value in (parts_s or {}).items())
+def _by_key(values: Mapping[str, float] | None) -> Iterable[Series]:
+    return (((name,), value) for name, value in (values or {}).items())
 
 
 def _info(sample: Sample) -> Iterable[Series]:
@@ -103,7 +103,18 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
         name="tpu_step_part_seconds",
         help=f"Time that an average step spends in each of XProf's categories. {_BY_TRACE}",
         labels=("part",),
-        values=lambda sample: _parts(sample.figures.step_parts_s),
+        values=lambda sample: _by_key(sample.figures.step_parts_s),
+    ),
+    SampleMetric(
+        name="tpu_op_time_ratio",
+        help=f"Share of the window by kind of op; with tpu_idle_ratio they add up to 1. {_BY_TRACE}",
+        labels=("kind",),
+        values=lambda sample: _by_key(sample.figures.op_time_ratios),
+    ),
+    SampleMetric(
+        name="tpu_compile_ratio",
+        help="Share of the window in which the host traced or compiled functions. Only from traces with host events.",
+        values=_figure(lambda sample: sample.figures.compile_ratio),
     ),
     SampleMetric(
         name="tpu_core_idle_ratio",

@@ -18,6 +18,7 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
+from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged
 from tpumon.model.job import Framework, JobSigns
 from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
@@ -31,20 +32,27 @@ __all__ = [
     "SCHEMA_VERSION",
     "SIMULATED_MARK",
     "Address",
+    "Cause",
     "Caution",
     "CautionCode",
     "Change",
+    "Confidence",
     "CoreFigures",
     "DeviceFigures",
     "Distribution",
+    "Evidence",
     "Failure",
     "Figures",
+    "Finding",
+    "FindingId",
     "Framework",
     "FunctionFigures",
+    "Grade",
     "Handover",
     "JobSigns",
     "Mark",
     "MxuMethod",
+    "NotJudged",
     "Percentiles",
     "Query",
     "RuntimeFigures",

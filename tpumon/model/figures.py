@@ -18,6 +18,7 @@ StepSource = Literal["server", "steps", "modules", "host"]
 
 _MOST_ROWS = 1024
 _MOST_FUNCTIONS = 20
+_MOST_PROGRAMS = 32
 _EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
@@ -102,6 +103,7 @@ class CoreFigures:
     Attributes:
         chip: number of the chip on its host, or in the slice if the trace covers several hosts.
         core: number of the core on its chip.
+        collective_ratio: share of its window in collectives, waiting for other cores included.
     """
 
     chip: int | None = None
@@ -110,6 +112,7 @@ class CoreFigures:
     flops_utilization_ratio: float | None = None
     infeed_ratio: float | None = None
     step_time_s: float | None = None
+    collective_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +176,15 @@ class Figures:
         functions: what the program ran, heaviest first.
         infeed_ratio: share of a step spent waiting for infeed.
         step_parts_s: mean time per step by part; the keys are those of `tpumon.figures.STEP_PARTS`.
+        step_work_s: time of an average step that the busiest core spends in ops other than collectives.
+        op_time_ratios: share of the window by kind of op; the keys are those of `tpumon.figures.OP_KINDS`. Together
+            with `idle_ratio` they add up to 1.
+        matmul_padding_ratio: share of the matrix units' work that is padding, by the shapes of the ops.
+        barrier_ratio: share of a step in which cores wait at barriers.
+        debug_print_ratio: share of a step in which the device prints.
+        compile_ratio: share of the window in which the host traced or compiled functions.
+        input_wait_ratio: share of the window in which the thread that runs the steps waited for input.
+        programs: ids of the compiled programs that ran, heaviest first.
         per_core: one row per core; empty without a trace.
         hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
         devices: one row per device, from the runtime metric service.
@@ -193,6 +205,14 @@ class Figures:
     functions: tuple[FunctionFigures, ...] = field(default=(), metadata=limited(_MOST_FUNCTIONS))
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
+    op_time_ratios: Mapping[str, float] | None = None
+    step_work_s: float | None = None
+    matmul_padding_ratio: float | None = None
+    barrier_ratio: float | None = None
+    debug_print_ratio: float | None = None
+    compile_ratio: float | None = None
+    input_wait_ratio: float | None = None
+    programs: tuple[str, ...] = field(default=(), metadata=limited(_MOST_PROGRAMS))
     per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
     hbm_used_bytes: int | None = None
     hbm_total_bytes: int | None = None

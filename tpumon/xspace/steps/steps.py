@@ -135,13 +135,17 @@ def _all_reduces(ops: CoreOps, inside: slice | Mask, step: Ints, duration_ps: In
     return np.stack([step[known], ids[known], duration_ps[known]], axis=1)
 
 
-def period_steps(ops: CoreOps, runs: Runs) -> CoreSteps:
-    """Assigns a core's ops to the periods between starts of a function; pauses are left out."""
+def periods(runs: Runs) -> Events:
+    """The periods between starts of a function; pauses are left out."""
     steps = runs.steps()
     length_ps = runs.period_ps[steps]
-    markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
+    return Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
+
+
+def period_steps(ops: CoreOps, markers: Events) -> CoreSteps:
+    """Assigns a core's ops to the periods between starts of a function."""
     # The periods touch: an op that starts with one belongs to it, and not to the one before.
-    return core_steps(ops, markers, np.arange(len(length_ps)), touching=False)
+    return core_steps(ops, markers, np.arange(len(markers)), touching=False)
 
 
 def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> tuple[Events, Ints]:
@@ -289,8 +293,18 @@ def infeed_ratios(steps: HostSteps) -> NDArray[np.float64]:
 def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
     """Splits an average step's time into parts, in seconds; keys are STEP_PARTS.
 
+    Args:
+        hosts: the same steps of each host.
+    """
+    parts = parts_of_steps_ps(hosts)
+    return {name: float(parts[name].mean()) / PS_PER_S for name in STEP_PARTS}
+
+
+def parts_of_steps_ps(hosts: Sequence[HostSteps]) -> dict[str, NDArray[np.float64]]:
+    """Splits the time of each step into parts; keys are STEP_PARTS, and "compute" as XProf has it.
+
     Infeed, outfeed, host transfer and idle as XProf's step breakdown has them (ComputeTpuPerStepDataAcrossCores), so
-    they come from different cores and need not add up to the step; compute is the mean over cores.
+    they come from different cores and need not add up to the step; high and low FLOPs compute are means over cores.
 
     Args:
         hosts: the same steps of each host.
@@ -309,7 +323,7 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
     communication_ps = of(Category.ALL_REDUCE) + of(Category.SEND_RECV)
     by_id_ps = np.max([host.all_reduce_ps for host in hosts], axis=0)
     low_ps = of(Category.OTHER) + of(Category.SPARSE_OUTFEED)
-    parts = {
+    return {
         "high_flops_compute": high_ps.mean(axis=0),
         "low_flops_compute": low_ps.mean(axis=0),
         "async_wait": (of(Category.ASYNC_WAIT) + of(Category.ASYNC_DONE)).mean(axis=0),
@@ -318,8 +332,21 @@ def step_parts_s(hosts: Sequence[HostSteps]) -> dict[str, float]:
         "collective": np.maximum(communication_ps.max(axis=0), by_id_ps),
         "host_transfer": host_ps.max(axis=0),
         "idle": np.maximum(length_ps.min(axis=0) - known_ps, 0),
+        "compute": compute_ps,
     }
-    return {name: float(parts[name].mean()) / PS_PER_S for name in STEP_PARTS}
+
+
+def own_work_s(hosts: Sequence[HostSteps]) -> float:
+    """Time of an average step that the core with most work spends in ops other than collectives, in seconds.
+
+    Infeed, outfeed and transfers count: while a worker waits for its own host, other workers wait for it.
+
+    Args:
+        hosts: the same steps of each host.
+    """
+    table = np.concatenate([host.by_category_ps for host in hosts])
+    shared = table[:, :, Category.ALL_REDUCE] + table[:, :, Category.SEND_RECV]
+    return float((table.sum(axis=2) - shared).max(axis=0).mean()) / PS_PER_S
 
 
 def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:

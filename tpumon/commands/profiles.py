@@ -1,0 +1,105 @@
+"""Saved profiles as files: which ones a path leads to, how they are opened, and why one cannot be read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from tpumon.errors import Reason, SourceError, UsageError
+from tpumon.logdir import SESSIONS, TRACE_SUFFIX
+from tpumon.text import one_line
+
+_MAX_BYTES = 1 << 31  # the limit of protobuf
+
+
+def trace_files(paths: Iterable[str]) -> list[Path]:
+    """Returns the traces that the paths lead to, each once.
+
+    Args:
+        paths: files, session directories, or log directories, of which the newest session counts.
+
+    Raises:
+        UsageError: a path leads to no trace.
+    """
+    files: dict[Path, None] = {}
+    for text in paths:
+        path = Path(text).expanduser()
+        if path.is_dir():
+            here = _in_directory(path)
+        elif path.exists():
+            here = [path]
+        else:
+            raise UsageError(f"{text}: no such file or directory")
+        if not here:
+            raise UsageError(f"{text}: no *{TRACE_SUFFIX} file in it, nor in a session below {SESSIONS}")
+        files.update(dict.fromkeys(here))
+    return list(files)
+
+
+def _in_directory(path: Path) -> list[Path]:
+    """Returns the traces of a session, or of the newest session of a log directory."""
+    if own := _traces(path):
+        return own
+    for root in (path / SESSIONS, path):
+        sessions = sorted((p for p in _entries(root) if p.is_dir()), key=lambda p: (modified(p), p.name), reverse=True)
+        for session in sessions:
+            if traces := _traces(session):
+                return traces
+    return []
+
+
+def _traces(path: Path) -> list[Path]:
+    return sorted(p for p in _entries(path) if p.name.endswith(TRACE_SUFFIX) and p.is_file())
+
+
+def _entries(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
+
+
+def modified(path: Path) -> float:
+    """When a file was changed last; 0 if that is not known."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+@contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """Opens a file to read. Opening a pipe that nobody writes to, or reading a device, might never end.
+
+    Raises:
+        SourceError: `refused`, it is not a regular file; `too-large`.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as handle:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise SourceError("refused", "not a regular file, but a directory, pipe or device")
+        if status.st_size > _MAX_BYTES:
+            raise SourceError("too-large", f"{status.st_size} bytes; the maximum is {_MAX_BYTES}")
+        yield handle
+
+
+def why_unread(error: Exception) -> tuple[Reason, str]:
+    """The reason and a line that says why a file cannot be read."""
+    if isinstance(error, SourceError):
+        return error.reason, str(error)
+    if isinstance(error, OSError):
+        return "unavailable", error.strerror or str(error)
+    if isinstance(error, MemoryError):
+        return "too-large", "there is not enough memory to read it"
+    return "internal", bug(error)
+
+
+def bug(error: Exception) -> str:
+    """The line for an error that nobody expected."""
+    return f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"

@@ -1,0 +1,81 @@
+"""What a report is of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tpumon.text import one_line
+
+if TYPE_CHECKING:
+    from tpumon.xspace.profile.profile import Profile
+    from tpumon.xspace.summary import TraceFigures
+
+
+Severity = Literal["info", "warning", "critical"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that is wrong, for the overview; found elsewhere.
+
+    Attributes:
+        finding: its ID.
+        severity: how bad it is.
+        sentence: what is wrong.
+        remedy: what to do.
+    """
+
+    finding: str
+    severity: Severity
+    sentence: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One host of a capture.
+
+    Attributes:
+        name: unique in the capture.
+        profile: its trace.
+    """
+
+    name: str
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """One profile: the traces of one or several hosts that were taken together.
+
+    Attributes:
+        hosts: at least one.
+        figures: of all hosts together.
+        findings: what is wrong, worst first.
+    """
+
+    hosts: tuple[Host, ...]
+    figures: TraceFigures
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which ops to show.
+
+    Attributes:
+        top: how many rows a table of ops has at most.
+        program: only programs whose name or number contains this.
+        words: only ops whose name, category, provenance or source contains this, in capital letters or small ones.
+    """
+
+    top: int = 20
+    program: str | None = None
+    words: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What was chosen, in words; "" for everything."""
+        parts = [f"program {one_line(self.program)}"] if self.program else []
+        return ", ".join([*parts, *([f"ops with {one_line(self.words)!r}"] if self.words else [])])

@@ -1,0 +1,304 @@
+"""The section input (XProf: input pipeline analyzer): how long devices waited, and what the host did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tpumon.model import Spread
+from tpumon.report.blocks import Block, Cell, Column, Lines, Table
+from tpumon.report.capture import Capture, Choice
+from tpumon.report.words import count_cell, percent_cell, percent_word, time_cell
+
+if TYPE_CHECKING:
+    from tpumon.xspace.profile.host_input import Stage
+    from tpumon.xspace.profile.steps import StepTable
+
+Verdict = Literal["highly", "moderately", "not"]
+
+_HIGHLY, _MODERATELY = 0.20, 0.05  # of the step; XProf: InputAnalysis
+_MOST_LISTED = 100
+
+CATEGORIES: Mapping[str, str] = {
+    "enqueue": "Sending data to the device",
+    "demanded_file_read": "Reading files on demand",
+    "advanced_file_read": "Reading files in advance",
+    "preprocessing": "Preprocessing",
+    "unclassified": "Not classified",
+}
+"""XProf's five categories of input work on the host."""
+
+_ADVICE = {
+    "enqueue": "send fewer, larger chunks",
+    "demanded_file_read": "read ahead: prefetch, interleave",
+    "advanced_file_read": "read more at once: prefetch, cycle_length, buffer_size",
+    "preprocessing": "map with num_parallel_calls, or preprocess beforehand",
+    "unclassified": "",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputStep:
+    """One step across cores, as XProf has it: infeed, outfeed, idle and compute are of different cores.
+
+    Attributes:
+        step: its position in the capture.
+        duration_s: of the slowest core.
+        compute_s, infeed_s, outfeed_s, idle_s, host_transfer_s: its parts.
+        infeed_ratio: over cores.
+    """
+
+    step: int
+    duration_s: float
+    compute_s: float
+    infeed_s: float
+    outfeed_s: float
+    idle_s: float
+    host_transfer_s: float
+    infeed_ratio: Spread
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRow:
+    """One stage of the input pipeline on all hosts.
+
+    Attributes:
+        name: as the trace has it.
+        category: a key of CATEGORIES.
+        count: how often it ran.
+        time_s, self_time_s: with and without the stages within.
+        time_ratio, self_time_ratio: of the self time of all stages.
+    """
+
+    name: str
+    category: str
+    count: int
+    time_s: float
+    self_time_s: float
+    time_ratio: float
+    self_time_ratio: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """How long devices waited for input, and what the host did for it.
+
+    Attributes:
+        infeed_ratio: share of a step spent in infeed; None where the program has no infeed op.
+        reason: why it is None.
+        sentence: what this says.
+        waiting_ratio: what XProf's sentence says is spent waiting for input. It divides by compute, infeed, outfeed,
+            idle and all-reduce, the last of which is in compute, too.
+        verdict: XProf's: highly, moderately or not input-bound; None without steps.
+        steps: one by one.
+        categories_s: time of the host's input work by category, scaled as XProf scales it; none where the trace has
+            none.
+        stages: longest first.
+    """
+
+    infeed_ratio: Spread | None
+    reason: str | None
+    sentence: str
+    waiting_ratio: float | None
+    verdict: Verdict | None
+    steps: tuple[InputStep, ...]
+    categories_s: Mapping[str, float]
+    stages: tuple[StageRow, ...]
+
+
+def build(capture: Capture, choice: Choice) -> Input:
+    """The device's side from its steps, the host's from its threads."""
+    from tpumon.xspace.profile.steps import step_table
+
+    figures = capture.figures.figures
+    table = step_table([host.profile.trace for host in capture.hosts], figures.step_durations_s)
+    waiting = _waiting_ratio(table)
+    stages = _stages(capture)
+    reason = figures.absent.get("infeed_ratio")
+    idle_s = (figures.step_parts_s or {}).get("idle")
+    step_s = figures.step_time_s.avg if figures.step_time_s else None
+    return Input(
+        infeed_ratio=figures.infeed_ratio,
+        reason=reason,
+        sentence=_sentence(figures.infeed_ratio, reason, idle_s / step_s if idle_s is not None and step_s else None),
+        waiting_ratio=waiting,
+        verdict=None if waiting is None else _verdict(waiting),
+        steps=tuple(_step(table, i) for i in range(len(table.infeed_s))),
+        categories_s=_categories(capture, stages),
+        stages=stages[: choice.top],
+    )
+
+
+def _step(table: StepTable, i: int) -> InputStep:
+    average, least, most = table.infeed_ratio[i]
+    return InputStep(
+        step=i,
+        duration_s=table.durations_s[i],
+        compute_s=table.compute_s[i],
+        infeed_s=table.infeed_s[i],
+        outfeed_s=table.outfeed_s[i],
+        idle_s=table.idle_s[i],
+        host_transfer_s=table.host_transfer_s[i],
+        infeed_ratio=Spread(avg=average, min=least, max=most),
+    )
+
+
+def _waiting_ratio(table: StepTable) -> float | None:
+    """XProf: ComputeTpuBottleneckAnalysis."""
+    columns = (table.compute_s, table.infeed_s, table.all_reduce_s, table.outfeed_s, table.idle_s)
+    total_s = sum(map(sum, columns))
+    return sum(table.infeed_s) / total_s if total_s > 0 else None
+
+
+def _verdict(waiting_ratio: float) -> Verdict:
+    return "highly" if waiting_ratio >= _HIGHLY else "moderately" if waiting_ratio >= _MODERATELY else "not"
+
+
+def _sentence(infeed: Spread | None, reason: str | None, idle_ratio: float | None) -> str:
+    if infeed is not None:
+        return (
+            f"{percent_word(infeed.avg)} of a step is waiting for infeed on the core that waits longest "
+            f"({percent_word(infeed.min)} to {percent_word(infeed.max)} by step)."
+        )
+    words = f"No share of the step is infeed: {reason or 'not in the trace'}."
+    if idle_ratio is not None:
+        words += f" A program without infeed waits between ops: {percent_word(idle_ratio)} of a step no op runs."
+    return words
+
+
+def _stages(capture: Capture) -> tuple[StageRow, ...]:
+    """The stages of all hosts, those of one name as one; XProf: ConvertOpMetricsToInputOpDetails."""
+    merged: dict[str, list[Stage]] = {}
+    for host in capture.hosts:
+        for stage in host.profile.host_input.stages:
+            merged.setdefault(stage.name, []).append(stage)
+    all_s = sum(stage.self_time_s for stages in merged.values() for stage in stages)
+    rows = []
+    for name, stages in merged.items():
+        time_s, self_s = (sum(getattr(stage, each) for stage in stages) for each in ("time_s", "self_time_s"))
+        rows.append(
+            StageRow(
+                name=name,
+                category=stages[0].category,
+                count=sum(stage.count for stage in stages),
+                time_s=time_s,
+                self_time_s=self_s,
+                time_ratio=time_s / all_s if all_s else 0.0,
+                self_time_ratio=self_s / all_s if all_s else 0.0,
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (-row.self_time_s, row.name)))
+
+
+def _categories(capture: Capture, stages: Sequence[StageRow]) -> dict[str, float]:
+    """Self time by category; where infeed is used, work behind it is scaled. XProf: GenerateHostResult."""
+    if not stages:
+        return {}
+    sums = dict.fromkeys(CATEGORIES, 0.0)
+    for stage in stages:
+        sums[stage.category] += stage.self_time_s
+    hosts = [host.profile.host_input for host in capture.hosts]
+    between_s = sum(host.between_s for host in hosts)
+    ratio = min(sum(host.enqueued_s for host in hosts) / between_s, 1.0) if between_s else 0.0
+    work = [name for name in CATEGORIES if name not in {"enqueue", "unclassified"}]
+    work_s = sum(sums[name] for name in work)
+    hidden_s = sums["enqueue"] * (1 - ratio) / ratio if ratio else work_s
+    for name in work:
+        sums[name] *= hidden_s / work_s if work_s else 0.0
+    sums["unclassified"] = max(hidden_s - sum(sums[name] for name in work), 0.0)
+    return sums
+
+
+def blocks(value: Input) -> tuple[Block, ...]:
+    """The section as sentences and tables."""
+    lines = [value.sentence]
+    if value.waiting_ratio is not None:
+        lines.append(
+            f"XProf's verdict: {value.verdict} input-bound, {percent_word(value.waiting_ratio)} of the step time "
+            "waiting for input (it counts all-reduces twice)."
+        )
+    if not value.stages:
+        lines.append("The host's side: the trace has no event of an input pipeline.")
+    made: list[Block] = [Lines(title="Input", lines=tuple(lines))]
+    if value.steps:
+        made.append(_step_table(value))
+    if value.categories_s:
+        made.append(_category_table(value.categories_s))
+    if value.stages:
+        made.append(_stage_table(value))
+    return tuple(made)
+
+
+def _step_table(value: Input) -> Table:
+    shown = value.steps[:_MOST_LISTED]
+    more = len(value.steps) - len(shown)
+    return Table(
+        title="Devices, by step",
+        columns=(
+            *map(Column, ("step", "time", "infeed", "of the step")),
+            Column("least", rank=2),
+            Column("most", rank=1),
+            Column("compute"),
+            Column("outfeed", rank=4),
+            Column("host", rank=3),
+            Column("idle"),
+        ),
+        rows=tuple(
+            (
+                count_cell(step.step),
+                *map(time_cell, (step.duration_s, step.infeed_s)),
+                *map(percent_cell, (step.infeed_ratio.avg, step.infeed_ratio.min, step.infeed_ratio.max)),
+                *map(time_cell, (step.compute_s, step.outfeed_s, step.host_transfer_s, step.idle_s)),
+            )
+            for step in shown
+        ),
+        note=f"{more} more steps" if more else "",
+    )
+
+
+def _category_table(categories_s: Mapping[str, float]) -> Table:
+    whole_s = sum(categories_s.values())
+    return Table(
+        title="Host, by category",
+        columns=(
+            Column("work", text=True),
+            Column("time"),
+            Column("share"),
+            Column("what helps", text=True, wide=True),
+        ),
+        rows=tuple(
+            (
+                Cell(CATEGORIES[name]),
+                time_cell(time_s),
+                percent_cell(time_s / whole_s if whole_s else None),
+                Cell(_ADVICE[name] if time_s else ""),
+            )
+            for name, time_s in categories_s.items()
+        ),
+    )
+
+
+def _stage_table(value: Input) -> Table:
+    return Table(
+        title="Host, by stage",
+        columns=(
+            Column("stage", text=True, wide=True, tail=True),
+            Column("work", text=True, wide=True),
+            Column("times", rank=1),
+            Column("time"),
+            Column("self time"),
+            Column("share"),
+        ),
+        rows=tuple(
+            (
+                Cell(stage.name),
+                Cell(CATEGORIES[stage.category]),
+                count_cell(stage.count),
+                time_cell(stage.time_s),
+                time_cell(stage.self_time_s),
+                percent_cell(stage.self_time_ratio),
+            )
+            for stage in value.stages
+        ),
+    )

@@ -1,0 +1,120 @@
+"""The section overview: the figures, the steps, where the time goes, what is wrong, where it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tpumon.figures import FIGURES, PARTS, STEP, Figure
+from tpumon.model import Figures
+from tpumon.model.codec import flat, not_in_json
+from tpumon.report import environment as environment_section
+from tpumon.report import ops as ops_section
+from tpumon.report import steps as steps_section
+from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Table
+from tpumon.report.capture import Capture, Choice, Finding
+from tpumon.report.environment import Environment
+from tpumon.report.ops import OpRow
+from tpumon.report.steps import Percentiles, Steps
+from tpumon.report.words import NOT_KNOWN, part_word, percent_cell, percent_word, time_cell, time_word
+
+_TOP_OPS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All of a capture at a glance.
+
+    Attributes:
+        window_s: what the figures cover.
+        figures: of all hosts together.
+        step_durations_s: of each step, as far as the section steps lists them.
+        percentiles: of the step times.
+        top_ops: the ops that take most time.
+        findings: what is wrong, and what to do.
+        environment: where it ran.
+        steps: for the graph; not part of the JSON.
+    """
+
+    window_s: float
+    figures: Figures = field(metadata=flat())
+    step_durations_s: tuple[float, ...]
+    percentiles: Percentiles | None
+    top_ops: tuple[OpRow, ...]
+    findings: tuple[Finding, ...]
+    environment: Environment
+    steps: Steps = field(metadata=not_in_json())
+
+
+def build(capture: Capture, choice: Choice) -> Overview:
+    """The figures, and the top lines of the other sections."""
+    steps = steps_section.build(capture, choice)
+    ops = ops_section.build(capture, replace(choice, top=min(choice.top, _TOP_OPS)))
+    figures = capture.figures.figures
+    return Overview(
+        window_s=capture.figures.window_s,
+        figures=figures,
+        step_durations_s=steps.durations_s,
+        percentiles=steps.percentiles,
+        top_ops=ops.ops,
+        findings=capture.findings,
+        environment=environment_section.build(capture, choice),
+        steps=steps,
+    )
+
+
+def blocks(overview: Overview) -> tuple[Block, ...]:
+    """The section as facts, a graph and tables."""
+    made: list[Block] = []
+    if overview.findings:
+        lines = [
+            f"{one.severity}: {one.sentence}" + (f" {one.remedy}" if one.remedy else "") for one in overview.findings
+        ]
+        made.append(Lines(title="Findings", lines=tuple(lines)))
+    made.append(Facts(title="Figures", rows=tuple(_figure_rows(overview.figures))))
+    if rows := steps_section.step_facts(overview.steps):
+        made.append(Facts(title="Step time", rows=tuple(rows)))
+    if graph := steps_section.step_graph(overview.steps):
+        made.append(graph)
+    if overview.figures.step_parts_s and overview.figures.step_time_s:
+        made.append(_breakdown(overview.figures.step_parts_s, overview.figures.step_time_s.avg))
+    if overview.top_ops:
+        made.append(ops_section.op_table(f"Top {len(overview.top_ops)} operations", overview.top_ops))
+    made.append(Facts(title="Environment", rows=tuple(environment_section.facts(overview.environment))))
+    if overview.environment.warnings:
+        made.append(Lines(title="Warnings", lines=overview.environment.warnings))
+    return tuple(made)
+
+
+_WRITTEN: Mapping[str, Callable[[float | None], str]] = {"ratio": percent_word, "seconds": time_word}
+_OWN_TABLES = frozenset({STEP.key, PARTS.key})
+
+
+def _figure_rows(figures: Figures) -> list[tuple[str, str]]:
+    """All figures but those of steps; what only a running job reports (HBM used) is left out where it is absent."""
+    shown = [figure for figure in FIGURES if figure.key not in _OWN_TABLES]
+    return [
+        (figure.label, _written(figure, figures))
+        for figure in shown
+        if figure.value(figures) is not None or figure.why_absent(figures)
+    ]
+
+
+def _written(figure: Figure, figures: Figures) -> str:
+    value = figure.value(figures)
+    if value is None:
+        reason = figure.why_absent(figures)
+        return NOT_KNOWN + (f" ({reason})" if reason else "")
+    method = figure.method(figures)
+    return _WRITTEN[figure.unit](value) + (f" ({method})" if method else "")
+
+
+def _breakdown(parts_s: Mapping[str, float], step_s: float) -> Table:
+    return Table(
+        title="Step breakdown, as XProf has it: parts are of different cores and need not add up",
+        columns=(Column("part", text=True), Column("time"), Column("of the step")),
+        rows=tuple(
+            (Cell(part_word(name)), time_cell(time_s), percent_cell(time_s / step_s if step_s > 0 else None))
+            for name, time_s in parts_s.items()
+        ),
+    )

@@ -1,0 +1,156 @@
+"""Sections as text: tables in columns, graphs and heat maps as lines of cells."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from rich.cells import cell_len, set_cell_size
+
+from tpumon.report.blocks import Block, Cell, Column, Facts, Graph, HeatMap, Page, Table
+from tpumon.report.words import size_word, time_word
+from tpumon.view.drawing.graphs import soft_axis
+
+_GAP = 2
+_USUAL_WIDE, _LEAST_WIDE = 28, 12  # cells of a column that may be cut
+_LEVELS = "▁▂▃▄▅▆▇█"
+_SHADES = " ░▒▓█"
+_MOST_LABEL = 24
+_LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter
+
+
+def render(pages: Iterable[Page], width: int) -> str:
+    """All sections, one below the other.
+
+    Args:
+        pages: the sections.
+        width: cells of a line; tables are made narrower where they can be.
+    """
+    lines: list[str] = []
+    for page in pages:
+        lines += [*([""] if lines else []), page.title, "=" * cell_len(page.title)]
+        for block in page.blocks:
+            lines += ["", *_block(block, width)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _block(block: Block, width: int) -> list[str]:
+    match block:
+        case Table():
+            return [block.title, *_table(block, width)]
+        case Facts():
+            wide = max((cell_len(label) for label, _ in block.rows), default=0)
+            return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
+        case Graph() | HeatMap():
+            return [block.title, *picture(block, width)]
+    return [block.title, *(f"  {line}" for line in block.lines)]
+
+
+def picture(block: Graph | HeatMap, width: int) -> list[str]:
+    """A graph or a heat map as lines of cells, without its title."""
+    return _graph(block, width) if isinstance(block, Graph) else _heat_map(block, width)
+
+
+def _fit(text: str, cells: int, *, tail: bool = False) -> str:
+    """Exactly so many cells; what is cut begins or ends with an ellipsis."""
+    if cell_len(text) <= cells:
+        return set_cell_size(text, cells)
+    if tail:
+        while cell_len(text) > cells - 1:
+            text = text[1:]
+        return set_cell_size(f"…{text}", cells)
+    return set_cell_size(text, cells - 1) + "…"
+
+
+def _table(table: Table, width: int) -> list[str]:
+    columns = list(table.columns)
+    widths = [
+        max(cell_len(column.title), *(cell_len(row[i].text) for row in table.rows), 0)
+        for i, column in enumerate(columns)
+    ]
+    shown = _narrow(columns, widths, width - 2)
+    lines = [_line([Cell(column.title) for column in columns], columns, widths, shown)]
+    lines += [_line(row, columns, widths, shown) for row in table.rows]
+    return [*lines, *([f"  ({table.note})"] if table.note else [])]
+
+
+def _narrow(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """Cuts words, then leaves columns out, then cuts more, until all fit; returns the columns that are left."""
+    shown = list(range(len(columns)))
+
+    def excess() -> int:
+        return sum(widths[i] for i in shown) + _GAP * (len(shown) - 1) - room
+
+    def cut(least: int) -> None:
+        while excess() > 0:
+            i = max((i for i in shown if columns[i].wide), key=lambda i: widths[i], default=None)
+            if i is None or widths[i] <= least:
+                return
+            widths[i] -= 1
+
+    cut(_USUAL_WIDE)
+    while excess() > 0 and (droppable := [i for i in shown if columns[i].rank]):
+        shown.remove(max(droppable, key=lambda i: (columns[i].rank, i)))
+    cut(_LEAST_WIDE)
+    return shown
+
+
+def _line(cells: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int], shown: Sequence[int]) -> str:
+    parts = []
+    for i in shown:
+        text = cells[i].text
+        words = _fit(text, widths[i], tail=columns[i].tail)
+        parts.append(words if columns[i].text else " " * (widths[i] - cell_len(text)) + text)
+    return "  " + (" " * _GAP).join(parts)
+
+
+def _graph(graph: Graph, width: int) -> list[str]:
+    """One line for the sum, and one for each part, all on the same axis."""
+    totals = [sum(values) for values in zip(*(one.values for one in graph.series), strict=True)]
+    rows = [("all", totals)] if len(graph.series) > 1 else []
+    rows += [(one.name, list(one.values)) for one in graph.series]
+    label = min(max(cell_len(name) for name, _ in rows), _MOST_LABEL)
+    places = max(width - label - 18, 8)
+    top = max(totals, default=0.0)
+    lines = []
+    for name, values in rows:
+        squeezed = _squeezed(values, places)
+        bars = "".join(_LEVELS[min(int(value / top * 8), 7)] if top > 0 else " " for value in squeezed)
+        mean = sum(values) / len(values) if values else 0.0
+        lines.append(f"  {_fit(name, label)}  {bars}  {_written(mean, graph.unit)} mean")
+    lines.append(f"  {len(totals)} {graph.places}s from left to right; a full cell is {_written(top, graph.unit)}")
+    return lines
+
+
+def _written(value: float, unit: str) -> str:
+    return size_word(value) if unit == "bytes" else time_word(value)
+
+
+def _squeezed(values: Sequence[float], places: int) -> list[float]:
+    """The greatest of neighbouring values, where there are more than places."""
+    if len(values) <= places:
+        return list(values)
+    edges = [i * len(values) // places for i in range(places + 1)]
+    return [max(values[first:last]) for first, last in pairwise(edges)]
+
+
+def _heat_map(heat_map: HeatMap, width: int) -> list[str]:
+    known = [value for _, values in heat_map.rows for value in values if math.isfinite(value)]
+    low, high = soft_axis(known, least_share=_LEAST_SPAN)
+    label = min(max((cell_len(name) for name, _ in heat_map.rows), default=0), _MOST_LABEL)
+    places = max(width - label - 6, 8)
+    lines = []
+    for name, values in heat_map.rows:
+        cells = "".join(_shade(value, low, high) for value in _squeezed(values, places))
+        lines.append(f"  {_fit(name, label)} |{cells}|")
+    longest = max((len(values) for _, values in heat_map.rows), default=0)
+    lines.append(f"  {longest} {heat_map.places}s from left to right; the darker, the longer")
+    return lines
+
+
+def _shade(value: float, low: float, high: float) -> str:
+    if not math.isfinite(value):
+        return "?"
+    share = (value - low) / (high - low) if high > low else 0.5
+    return _SHADES[1 + min(max(int(share * 4), 0), 3)]

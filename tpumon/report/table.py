@@ -1,0 +1,125 @@
+"""The table of sections. A new section is a file in this room and a row here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tpumon.model.codec import to_plain
+from tpumon.report import environment, memory, ops, overview, steps
+from tpumon.report import input as input_section
+from tpumon.report.blocks import Block, Page
+from tpumon.report.capture import Capture, Choice
+
+if TYPE_CHECKING:
+    from tpumon.xspace.profile.profile import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """One section of a report.
+
+    Attributes:
+        name: what `--section` takes, and its key in JSON.
+        title: for people.
+        about: one line for the help.
+        needs: what must be read of a trace beyond what figures need.
+        build: makes its value, a frozen dataclass that is its JSON.
+        blocks: writes the value for people.
+    """
+
+    name: str
+    title: str
+    about: str
+    needs: tuple[Part, ...]
+    build: Callable[[Capture, Choice], Any]
+    blocks: Callable[[Any], Sequence[Block]]
+
+
+SECTIONS: Mapping[str, Section] = {
+    section.name: section
+    for section in (
+        Section(
+            name="overview",
+            title="Overview",
+            about="figures, steps, top ten operations, findings",
+            needs=("ops", "environment"),
+            build=overview.build,
+            blocks=overview.blocks,
+        ),
+        Section(
+            name="ops",
+            title="Operations",
+            about="time, FLOPs and bytes by program, category, path and operation",
+            needs=("ops", "contents"),
+            build=ops.build,
+            blocks=ops.blocks,
+        ),
+        Section(
+            name="steps",
+            title="Steps",
+            about="each step on each core, skew, who is last",
+            needs=(),
+            build=steps.build,
+            blocks=steps.blocks,
+        ),
+        Section(
+            name="input",
+            title="Input",
+            about="infeed by step, input work of the host by category and stage",
+            needs=("input",),
+            build=input_section.build,
+            blocks=input_section.blocks,
+        ),
+        Section(
+            name="memory",
+            title="Memory",
+            about="in use over time, what was live at the peak, buffers of programs",
+            needs=("memory", "buffers"),
+            build=memory.build,
+            blocks=memory.blocks,
+        ),
+        Section(
+            name="environment",
+            title="Environment",
+            about="hosts, devices, versions, options, dropped events",
+            needs=("environment",),
+            build=environment.build,
+            blocks=environment.blocks,
+        ),
+    )
+}
+"""All sections, by name, in the order of a report."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Some sections of one capture.
+
+    Attributes:
+        values: of each section, by name.
+        pages: the same, ready to be written.
+    """
+
+    values: Mapping[str, Any]
+    pages: tuple[Page, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Fields as in docs/report.md."""
+        return {"schema": 1, "sections": {name: to_plain(value) for name, value in self.values.items()}}
+
+
+def needs(names: Iterable[str]) -> frozenset[Part]:
+    """What must be read for these sections."""
+    return frozenset(part for name in names for part in SECTIONS[name].needs)
+
+
+def report(capture: Capture, names: Sequence[str], choice: Choice) -> Report:
+    """Builds some sections."""
+    values = {name: SECTIONS[name].build(capture, choice) for name in names}
+    pages = tuple(
+        Page(name=name, title=SECTIONS[name].title, blocks=tuple(SECTIONS[name].blocks(value)))
+        for name, value in values.items()
+    )
+    return Report(values=values, pages=pages)

@@ -1,0 +1,125 @@
+"""One host's trace for a report: its figures' trace, and whatever else of it the wanted sections need."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import BinaryIO, Literal
+
+from tpumon.text import one_line
+from tpumon.xspace.planes.plane import parsed_metadata
+from tpumon.xspace.planes.space import Space, read_space
+from tpumon.xspace.profile.environment import Surroundings, read_surroundings
+from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
+from tpumon.xspace.profile.host_input import HostInput, read_host_input
+from tpumon.xspace.profile.memory import MemoryUse, read_memory
+from tpumon.xspace.profile.ops import Op, read_ops
+from tpumon.xspace.profile.planes import METADATA, find_plane
+from tpumon.xspace.trace import Trace, stored, trace_of
+
+Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
+"""What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
+
+_PROGRAM_NAME = re.compile(r"(.*)\((\d{1,20})\)")
+_MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Peak rates of one core in bytes per second, by memory; None where the trace does not say."""
+
+    cmem_read: float | None = None
+    cmem_write: float | None = None
+    vmem_read: float | None = None
+    vmem_write: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One host's trace.
+
+    Attributes:
+        trace: what its figures are made of.
+        ops: the ops of all cores together, the longest first.
+        programs: names by program, without the number.
+        peaks: of the memories on the chip.
+        surroundings: where and how it was taken.
+        host_input: what the host did for input.
+        memory: in use over time, by memory.
+        buffers: what the programs need.
+    """
+
+    trace: Trace
+    ops: tuple[Op, ...] = ()
+    programs: Mapping[int, str] = field(default_factory=dict)
+    peaks: Peaks = field(default_factory=Peaks)
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    host_input: HostInput = field(default_factory=HostInput)
+    memory: tuple[MemoryUse, ...] = ()
+    buffers: tuple[ProgramMemory, ...] = ()
+
+
+def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
+    """Reads a serialized XSpace of one host.
+
+    Args:
+        xspace: its bytes, or a regular file of them.
+        wanted: what to read beyond the trace.
+
+    Raises:
+        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
+    """
+    source = stored(xspace)
+    space = read_space(source)
+    trace = trace_of(space)
+    ops = read_ops(space.tensor_cores, [core.table for core in trace.cores]) if "ops" in wanted else ()
+    hlo = find_plane(source, METADATA) if {"contents", "buffers"} & set(wanted) else None
+    if "contents" in wanted:
+        ops = _with_contents(ops, read_contents(hlo))
+    return Profile(
+        trace=trace,
+        ops=ops,
+        programs=_programs(space, ops),
+        peaks=_peaks(space),
+        surroundings=read_surroundings(source) if "environment" in wanted else Surroundings(),
+        host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
+        memory=read_memory(space.host) if "memory" in wanted else (),
+        buffers=read_programs(hlo) if "buffers" in wanted else (),
+    )
+
+
+def _with_contents(ops: tuple[Op, ...], contents: Mapping[tuple[int, str], tuple[str, ...]]) -> tuple[Op, ...]:
+    """Ops with what their program's HLO says they are made of; what their own metadata says is kept."""
+    return tuple(
+        replace(op, contents=held) if not op.contents and (held := contents.get((op.program_id, op.name))) else op
+        for op in ops
+    )
+
+
+def _programs(space: Space, ops: Sequence[Op]) -> dict[int, str]:
+    """Names of the programs of ops; a run is called "jit_step(123)", the number being the program's."""
+    wanted = {op.program_id for op in ops}
+    names: dict[int, str] = {}
+    for plane in space.tensor_cores:
+        if len(names) == len(wanted):
+            break
+        for raw in plane.outline.event_metadata.values():
+            # Ops have a number in brackets at their end, too, but rarely.
+            if _MAYBE_PROGRAM.search(raw) and (match := _PROGRAM_NAME.fullmatch(parsed_metadata(raw).name)):
+                number = int(match[2])
+                if number in wanted:
+                    names.setdefault(number, one_line(match[1]))
+    return names
+
+
+def _peaks(space: Space) -> Peaks:
+    stats = space.tpu_planes[0].stats() if space.tpu_planes else {}
+
+    def rate(name: str) -> float | None:
+        value = stats.get(f"peak_{name}_bw_gigabytes_per_second")
+        return float(value) * 1e9 if isinstance(value, (int, float)) and value > 0 else None
+
+    return Peaks(
+        cmem_read=rate("cmem_rd"), cmem_write=rate("cmem_wr"), vmem_read=rate("vmem_rd"), vmem_write=rate("vmem_wr")
+    )
