@@ -152,13 +152,17 @@ def test_a_finding_that_lasts_is_one_alert_per_slice(tmp_path):
 
 
 def test_a_finding_that_does_not_last_or_cannot_be_judged_is_no_alert(tmp_path):
-    """For some minutes; not there at all; of a worker that is silent since."""
+    """For some minutes; not there at all; of a worker that is silent since; of a job that has just begun."""
     series = worker("unjudged", slice_name="u")
-    for name in ("moment", "silent"):
+    for name in ("moment", "silent", "young"):
         series |= worker(name, slice_name=name)
     for name, _, _, lasting in FOUND:
-        series |= finding(name, {"moment": f"0x59 1x{lasting // 2} 0x60", "silent": "1x49 stale"})
-    check_alerts(tmp_path, series, {48: alerts_of("silent", 48, 0), 56: [], 62: [], 71: [], 100: []})
+        series |= finding(name, {"moment": f"0x59 1x{lasting // 2} 0x60", "silent": "1x49 stale", "young": "_x80 1x40"})
+    check_alerts(
+        tmp_path,
+        series,
+        {48: alerts_of("silent", 48, 0), 56: [], 62: [], 71: [], 85: [], 100: alerts_of("young", 100, 82)},
+    )
 
 
 def test_an_alert_names_the_workers(tmp_path):
