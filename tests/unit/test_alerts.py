@@ -179,6 +179,15 @@ def test_an_alert_names_the_workers(tmp_path):
     assert described["TpuStraggler"] == "The other workers of the slice wait for it. Workers: b ."
 
 
+def test_since_when_a_finding_is_there_survives_gaps(tmp_path):
+    """The minute at which it was first seen, through a failed scrape; another one after it was away."""
+    series = worker("a") | finding("idle", {"a": "0x9 1x5 stale 1x20 0x19 1x50"})
+    rows = evaluated(tmp_path, series, [("worker:tpumon_finding:since / 60", minute) for minute in (12, 30, 50, 90)])
+    assert [[value for _, value in row] for row in rows] == [[10.0], [10.0], [], [58.0]]
+    labels, _ = rows[0][0]
+    assert (labels["worker"], labels["slice"], labels["finding"]) == ("a", "s", "idle")
+
+
 def test_hbm_that_will_be_full_within_the_hour_pages(tmp_path):
     """tpumon says that it grows; many jobs run at 98 %, flat."""
     total = figures("tpu_hbm_total_bytes", dict.fromkeys(("fast", "slow", "drops"), "100x120"), more=', device="0"')
