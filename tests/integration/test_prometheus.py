@@ -97,7 +97,7 @@ def test_a_dead_workers_figures_become_stale(exporters, prometheus):
     output.write(sample("w1", reason="unavailable"))
     prometheus.wait_until_gone(dead, 30)
     assert prometheus.values('tpumon_target_up{job="plain"}') == {WORKERS[0]: 1.0, "w1": 0.0, WORKERS[2]: 1.0}
-    assert prometheus.values('tpumon_sample_errors_total{job="plain"}', "reason") == {"unavailable": 1.0}
+    assert prometheus.values('tpumon_sample_errors_total{job="plain"} > 0', "reason") == {"unavailable": 1.0}
     assert prometheus.values('time() - tpumon_target_last_success_timestamp_seconds{job="plain",worker="w1"}')
     output.write(sample("w1", time_unix_s=time.time()))
     prometheus.wait_for(dead, 30)

@@ -64,8 +64,9 @@ def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]
     }
     path = directory / "test.yml"
     path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}))
-    told = re.findall(r"got: (.*)$", promtool("test", "rules", str(path), expect=1), flags=re.MULTILINE)
-    assert len(told) == len(queries), told
+    said = promtool("test", "rules", str(path), expect=1, timeout_s=240)
+    told = re.findall(r"got: (.*)$", said, flags=re.MULTILINE)
+    assert len(told) == len(queries), said[-2000:]
     return [
         [
             (labels, float(value))

@@ -19,7 +19,7 @@ RULE_FILES = sorted((GRAFANA / "prometheus").glob("*.rules.yml"))
 
 OF_PROMETHEUS = {"up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "node_textfile_mtime_seconds"}
 _PARTS_OF_HISTOGRAM = ("_bucket", "_sum", "_count")
-EXPOSED = {"tpumon_finding"} | {
+EXPOSED = {
     f"{metric.name}{part}"
     for metric in METRICS
     for part in (_PARTS_OF_HISTOGRAM if metric.kind == "histogram" else ("",))

@@ -46,6 +46,8 @@ def healthy(number: int, now: float, **changes: Any) -> Sample:
         infeed_ratio=Spread(avg=0.02, min=0.01, max=0.03),
         step_parts_s={"idle": 0.01, "infeed": 0.002, "collective": 0.01, "high_flops_compute": 0.078},
         step_durations_s=(0.1, 0.1, 0.3),
+        op_time_ratios={"compute": 0.8, "infeed": 0.02, "collective": 0.1},
+        compile_ratio=0.01,
         per_core=tuple(cores),
         devices=tuple(devices),
         runtime={

@@ -163,10 +163,12 @@ def running_prometheus(
             process.wait()
 
 
-def promtool(*args: str, text: str | None = None, expect: int = 0) -> str:
+def promtool(*args: str, text: str | None = None, expect: int = 0, timeout_s: float = 60) -> str:
     """Runs promtool, with `text` on its stdin; what it printed. Fails the test where it ends with another status."""
     require(shutil.which("promtool"), "promtool")
-    done = subprocess.run(["promtool", *args], input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["promtool", *args], input=text, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
     said = done.stdout + done.stderr
     assert done.returncode == expect, f"promtool {' '.join(args)} ended with {done.returncode}\n{said}"
     return said

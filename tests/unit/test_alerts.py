@@ -99,10 +99,10 @@ def test_equal_names_in_two_namespaces_are_two_jobs(tmp_path):
     """A slow job is no straggler of a fast one, and a worker that is down there is not up here."""
     series = {}
     for namespace, step in (("x", "0.1"), ("y", "0.3")):
-        where = f'{W}, namespace="{namespace}", tpu_job="train"'
         for name in ("a", "b", "c"):
+            where = f'job="t", instance="{name}", namespace="{namespace}", tpu_job="train"'
             series |= worker(name, where=where, slice_name="")
-        series |= figures("tpu_step_time_seconds", dict.fromkeys("abc", f"{step}x120"), where=where)
+            series |= figures("tpu_step_time_seconds", {name: f"{step}x120"}, where=where)
     check_alerts(tmp_path, series, {60: []})
 
 
@@ -117,7 +117,7 @@ def test_workers_that_do_not_work_together_are_not_compared(tmp_path):
 
 
 FOUND = [
-    ("hang", "TpuHang", "critical", 5),
+    ("hang", "TpuHang", "critical", 10),
     ("slow-down", "TpuSlowDown", "warning", 10),
     ("straggler", "TpuStraggler", "warning", 10),
     ("input-bound", "TpuInputBound", "warning", 10),
@@ -152,13 +152,17 @@ def test_a_finding_that_lasts_is_one_alert_per_slice(tmp_path):
 
 
 def test_a_finding_that_does_not_last_or_cannot_be_judged_is_no_alert(tmp_path):
-    """For some minutes; not there at all; of a worker that is silent since."""
+    """For some minutes; not there at all; of a worker that is silent since; of a job that has just begun."""
     series = worker("unjudged", slice_name="u")
-    for name in ("moment", "silent"):
+    for name in ("moment", "silent", "young"):
         series |= worker(name, slice_name=name)
     for name, _, _, lasting in FOUND:
-        series |= finding(name, {"moment": f"0x59 1x{lasting // 2} 0x60", "silent": "1x49 stale"})
-    check_alerts(tmp_path, series, {48: alerts_of("silent", 48, 0), 56: [], 62: [], 71: [], 100: []})
+        series |= finding(name, {"moment": f"0x59 1x{lasting // 2} 0x60", "silent": "1x49 stale", "young": "_x80 1x40"})
+    check_alerts(
+        tmp_path,
+        series,
+        {48: alerts_of("silent", 48, 0), 56: [], 62: [], 71: [], 85: [], 100: alerts_of("young", 100, 82)},
+    )
 
 
 def test_an_alert_names_the_workers(tmp_path):
@@ -175,6 +179,15 @@ def test_an_alert_names_the_workers(tmp_path):
     assert described["TpuStraggler"] == "The other workers of the slice wait for it. Workers: b ."
 
 
+def test_since_when_a_finding_is_there_survives_gaps(tmp_path):
+    """The minute at which it was first seen, through a failed scrape; another one after it was away."""
+    series = worker("a") | finding("idle", {"a": "0x9 1x5 stale 1x20 0x19 1x50"})
+    rows = evaluated(tmp_path, series, [("worker:tpumon_finding:since / 60", minute) for minute in (12, 30, 50, 90)])
+    assert [[value for _, value in row] for row in rows] == [[10.0], [10.0], [], [58.0]]
+    labels, _ = rows[0][0]
+    assert (labels["worker"], labels["slice"], labels["finding"]) == ("a", "s", "idle")
+
+
 def test_hbm_that_will_be_full_within_the_hour_pages(tmp_path):
     """tpumon says that it grows; many jobs run at 98 %, flat."""
     total = figures("tpu_hbm_total_bytes", dict.fromkeys(("fast", "slow", "drops"), "100x120"), more=', device="0"')
@@ -188,43 +201,45 @@ def test_hbm_that_will_be_full_within_the_hour_pages(tmp_path):
     )  # fmt: skip
 
 
-def test_one_tpumon_per_host_leaves_stragglers_to_prometheus(tmp_path):
-    """No single one sees the slice, so none has judged; what is judged by a tpumon is judged once."""
+def one_per_host(metric, values, *, minutes=120):
+    """A slice whose workers have an exporter each, which judges its worker's cores and finds no straggler."""
     series = {}
-    for name in ("a", "b", "c"):
-        series |= worker(name, where=f'job="t", instance="{name}"')
-    gap = "0.3 0.3 0.3 0.3 0.3 0.3 0.3 0.3 stale " * 8
-    for name, values in {"a": "0.1x120", "b": "0.1x120", "c": f"{gap} 0.1x60"}.items():
-        series |= figures("tpu_step_time_seconds", {name: values}, where=f'job="t", instance="{name}"')
-    slow = ["TpuStraggler job=t slice=s severity=warning"]
-    check_alerts(tmp_path, series, {8: [], 40: slow, 71: slow, 95: []})
+    for name, told in values.items():
+        where = f'job="t", instance="{name}"'
+        series |= worker(name, where=where, minutes=minutes) | figures(metric, {name: told}, where=where)
+        series |= finding("straggler", {name: f"0x{minutes}"}, where=where)
+    return series
 
-    judged = dict(series)
-    for name in ("a", "b", "c"):
-        judged |= finding("straggler", {name: "0x120"}, where=f'job="t", instance="{name}"')
-    check_alerts(tmp_path, judged, {40: []})
+
+def test_one_tpumon_per_host_leaves_stragglers_to_prometheus(tmp_path):
+    """No single one sees the slice; through gaps. One that watches the whole slice judges alone."""
+    gap = "0.3 0.3 0.3 0.3 0.3 0.3 0.3 0.3 stale " * 8
+    steps = {"a": "0.1x120", "b": "0.1x120", "c": f"{gap} 0.1x60"}
+    slow = ["TpuStraggler job=t slice=s severity=warning"]
+    check_alerts(tmp_path, one_per_host("tpu_step_time_seconds", steps), {8: [], 40: slow, 71: slow, 95: []})
+
+    whole = worker("a") | worker("b") | worker("c") | figures("tpu_step_time_seconds", steps)
+    check_alerts(tmp_path, whole | finding("straggler", dict.fromkeys("abc", "0x120")), {40: []})
 
 
 def test_a_worker_that_does_not_idle_is_the_straggler(tmp_path):
     """All steps are equally long, because the others wait for it."""
-    series = worker("a") | worker("b") | worker("c")
-    series |= figures("tpu_idle_ratio", {"a": "0.3x120", "b": "0.3x120", "c": "0.12x120"})
+    series = one_per_host("tpu_idle_ratio", {"a": "0.3x120", "b": "0.3x120", "c": "0.12x120"})
     check_alerts(tmp_path, series, {60: ["TpuStraggler slice=s"]})
 
 
 def test_what_is_silent_is_not_slow(tmp_path):
     """A straggler that stops responding is down."""
-    series = worker("a") | worker("b") | worker("c", up="1x39 0x80")
-    series |= figures("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x39 stale"})
-    check_alerts(tmp_path, series, {60: ["TpuWorkerDown worker=c"]})
+    series = one_per_host("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x39 stale"})
+    series['tpumon_target_up{job="t", instance="c", worker="c"}'] = "1x39 0x80"
+    check_alerts(tmp_path, series, {38: ["TpuStraggler slice=s"], 60: ["TpuWorkerDown worker=c"]})
 
 
 def test_labels_that_flip_break_no_rule(tmp_path):
     """Without staleness, the old tpu_worker_info stands beside the new one, with another method or another slice."""
-    series = worker("a") | worker("b") | worker("c")
-    series[f'tpu_worker_info{{{W}, worker="c", slice="s", source="monitor"}}'] = "_x30 1x90"
-    series[f'tpu_worker_info{{{W}, worker="a", slice="old", source="trace"}}'] = "1x40"
-    series |= figures("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x120"})
+    series = one_per_host("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x120"})
+    series['tpu_worker_info{job="t", instance="c", worker="c", slice="s", source="monitor"}'] = "_x30 1x90"
+    series['tpu_worker_info{job="t", instance="a", worker="a", slice="old", source="trace"}'] = "1x40"
     check_alerts(tmp_path, series, {60: ["TpuStraggler slice=s"]})
 
 

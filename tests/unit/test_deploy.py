@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import json
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import aclosing
 
 import pytest
 import yaml
@@ -14,10 +17,13 @@ import yaml
 from fakes.run import tpumon
 from support import REPOSITORY, require
 from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
+from support.helm import chart, rendered
 from support.prometheus import promtool
 from tpumon import __version__
+from tpumon.targets.target_file import TargetFile
 
-OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace"]
+OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace", *(f"central/{name}" for name in
+                 ("deployment", "service", "namespace"))]  # fmt: skip
 
 
 def pod(name):
@@ -123,6 +129,80 @@ def test_kustomize_gets_files_that_exist_and_an_image_that_is_used():
     assert f"{image['newName']}:{__version__}" in (DEPLOY / "Containerfile").read_text()
 
 
+def test_google_s_monitoring_selects_our_pods_and_their_port():
+    """No schema of it is at hand: keys are those of its documentation."""
+    monitor, podmonitor = manifest("podmonitoring"), manifest("podmonitor")
+
+    assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.googleapis.com/v1", "ClusterPodMonitoring")
+    assert set(monitor["spec"]) == {"selector", "endpoints", "targetLabels"}
+    assert monitor["spec"]["selector"] == podmonitor["spec"]["selector"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert set(endpoint) == {"port", "path", "interval"}
+    assert endpoint["port"] == "tpumon"
+    made = {step["to"] for step in monitor["spec"]["targetLabels"]["fromPod"]}
+    assert made == {"tpu_job", "tpu_slice"}
+
+
+def test_the_central_one_has_names_and_slices(tmp_path):
+    """kustomize gets files that exist; the targets file is one that tpumon reads, each worker with a slice."""
+    told = manifest("central/kustomization")
+    central = KUBERNETES / "central"
+
+    assert all((central / name).exists() for name in told["resources"])
+    assert told["images"] == manifest("kustomization")["images"]
+    (generated,) = told["configMapGenerator"]
+    assert generated["files"] == ["targets.json"]
+    assert generated["name"] == pod("central/deployment")["volumes"][0]["configMap"]["name"]
+
+    async def found():
+        async with aclosing(TargetFile(str(central / "targets.json")).watch(lambda: False)) as changes:
+            return await anext(changes)
+
+    targets = asyncio.run(found()).targets
+    assert {target.slice for target in targets} == {"slice-0", "slice-1"}
+    assert all(target.worker.startswith("pretrain-slice-") for target in targets)
+
+
+def test_the_chart_s_daemonset_is_the_manifest_s():
+    """The chart, with its values as they are, says what kustomize says."""
+    daemonset, monitor = rendered()
+    plain = manifest("daemonset")
+    plain["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry.example.com/tpumon:{__version__}"
+
+    assert daemonset == plain
+    assert monitor == manifest("podmonitor")
+
+
+@pytest.mark.real
+def test_the_chart_s_central_one_is_the_manifest_s(schemas):
+    """With targets, further options, a digest, and Google's monitoring."""
+    groups = json.loads((KUBERNETES / "central" / "targets.json").read_text())
+    objects = rendered(
+        image={"digest": "sha256:abc"},
+        daemonset={"enabled": False},
+        central={"enabled": True, "targets": groups, "args": ["--max-duty", "0.005"]},
+        podMonitor={"enabled": False},
+        podMonitoring={"enabled": True},
+    )
+    config, service, deployment, monitoring = objects
+
+    assert json.loads(config["data"]["targets.json"]) == groups
+    assert service == manifest("central/service")
+    plain = manifest("central/deployment")
+    container = plain["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = "registry.example.com/tpumon@sha256:abc"
+    container["args"] += ["--max-duty", "0.005"]
+    assert deployment == plain
+    assert monitoring == manifest("podmonitoring")
+    for made in (config, service, deployment):
+        schemas.validate(made, "1.33", strict=True)
+
+
+def test_the_chart_is_of_this_version():
+    """Its image is the one of this checkout."""
+    assert chart()["appVersion"] == chart()["version"] == __version__
+
+
 @pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached"])
 def test_pods_ask_for_no_rights(name):
     """Not root, no capabilities, nothing to write to but /tmp, for `tpumon pause`; a bound on memory, none on CPU."""
@@ -180,12 +260,13 @@ def command_lines():
         "daemonset": our_container("daemonset")["args"],
         "sidecar": our_container("sidecar")["args"],
         "attached": our_container("attached")["args"],
+        "central": our_container("central/deployment")["args"],
         "unit": re.search(r"^ExecStart=/opt/tpumon/bin/tpumon (.+)$", unit, re.MULTILINE)[1].split(),
         "image": yaml.safe_load(re.search(r"^CMD (.+)$", image, re.MULTILINE)[1]),
     }
 
 
-@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "unit", "image"])
+@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "central", "unit", "image"])
 def test_command_lines_are_understood(name):
     """`tpumon` knows the command and all its options; the port is the one that the manifest opens."""
     args = command_lines()[name]
@@ -252,8 +333,9 @@ def test_the_image_gets_all_that_its_build_needs(tmp_path):
 
 @pytest.mark.real
 def test_promtool_understands_the_example():
-    """deploy/prometheus/prometheus.yml. (Debian's Prometheus knows no Kubernetes: see the test of relabelling.)"""
-    promtool("check", "config", "--syntax-only", str(DEPLOY / "prometheus" / "prometheus.yml"))
+    """Those without Kubernetes, which Debian's Prometheus does not know: see the test of relabelling."""
+    for name in ("prometheus.yml", "probe.yml"):
+        promtool("check", "config", "--syntax-only", str(DEPLOY / "prometheus" / name))
 
 
 def test_the_image_s_packages_are_those_of_the_lock():

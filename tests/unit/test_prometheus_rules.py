@@ -144,6 +144,20 @@ def test_alerts_need_only_two_files():
     assert not asked & OTHER_NAMES
 
 
+def test_the_example_for_alertmanager_names_alerts_and_labels_that_exist():
+    """Else what it inhibits would be nothing; groups are by the labels of a slice."""
+    told = yaml.safe_load((GRAFANA / "prometheus" / "alertmanager.yml").read_text())
+    of_slice = [*Config().job_labels, "slice"]
+    matched = [matcher for rule in told["inhibit_rules"] for kind in ("source", "target") for matcher in
+               rule[f"{kind}_matchers"]]  # fmt: skip
+    names = {name for matcher in matched for name in re.findall(r"Tpu\w+", matcher)}
+
+    assert all(re.fullmatch(r'alertname=~?"[\w|]+"', matcher) for matcher in matched)
+    assert names <= set(NAMES)
+    assert told["route"]["group_by"] == ["alertname", *of_slice]
+    assert all(set(rule["equal"]) <= set(of_slice) for rule in told["inhibit_rules"])
+
+
 def test_provisioning_names_what_there_is():
     """The data source is Prometheus, dashboards are read from files."""
     (source,) = yaml.safe_load((GRAFANA / "provisioning" / "datasources" / "prometheus.yml").read_text())["datasources"]

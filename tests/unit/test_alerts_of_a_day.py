@@ -1,0 +1,128 @@
+"""A day of a fleet, minute by minute, as promtool evaluates the rules: what is normal pages nobody, incidents once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import groupby
+
+import pytest
+
+from support.alerting import firing
+
+pytestmark = pytest.mark.real
+
+DAY = 24 * 60
+QUIET_AT = (300, 3)
+"""Prometheus itself restarts: nothing is scraped for three minutes."""
+
+FINDINGS = {
+    "hang": ("TpuHang", "critical"),
+    "straggler": ("TpuStraggler", "warning"),
+    "slow-down": ("TpuSlowDown", "warning"),
+    "input-bound": ("TpuInputBound", "warning"),
+    "recompiling": ("TpuRecompiling", "warning"),
+    "idle": ("TpuIdle", "warning"),
+    "hbm-nearly-full": ("TpuHbmNearlyFull", "warning"),
+}
+
+
+def course(usual, *changes):
+    """A series' values: the usual one, and from a minute on, for some minutes, another; None is no value."""
+    values = [usual] * DAY
+    for start, length, value in (*changes, (*QUIET_AT, None)):
+        values[start : start + length] = [value] * min(length, DAY - start)
+    runs = [(value, len(list(run))) for value, run in groupby(values)]
+    return " ".join(f"_x{length}" if value is None else f"{value}x{length - 1}" for value, length in runs)
+
+
+def worker(slice_name, name, *, up=(), gone=(), paused=(), figures=True, found=None):
+    """The series of one worker of a job with one tpumon per slice."""
+    labels = f'job="tpumon", instance="{slice_name}", worker="{slice_name}-{name}"'
+    away = [(start, length, None) for start, length in gone]
+    silent = [(start, length, None) for start, length in paused]
+    series = {
+        f"tpumon_target_up{{{labels}}}": course(1, *up, *silent, *away),
+        f"tpumon_target_paused{{{labels}}}": course(0, *((*span, 1) for span in paused), *away),
+        f"tpumon_target_busy{{{labels}}}": course(0, *away),
+        f"tpumon_target_active{{{labels}}}": course(1, *silent, *away),
+        f"tpumon_sample_interval_seconds{{{labels}}}": course(60, *away),
+        f"tpumon_target_last_success_timestamp_seconds{{{labels}}}": f"0+60x{gone[0][0] if gone else DAY}",
+    }
+    down = [(start, length, None) for start, length, _ in up]
+    if figures:
+        series[f'tpu_worker_info{{{labels}, slice="{slice_name}", source="trace"}}'] = course(1, *down, *silent, *away)
+        for finding, told in (found or {}).items():
+            series[f'tpumon_finding{{{labels}, finding="{finding}"}}'] = course(0, *told, *down, *silent, *away)
+    return series
+
+
+def exporter(name, *changes):
+    labels = f'job="tpumon", instance="{name}"'
+    return {
+        f"up{{{labels}}}": course(1, *changes),
+        f'tpumon_build_info{{{labels}, version="1"}}': course(
+            1, *((start, length, None) for start, length, _ in changes)
+        ),
+    }
+
+
+def fired(tmp_path, series):
+    """How often each alert began to fire on each slice, seen every four minutes."""
+    begun, before = Counter(), set()
+    for alerts in firing(tmp_path, series, range(0, DAY, 4)).values():
+        now = {(one["alertname"], one["severity"], one.get("slice", "")) for one in alerts}
+        begun.update(now - before)
+        before = now
+    return dict(begun)
+
+
+@pytest.mark.timeout(300)
+def test_a_normal_day_pages_nobody(tmp_path):
+    """Ends of jobs, images still being pulled, pauses, short trouble, gaps. An end is told, once, as a warning."""
+    blips = {finding: [(minute, 3, 1) for minute in range(100, 1300, 200)] for finding in FINDINGS}
+    series = exporter("steady") | exporter("ends") | exporter("vanishes") | exporter("starts") | exporter("paused")
+    for name in ("a", "b"):
+        series |= worker("steady", name, up=[(500, 3, 0), (700, 2, 0)], found=blips)
+        series |= worker("ends", name, up=[(600, DAY, 0)])
+        series |= worker("vanishes", name, gone=[(800, DAY)])
+        series |= worker("starts", name, up=[(0, 25, 0)])
+        series |= worker("paused", name, paused=[(400, 90)])
+
+    assert fired(tmp_path, series) == {("TpuJobGone", "warning", "ends"): 1, ("TpuJobGone", "warning", "vanishes"): 1}
+
+
+@pytest.mark.timeout(300)
+def test_twelve_incidents_are_told_once_each(tmp_path):
+    """Per slice and by the right name, each for an hour, through one failed query in ten."""
+    series, expected = {}, {}
+    for number, (finding, (alert, severity)) in enumerate(FINDINGS.items()):
+        start = 120 + 90 * number
+        flawed = [(minute, 9, 1) for minute in range(start, start + 60, 10)]
+        for name in ("a", "b"):
+            series |= worker(finding, name, found={finding: flawed})
+        series |= exporter(finding)
+        expected[alert, severity, finding] = 1
+
+    series |= worker("down", "a") | worker("down", "b", up=[(400, 60, 0)]) | exporter("down")
+    expected["TpuWorkerDown", "critical", "down"] = 1
+    series |= worker("missing", "a") | worker("missing", "b", gone=[(900, DAY)]) | exporter("missing")
+    expected["TpuWorkersMissing", "critical", "missing"] = 1
+    series |= exporter("blind", (700, 40, 0))
+    expected["TpumonExporterDown", "critical", ""] = 1
+
+    grows = {"hbm-growing": [(220, 60, 1)]}
+    series |= worker("grows", "a", found=grows) | worker("grows", "b", found=grows) | exporter("grows")
+    for name in ("a", "b"):
+        device = f'job="tpumon", instance="grows", worker="grows-{name}", device="0"'
+        series[f"tpu_hbm_total_bytes{{{device}}}"] = "100x400"
+        series[f"tpu_hbm_used_bytes{{{device}}}"] = "60x199 60+0.5x79 60x100"
+    expected["TpuHbmGrowing", "critical", "grows"] = 1
+
+    series |= worker("fails", "a") | worker("fails", "b") | exporter("fails")
+    for name in ("a", "b"):
+        labels = f'job="tpumon", instance="fails", worker="fails-{name}"'
+        series[f"tpu_runtime_slice_error{{{labels}}}"] = course(0, (1000, 30, 1))
+    expected["TpuRuntimeError", "critical", "fails"] = 1
+
+    assert len(expected) == 12
+    assert fired(tmp_path, series) == expected
