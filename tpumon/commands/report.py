@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.commands.capture import CaptureSettings, take
 from tpumon.commands.profiles import opened, trace_files, why_unread
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.report.blocks import Page
@@ -22,6 +21,7 @@ from tpumon.system.console import say
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
+    from tpumon.commands.capture import CaptureSettings
     from tpumon.xspace.profile.profile import Part, Profile
 
 Format = Literal["text", "markdown", "json", "html"]
@@ -92,6 +92,8 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Hos
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
         return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
+    from tpumon.commands.capture import take  # it needs gRPC, which reading files does without
+
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
         taken = take(replace(settings.capture, logdir=directory))
         hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
