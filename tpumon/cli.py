@@ -379,6 +379,8 @@ def report_command(
     form = report_output(context, output)
     if fail_above is not None and not against:
         raise UsageError("--fail-above requires --against FILE|DIR to compare with")
+    if against and is_typed(context, "section"):
+        raise UsageError("--against shows what changed, not sections: leave out --section")
     return partial(
         report.run,
         report.ReportSettings(

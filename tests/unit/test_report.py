@@ -266,6 +266,9 @@ def test_the_environment_says_how_the_profile_was_taken(tmp_path):
         (["x.pb", "--output", "xml"], "--output xml: choose one of text, markdown"),
         (["x.pb", "--service-addr", "h:1"], "of files or of workers"),
         ([], "requires FILE"),
+        (["x.pb", "--fail-above", "5%"], "requires --against"),
+        (["x.pb", "--against", "y.pb", "--fail-above", "much"], "give a share such as 5%"),
+        (["x.pb", "--against", "y.pb", "--section", "ops"], "leave out --section"),
     ],
 )
 def test_what_makes_no_sense_is_refused(argument, words):
@@ -294,3 +297,27 @@ def test_a_page_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     made = report(capture_of(saved(tmp_path, training())), ("ops",), Choice())
     with pytest.raises(UsageError, match=r"pip install 'tpumon\[html\]'"):
         html.render(made.pages, "Profile")
+
+
+def test_a_truncated_trace_says_so_in_every_section(tmp_path, capsys):
+    traced = training(cores=2, steps=12)
+    traced.space.warnings.append("The trace buffers are full: device events were dropped.")
+    Plane(traced.space.planes[0]).event("XLA TraceMe", "Trace Buffers Dropped", 15_000, 10)
+    files = saved(tmp_path, traced)
+    assert capture_of(files).figures.truncated
+    status, found, _ = printed(capsys, *files, sections=tuple(SECTIONS), output="text")
+    assert status == 0
+    assert found.count("the trace is truncated") >= len(SECTIONS)
+
+
+def test_impossible_numbers_are_absent(tmp_path, capsys):
+    traced = training(cores=1)
+    core, host = (Plane(plane) for plane in traced.space.planes)
+    for stat in core.plane.stats:
+        if stat.metadata_id == core.stat_id("peak_hbm_bw_gigabytes_per_second"):
+            stat.double_value = 1e300
+    host.line("allocator", timestamp_ns=1 << 62)
+    host.event("allocator", "MemoryAllocation", 100, 1, index_on_host=0, bytes_allocated=5, fragmentation=1e999)
+    _, found, _ = printed(capsys, *saved(tmp_path, traced), sections=tuple(SECTIONS))
+    assert found["memory"]["memories"][0]["peak_bytes"] == 5
+    assert found["environment"]["peak_hbm_rate"] is None

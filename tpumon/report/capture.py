@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from tpumon.model.codec import to_plain
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
@@ -79,3 +82,18 @@ class Choice:
         """What was chosen, in words; "" for everything."""
         parts = [f"program {one_line(self.program)}"] if self.program else []
         return ", ".join([*parts, *([f"ops with {one_line(self.words)!r}"] if self.words else [])])
+
+
+def plain_json(value: Any) -> Any:
+    """A frozen value as JSON has it; numbers that no trace can mean (infinite ones) are absent."""
+    return _finite(to_plain(value))
+
+
+def _finite(plain: Any) -> Any:
+    if isinstance(plain, float):
+        return plain if math.isfinite(plain) else None
+    if isinstance(plain, list):
+        return [_finite(each) for each in plain]
+    if isinstance(plain, Mapping):
+        return {name: _finite(each) for name, each in plain.items()}
+    return plain

@@ -13,7 +13,7 @@ from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import XEvent
 from tpumon.xspace.columns.columns import EventColumns, Floats, Ints, Mask
 from tpumon.xspace.columns.events import read_events
-from tpumon.xspace.columns.timeline import LATEST_PS, PS_PER_NS, PS_PER_S
+from tpumon.xspace.columns.timeline import LATEST_NS, LATEST_PS, PS_PER_NS, PS_PER_S
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.wire.lines import Packed
 
@@ -114,7 +114,8 @@ def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
         columns = read_events(packed, tuple(plane.numbers_of(_NUMBERS)))
         rows = np.flatnonzero(np.isin(columns.metadata_id, list(kinds)))[:_MOST_EVENTS]
         if len(rows):
-            start_ps = (line.timestamp_ns - plane.base_ns) * PS_PER_NS
+            start_ns = line.timestamp_ns - plane.base_ns
+            start_ps = start_ns * PS_PER_NS if -LATEST_NS < start_ns < LATEST_NS else 0
             for memory, own in _by_memory(plane, columns, packed, rows):
                 if memory in parts or len(parts) < _MOST_MEMORIES:
                     parts.setdefault(memory, []).append(_part(plane, columns, packed, own, start_ps, allocating))
