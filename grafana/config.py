@@ -26,18 +26,15 @@ class Config:
         selector: matchers for all series of tpumon, for example `cluster="a"`; empty: all that there are.
         scrape_jobs: regular expression of the scrape jobs that are always tpumon's, for targets that never answered.
         runbooks: URL of the folder with the runbooks.
-        lasting: how long a figure must exceed its limit. At most a fifth of its samples may be within the limit.
-        gap: how long a figure may be missing meanwhile.
-        step_up_ratio: step time relative to that of the hour before.
-        straggler_ratio: step time relative to the median of the slice.
-        straggler_idle_ratio: how far idle time is below the median of the slice.
-        infeed_ratio: share of the step time spent waiting for infeed.
-        idle_ratio: idle time of a slice whose TPUs count as not used.
-        idle_lasting: for how long.
-        hbm_full_ratio: HBM used, on the fullest device.
+        lasting: how long a finding must last; tpumon's own thresholds decide what is one.
+        soon: the same for what somebody must act on at once.
+        idle_lasting: the same for TPUs that are not used, and for truncated traces.
+        found_ratio: the share of that time in which it must be there.
+        gap: how long it may be missing meanwhile.
+        straggler_ratio: step time relative to the median of the slice, where no tpumon watches the whole slice.
+        straggler_idle_ratio: how far idle time is below the median of the slice, likewise.
         hbm_full_within_s: HBM that grows and will be full within this time pages.
         traced_ratio: share of time for which a job is traced, by all tpumon processes together.
-        truncated_ratio: share of samples that rest on truncated traces.
         unobserved: how long a worker may be busy or paused.
     """
 
@@ -46,17 +43,14 @@ class Config:
     scrape_jobs: str = ".*tpumon.*"
     runbooks: str = RUNBOOKS
     lasting: str = "10m"
+    soon: str = "5m"
+    idle_lasting: str = "30m"
+    found_ratio: float = 0.7
     gap: str = "3m"
-    step_up_ratio: float = 1.25
     straggler_ratio: float = 1.10
     straggler_idle_ratio: float = 0.10
-    infeed_ratio: float = 0.20
-    idle_ratio: float = 0.80
-    idle_lasting: str = "30m"
-    hbm_full_ratio: float = 0.97
     hbm_full_within_s: float = 3600.0
     traced_ratio: float = 0.05
-    truncated_ratio: float = 0.5
     unobserved: str = "2h"
 
 

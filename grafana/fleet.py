@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from grafana.board import Dashboard, Row
 from grafana.config import Config
-from grafana.panels import STATES, Dashboard, Panel, Query, Row, bars, heatmap, lines, number, table, to_worker
+from grafana.panels import STATES, Panel, Query, bars, heatmap, lines, number, table, to_worker
 from grafana.queries import (
-    CHOSEN,
+    DOWN,
+    FINDINGS,
     FULLEST_DEVICE,
+    HAS_FINDINGS,
     IDLE_BELOW_MEDIAN,
     JOB,
+    MOST_ROWS,
     PER_WORKER,
     SILENT_FOR,
+    SINCE,
     STATE,
     STEP_TO_MEDIAN,
     counted,
+    number_of,
     of,
     per_worker,
+    rate,
+    worst,
 )
 
 WORKER_UID = "tpumon-worker"
@@ -30,10 +38,12 @@ def dashboard(config: Config) -> Dashboard:
         description="All workers of TPU jobs: which respond, how busy they are, which are slow. Data: tpumon.",
         rows=[
             Row(title="Is the job healthy?", panels=_now()),
+            Row(title="What is wrong", panels=_findings()),
             Row(title="Workers", panels=_workers()),
             Row(title="Over time", panels=_over_time()),
             Row(title="Outliers now", panels=_outliers()),
-            Row(title="Alerts and exporters", panels=_watching()),
+            Row(title="How far the figures can be trusted", panels=_trust()),
+            Row(title="Exporters", panels=_watching()),
         ],
     )
 
@@ -44,8 +54,8 @@ def _now() -> list[Panel]:
             "Workers",
             "Number of selected workers that respond, are down, are busy (another session is profiling them) or are "
             "paused by `tpumon pause`. For workers that are down, see the table below and the runbook TpuWorkerDown.",
-            Query(expr=f"sum({of('tpumon_target_up')})", legend="up"),
-            Query(expr=f"sum(1 - {of('tpumon_target_up')})", legend="down"),
+            Query(expr=number_of("tpumon_target_up"), legend="up"),
+            Query(expr=DOWN, legend="down"),
             Query(expr=f"sum({of('tpumon_target_busy')})", legend="busy"),
             Query(expr=f"sum({of('tpumon_target_paused')})", legend="paused"),
             unit="short",
@@ -83,21 +93,77 @@ def _now() -> list[Panel]:
     ]
 
 
+_FOUND = f"topk({MOST_ROWS}, max by ({PER_WORKER}, finding) ({FINDINGS}))"
+
+
+def _findings() -> list[Panel]:
+    return [
+        table(
+            "Findings",
+            "What tpumon finds wrong with workers now; docs/findings.md explains each. Since: from the recording "
+            f"rules, n/a without them. At most {MOST_ROWS}. Empty: nothing is wrong, or nothing can be judged.",
+            Query(expr=_FOUND, legend="Found"),
+            Query(
+                expr=f"max by ({PER_WORKER}, finding) (1000 * {SINCE}) and on ({PER_WORKER}, finding) {_FOUND}",
+                legend="Since",
+                unit="dateTimeFromNow",
+            ),
+            unit="none",
+            labels={"finding": "Finding", "worker": "Worker", "namespace": "Namespace", "job": "Job"},
+            sort="Since",
+            descending=False,
+            size=(12, 9),
+            links={"Worker": to_worker(WORKER_UID)},
+        ),
+        table(
+            "Alerts",
+            "Pending and firing alerts of alerts.rules.yml about the selected jobs, with the time since when. Empty: "
+            "there are none, or the rules are not loaded.",
+            Query(expr=f"topk({MOST_ROWS}, {_alerts()})", legend="Since", unit="dateTimeFromNow"),
+            unit="none",
+            labels={
+                "alertname": "Alert",
+                "alertstate": "State",
+                "severity": "Severity",
+                "namespace": "Namespace",
+                "job": "Job",
+                "tpu_job": "TPU job",
+                "tpu_slice": "TPU slice",
+                "slice": "Slice",
+                "worker": "Worker",
+                "instance": "Exporter",
+            },
+            sort="State",
+            descending=False,
+            size=(12, 9),
+        ),
+    ]  # fmt: skip
+
+
+def _alerts() -> str:
+    labels = "alertname, severity, @{job_labels}, slice, worker, instance"
+    ours = f'alertname=~"Tpu.*|Tpumon.*",{JOB}'
+    since = f"max by ({labels}) (ALERTS_FOR_STATE{{{ours}}})"
+    return f"1000 * max by ({labels}, alertstate) (ALERTS{{{ours}}}) * on ({labels}) group_left () {since}"
+
+
 def _workers() -> list[Panel]:
     return [
         table(
             "Workers, down first",
-            "One row per worker. A worker that is down keeps its row without figures: they are absent, not 0. "
-            "Last sample age: time since its last figures. Step / median: relative to the median of its slice; from "
-            "1.1 the worker is a straggler.",
-            Query(expr=STATE, legend="State"),
-            Query(expr=f"max by ({PER_WORKER}) ({SILENT_FOR})", legend="Last sample age", unit="s"),
-            Query(expr=per_worker("tpu_mxu_utilization_ratio"), legend="MXU", unit="percentunit"),
-            Query(expr=per_worker("tpu_idle_ratio"), legend="Idle", unit="percentunit"),
-            Query(expr=per_worker("tpu_step_time_seconds"), legend="Step", unit="s"),
-            Query(expr=f"max by ({PER_WORKER}) ({STEP_TO_MEDIAN})", legend="Step / median", unit="none"),
-            Query(expr=per_worker("tpu_infeed_ratio"), legend="Infeed", unit="percentunit"),
-            Query(expr=FULLEST_DEVICE, legend="HBM", unit="percentunit"),
+            "One row per worker; of many, the "
+            f"{MOST_ROWS} that are down or have the most findings. A worker that is down keeps its row without "
+            "figures: they are absent, not 0. Last sample age: time since its last figures. Step / median: relative "
+            "to the median of its slice.",
+            Query(expr=worst(STATE), legend="State"),
+            Query(expr=worst(HAS_FINDINGS), legend="Findings"),
+            Query(expr=worst(f"max by ({PER_WORKER}) ({SILENT_FOR})"), legend="Last sample age", unit="s"),
+            Query(expr=worst(per_worker("tpu_mxu_utilization_ratio")), legend="MXU", unit="percentunit"),
+            Query(expr=worst(per_worker("tpu_idle_ratio")), legend="Idle", unit="percentunit"),
+            Query(expr=worst(per_worker("tpu_step_time_seconds")), legend="Step", unit="s"),
+            Query(expr=worst(f"max by ({PER_WORKER}) ({STEP_TO_MEDIAN})"), legend="Step / median", unit="none"),
+            Query(expr=worst(per_worker("tpu_infeed_ratio")), legend="Infeed", unit="percentunit"),
+            Query(expr=worst(FULLEST_DEVICE), legend="HBM", unit="percentunit"),
             unit="none",
             labels={"worker": "Worker", "namespace": "Namespace", "job": "Job"},
             sort="State",
@@ -113,8 +179,8 @@ def _over_time() -> list[Panel]:
         lines(
             "Workers by state",
             "If `up` drops and neither `busy` nor `paused` rises, a worker was lost.",
-            Query(expr=f"sum({of('tpumon_target_up')})", legend="up"),
-            Query(expr=f"sum(1 - {of('tpumon_target_up')})", legend="down"),
+            Query(expr=number_of("tpumon_target_up"), legend="up"),
+            Query(expr=DOWN, legend="down"),
             Query(expr=f"sum({of('tpumon_target_busy')})", legend="busy"),
             Query(expr=f"sum({of('tpumon_target_paused')})", legend="paused"),
             unit="short",
@@ -211,61 +277,92 @@ def _outliers() -> list[Panel]:
     ]
 
 
-def _watching() -> list[Panel]:
+def _trust() -> list[Panel]:
     return [
         table(
-            "Alerts",
-            "Pending and firing alerts of alerts.rules.yml about the selected jobs. Empty: there are none, or the "
-            "rules are not loaded.",
+            "Sources and methods",
+            "Where the current figures come from, and of how many workers: the Monitor RPC, short traces, or only the "
+            "runtime; how the matrix units were measured; what counts as a step. docs/figures.md says how they differ.",
             Query(
-                expr="max by (alertname, alertstate, severity, @{job_labels}, slice, worker, instance) "
-                f'(ALERTS{{alertname=~"Tpu.*|Tpumon.*",{JOB}}})',
-                legend="Count",
+                expr=f"count by (source, mxu_method, step_source, simulated) ({of('tpu_worker_info')})",
+                legend="Workers",
             ),
             unit="none",
             labels={
-                "alertname": "Alert",
-                "alertstate": "State",
-                "severity": "Severity",
-                "namespace": "Namespace",
-                "job": "Job",
-                "tpu_job": "TPU job",
-                "slice": "Slice",
-                "worker": "Worker",
-                "instance": "Exporter",
+                "source": "Source",
+                "mxu_method": "MXU method",
+                "step_source": "Step source",
+                "simulated": "Simulated",
             },
-            sort="State",
-            descending=False,
-            size=(14, 8),
+            sort="Workers",
+            size=(9, 8),
         ),
+        number(
+            "Workers with current figures",
+            "Share of the selected workers that have a current sample. The others are down, paused, busy, or give "
+            "none.",
+            Query(expr=f"(count({of('tpu_worker_info')}) or 0 * count({_watched()})) / count({_watched()})"),
+            unit="percentunit",
+            size=(5, 8),
+        ),
+        lines(
+            "Age of figures",
+            "Time since the last figures, over the selected workers. It grows between samples; a maximum that keeps "
+            "growing is a worker that gives none.",
+            Query(expr=f"max({SILENT_FOR})", legend="max"),
+            Query(expr=f"quantile(0.5, {SILENT_FOR})", legend="median"),
+            unit="s",
+            size=(5, 8),
+        ),
+        lines(
+            "Truncated samples",
+            "Share of the samples that rest on truncated traces, over the selected workers: their figures cover less "
+            "than the window, or are absent. See the runbook TpuTruncated.",
+            Query(
+                expr=f"sum({rate('tpumon_truncated_samples_total')}) / (sum({rate('tpumon_samples_total')}) > 0)",
+                legend="truncated",
+            ),
+            unit="percentunit",
+            size=(5, 8),
+            small=True,
+        ),
+    ]
+
+
+def _watched() -> str:
+    return of("tpumon_target_paused")
+
+
+def _watching() -> list[Panel]:
+    return [
         table(
             "Exporters",
-            "The scraped tpumon processes: whether they respond (1), and how long a scrape takes. No worker is 1 if "
-            "tpumon finds none to watch; see the runbook TpuJobGone. Targets that have exported within a day.",
-            Query(expr=_of_exporters("up"), legend="Up", unit="none"),
-            Query(expr=_of_exporters("scrape_duration_seconds"), legend="Scrape duration", unit="s"),
-            Query(expr=f"max by (@{{exporter}}) (tpumon_waiting{{{JOB}}})", legend="No worker", unit="none"),
+            "The scraped tpumon processes, down first: whether they respond (1), and how long a scrape takes. No "
+            "worker is 1 if tpumon finds none to watch; see the runbook TpuJobGone. Finding works is 0 if the targets "
+            "file, the name server or the TPU API cannot be read; see the runbook TpumonDiscoveryFailing. Targets "
+            f"that have exported within a day, at most {MOST_ROWS}.",
+            Query(expr=_first(_of_exporters("up")), legend="Up", unit="none"),
+            Query(expr=_first(_of_exporters("scrape_duration_seconds")), legend="Scrape duration", unit="s"),
+            Query(expr=_first(_of_exporter("tpumon_waiting", "max")), legend="No worker", unit="none"),
+            Query(expr=_first(_of_exporter("tpumon_discovery_up", "min")), legend="Finding works", unit="none"),
             unit="none",
             labels={"namespace": "Namespace", "job": "Job", "instance": "Exporter"},
             sort="Up",
             descending=False,
-            size=(10, 8),
+            size=(24, 8),
         ),
         lines(
             "Failed queries",
             "Failed queries per second, by reason. busy and paused are not faults.",
-            Query(
-                expr=f"sum by (reason) (rate(tpumon_sample_errors_total{{{CHOSEN}}}[$__rate_interval]))",
-                legend="{{reason}}",
-            ),
+            Query(expr=f"sum by (reason) ({rate('tpumon_sample_errors_total')})", legend="{{reason}}"),
             unit="ops",
         ),
         lines(
             "Profiling overhead",
             "Share of time for which jobs were traced: max and mean of the selected workers. tpumon stays below 1 % "
             "unless --max-duty allows more.",
-            Query(expr=f"max(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="max"),
-            Query(expr=f"avg(rate({of('tpumon_traced_seconds_total')}[$__rate_interval]))", legend="mean"),
+            Query(expr=f"max({rate('tpumon_traced_seconds_total')})", legend="max"),
+            Query(expr=f"avg({rate('tpumon_traced_seconds_total')})", legend="mean"),
             unit="percentunit",
             small=True,
         ),
@@ -276,3 +373,11 @@ def _of_exporters(metric: str) -> str:
     """Of the scraped tpumon processes only: with all variables on All, the job's matchers fit every target."""
     seen = f"present_over_time(tpumon_build_info{{{JOB}}}[1d])"
     return f"max by (@{{exporter}}) ({metric}{{{JOB}}} and on (@{{exporter}}) {seen})"
+
+
+def _of_exporter(metric: str, how: str) -> str:
+    return f"{how} by (@{{exporter}}) ({metric}{{{JOB}}})"
+
+
+def _first(expr: str) -> str:
+    return f"{expr} and on (@{{exporter}}) bottomk({MOST_ROWS}, {_of_exporters('up')})"

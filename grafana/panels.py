@@ -1,4 +1,4 @@
-"""The parts of a Grafana dashboard as plain dictionaries: panels, targets, variables, links.
+"""The panels of a Grafana dashboard as plain dictionaries.
 
 Panels that show a single number query the current time and not the last value of a range, so that figures disappear
 when their series end.
@@ -6,19 +6,16 @@ when their series end.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from grafana.config import Config
-from grafana.filling import chosen_labels, filled, values
-
 Json = dict[str, Any]
 
-SCHEMA_VERSION = 39
-_WIDTH = 24
-_DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
-_GREEN, _YELLOW, _RED, _BLUE, _GREY = "green", "yellow", "red", "blue", "text"
+DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
+
+# Okabe and Ito's colors, which people who see colors differently can tell apart; texts say the same.
+_GOOD, _CAUTION, BAD, _OTHER, _GREY = "#0072B2", "#E69F00", "#D55E00", "#56B4E9", "#808080"
 
 ABSENT = "n/a"
 """Shown for absent values, which are not 0."""
@@ -87,7 +84,7 @@ class Panel:
         if self.unit == "percentunit" and self.kind != "table":  # a table's columns have different units
             defaults |= {"min": 0} | ({} if "axisSoftMax" in self.custom else {"max": 1})
         panel: Json = {
-            "datasource": _DATASOURCE,
+            "datasource": DATASOURCE,
             "description": self.description,
             "fieldConfig": {"defaults": defaults | self.defaults, "overrides": self.overrides},
             "gridPos": {"h": height, "w": width, "x": x, "y": y},
@@ -101,7 +98,7 @@ class Panel:
 
     def _target(self, place: int, query: Query) -> Json:
         return {
-            "datasource": _DATASOURCE,
+            "datasource": DATASOURCE,
             "editorMode": "code",
             "expr": query.expr,
             "format": self.format,
@@ -113,9 +110,9 @@ class Panel:
 
 
 def _thresholds(limits: tuple[float, float] | None) -> Json:
-    steps: list[Json] = [{"color": _GREEN, "value": None}]
+    steps: list[Json] = [{"color": _GOOD, "value": None}]
     if limits:
-        steps += [{"color": _YELLOW, "value": limits[0]}, {"color": _RED, "value": limits[1]}]
+        steps += [{"color": _CAUTION, "value": limits[0]}, {"color": BAD, "value": limits[1]}]
     return {"mode": "absolute", "steps": steps}
 
 
@@ -293,9 +290,9 @@ def heatmap(title: str, description: str, query: Query, *, unit: str) -> Panel:
 STATES: list[Json] = [
     {
         "options": {
-            "0": {"color": _RED, "index": 0, "text": "down"},
-            "1": {"color": _GREEN, "index": 1, "text": "up"},
-            "2": {"color": _BLUE, "index": 2, "text": "busy"},
+            "0": {"color": BAD, "index": 0, "text": "down"},
+            "1": {"color": _GOOD, "index": 1, "text": "up"},
+            "2": {"color": _OTHER, "index": 2, "text": "busy"},
             "3": {"color": _GREY, "index": 3, "text": "paused"},
         },
         "type": "value",
@@ -304,8 +301,19 @@ STATES: list[Json] = [
 """Texts and colors for the values of `queries.STATE`."""
 
 
-def states(title: str, description: str, query: Query, *, size: tuple[int, int] = (24, 8)) -> Panel:
-    """States over time, one band per series."""
+FOUND: list[Json] = [{"options": {"1": {"color": BAD, "index": 0, "text": "found"}}, "type": "value"}]
+"""Text and color of a finding that is there."""
+
+
+def states(
+    title: str,
+    description: str,
+    query: Query,
+    *,
+    size: tuple[int, int] = (24, 8),
+    mappings: list[Json] = STATES,
+) -> Panel:
+    """States over time, one band per series, with the state's text in it."""
     return Panel(
         kind="state-timeline",
         title=title,
@@ -314,167 +322,22 @@ def states(title: str, description: str, query: Query, *, size: tuple[int, int] 
         unit="short",
         size=size,
         custom={"fillOpacity": 70, "lineWidth": 0, "spanNulls": False},
-        defaults={"mappings": STATES},
+        defaults={"mappings": mappings},
         options={
             "alignValue": "left",
             "legend": {"displayMode": "list", "placement": "bottom", "showLegend": False},
             "mergeValues": True,
             "rowHeight": 0.8,
-            "showValue": "never",
+            "showValue": "auto",
             "tooltip": {"mode": "single", "sort": "none"},
         },
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A heading, and the panels below it from left to right."""
-
-    title: str
-    panels: Sequence[Panel]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dashboard:
-    """One dashboard.
-
-    Attributes:
-        config: what identifies a job, and where the runbooks are.
-        uid: stable identifier; part of its URL.
-        one_worker: open on one worker, not on all.
-    """
-
-    config: Config
-    uid: str
-    title: str
-    description: str
-    rows: Sequence[Row]
-    one_worker: bool = False
-
-    def to_json(self) -> Json:
-        """Returns the dashboard as Grafana stores it."""
-        made: Json = filled(self._template(), values(self.config))
-        return made
-
-    def _template(self) -> Json:
-        return {
-            "annotations": {"list": [_alerts()]},
-            "description": self.description,
-            "editable": False,
-            "fiscalYearStartMonth": 0,
-            "graphTooltip": 1,
-            "id": None,
-            "links": [_to_dashboards(), _to_runbooks(self.config.runbooks)],
-            "panels": list(_placed(self.rows)),
-            "refresh": "30s",
-            "schemaVersion": SCHEMA_VERSION,
-            "tags": ["tpu", "tpumon"],
-            "templating": {"list": _variables(self.config, one_worker=self.one_worker)},
-            "time": {"from": "now-1h", "to": "now"},
-            "timezone": "browser",
-            "title": self.title,
-            "uid": self.uid,
-            "version": 1,
-        }
-
-
-def _placed(rows: Sequence[Row]) -> Iterable[Json]:
-    number, y = 1, 0
-    for row in rows:
-        place = {"h": 1, "w": _WIDTH, "x": 0, "y": y}
-        yield {"collapsed": False, "gridPos": place, "id": number, "panels": [], "title": row.title, "type": "row"}
-        number, x, y, tallest = number + 1, 0, y + 1, 0
-        for panel in row.panels:
-            width, height = panel.size
-            if x + width > _WIDTH:
-                x, y, tallest = 0, y + tallest, 0
-            yield panel.to_json(number, x, y)
-            number, x, tallest = number + 1, x + width, max(tallest, height)
-        y += tallest
-
-
-def _variables(config: Config, *, one_worker: bool) -> list[Json]:
-    source = {"label": "Data source", "name": "datasource", "query": "prometheus", "refresh": 1, "type": "datasource"}
-    found = [source | {"current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": ""}]
-    chosen = config.selector
-    for name in (*chosen_labels(config), "worker"):
-        # Paused workers have no tpumon_target_up.
-        series = f"tpumon_target_paused{{{chosen}}}" if chosen else "tpumon_target_paused"
-        all_at_first = not (one_worker and name == "worker")
-        found.append(_variable(name, f"label_values({series}, {name})", all_at_first=all_at_first))
-        chosen += f'{"," if chosen else ""}{name}=~"${name}"'
-    return found
-
-
-_LABELS = {"cluster": "Cluster", "namespace": "Namespace", "job": "Job", "tpu_job": "TPU job", "worker": "Worker"}
-
-
-def _variable(name: str, query: str, *, all_at_first: bool) -> Json:
-    return {
-        "allValue": ".*" if name != "worker" else ".+",  # a label that nobody attached is empty
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]} if all_at_first else {},
-        "datasource": _DATASOURCE,
-        "definition": query,
-        "hide": 0,
-        "includeAll": True,
-        "label": _LABELS.get(name, name),
-        "multi": True,
-        "name": name,
-        "options": [],
-        "query": query,
-        "refresh": 2,
-        "regex": "",
-        "sort": 7,
-        "type": "query",
-    }
-
-
-def _alerts() -> Json:
-    return {
-        "datasource": _DATASOURCE,
-        "enable": True,
-        "expr": 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",@{chosen_jobs}}',
-        "iconColor": _RED,
-        "name": "Alerts",
-        "step": "60s",
-        "tagKeys": "severity,worker",
-        "textFormat": "{{job}} {{tpu_job}} {{slice}} {{worker}}",
-        "titleFormat": "{{alertname}}",
-    }
-
-
-def _to_dashboards() -> Json:
-    return {
-        "asDropdown": False,
-        "icon": "external link",
-        "includeVars": True,
-        "keepTime": True,
-        "tags": ["tpumon"],
-        "targetBlank": False,
-        "title": "tpumon",
-        "type": "dashboards",
-        "url": "",
-    }
-
-
-def _to_runbooks(base: str) -> Json:
-    return {
-        "icon": "doc",
-        "includeVars": False,
-        "keepTime": False,
-        "tags": [],
-        "targetBlank": True,
-        "title": "Runbooks",
-        "tooltip": "What to do about each alert",
-        "type": "link",
-        "url": base,
-    }
 
 
 def to_worker(dashboard: str) -> Json:
     """Links a cell with a worker's name to that worker on another dashboard."""
     return {
         "title": "This worker over time",
-        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{job_parameters}}"
+        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{job_parameters}}&${{slice:queryparam}}"
         "&var-worker=${__value.text:percentencode}&${__url_time_range}",
     }

@@ -40,7 +40,6 @@ _COLORS = (
     "#c4162a",
     "#a352cc",
 )
-_SEVERITY = {"green": "#56a64b", "yellow": "#e0b400", "red": "#e02f44", "blue": "#3274d9", "text": "#808080"}
 _POINTS = 72
 _TIMEOUT_S = 30
 
@@ -61,6 +60,7 @@ def interpolated(expr: str, *, job: str, worker: str = ".+", step_s: float, scra
         "cluster": ".*",
         "namespace": ".*",
         "job": job,
+        "slice": ".*",
         "worker": worker,
     }
     for name, value in values.items():
@@ -225,7 +225,7 @@ def _legend(names: Sequence[str], box: Box) -> Iterable[str]:
 
 def _color(value: float, defaults: Json) -> str:
     steps = [step for step in defaults["thresholds"]["steps"] if step["value"] is None or value >= step["value"]]
-    return _SEVERITY[steps[-1]["color"]] if len(defaults["thresholds"]["steps"]) > 1 else "#3274d9"
+    return str(steps[-1]["color"]) if len(defaults["thresholds"]["steps"]) > 1 else "#3274d9"
 
 
 def draw_numbers(panel: Json, answers: list[list[Row]], box: Box, _source: Source) -> Iterable[str]:
@@ -341,7 +341,7 @@ def draw_states(panel: Json, answers: list[list[Row]], box: Box, source: Source)
         yield text(box.x + 8, y + height * 0.65, name_of(row, panel["targets"][0]["legendFormat"]), 10)
         for at, value in points(row):
             x = box.x + 130 + (box.w - 140 - width) * (at - source.start_s) / (source.end_s - source.start_s)
-            yield rect(Box(x, y + 2, width + 0.5, height - 4), _SEVERITY[mapped[f"{value:g}"]["color"]])
+            yield rect(Box(x, y + 2, width + 0.5, height - 4), mapped[f"{value:g}"]["color"])
 
 
 Draw = Callable[[Json, list[list[Row]], Box, Source], Iterable[str]]

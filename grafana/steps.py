@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from grafana.board import Dashboard, Row
 from grafana.config import Config
-from grafana.panels import Dashboard, Panel, Query, Row, bars, heatmap, lines, number
-from grafana.queries import PER_WORKER, STEPS_BY_LE, counted, few, of, step_quantile
+from grafana.panels import Panel, Query, bars, heatmap, lines, number
+from grafana.queries import PER_WORKER, STEPS_BY_LE, averaged, counted, few, of, over, quantile, rate
 
 _INPUT = "For remedies, see the runbook TpuInputBound."
 
@@ -21,6 +22,7 @@ def dashboard(config: Config) -> Dashboard:
             Row(title="Where the step time goes", panels=_parts()),
             Row(title="Input", panels=_input()),
             Row(title="Steps", panels=_steps()),
+            Row(title="Between slices", panels=_between_slices()),
         ],
     )
 
@@ -57,7 +59,7 @@ def _now() -> list[Panel]:
             "Steps seen",
             "Number of steps in the traces of the time range, over all selected workers; the data of the histogram "
             "below. Covers the sampled windows, not every step of the job. n/a: no traces (Monitor RPC).",
-            Query(expr=f"sum(increase({of('tpu_steps_seconds_count')}[$__range]))"),
+            Query(expr=f"sum({over('increase', 'tpu_steps_seconds_count', '$__range')})"),
             unit="short",
             size=(5, 4),
         ),
@@ -105,6 +107,16 @@ def _parts() -> list[Panel]:
                 legend="{{worker}}",
             ),
             unit="percentunit",
+        ),
+        lines(
+            "Time by kind of op",
+            "Share of the window by kind of op, mean of the selected workers; what is left to 100 % is idle. Also for "
+            "programs without steps. Compiling is the host's, and may go on while devices work; only from traces with "
+            "host events.",
+            Query(expr=f"avg by (kind) ({of('tpu_op_time_ratio')})", legend="{{kind}}"),
+            Query(expr=f"avg({of('tpu_compile_ratio')})", legend="compiling (host)"),
+            unit="percentunit",
+            size=(24, 8),
         ),
     ]
 
@@ -166,9 +178,9 @@ def _steps() -> list[Panel]:
         ),
         lines(
             "Step time quantiles",
-            "Quantiles of the steps in the sampled windows of all selected workers, as precise as the histogram's "
-            "buckets (1, 2, 5, 10 ...). The panel beside it has exact averages.",
-            *(Query(expr=step_quantile(ratio), legend=f"{ratio:.0%}") for ratio in (0.5, 0.9, 0.99)),
+            "Quantiles of the steps in the sampled windows of all selected workers, within 18 %, "
+            "the width of the histogram's buckets. The panel beside it has exact averages.",
+            *(Query(expr=quantile(ratio, "tpu_steps_seconds"), legend=f"{ratio:.0%}") for ratio in (0.5, 0.9, 0.99)),
             unit="s",
             interval="5m",
         ),
@@ -185,9 +197,56 @@ def _steps() -> list[Panel]:
             "with the longest steps on average, at most 10.",
             Query(
                 expr=f"{of('tpu_step_time_max_seconds')} / {of('tpu_step_time_seconds')} and "
-                f"topk(10, avg_over_time({of('tpu_step_time_max_seconds')}[$__range] @ end()))",
+                f"topk(10, {averaged('tpu_step_time_max_seconds')})",
                 legend="{{worker}}",
             ),
             unit="none",
         ),
     ]
+
+
+_MEGASCALE = "tpu_runtime_megascale"
+_MULTISLICE = "Source: libtpu's runtime metric service; only jobs of several slices have it."
+
+
+def _between_slices() -> list[Panel]:
+    return [
+        _times("Collectives between slices", "collective", "If high, the steps wait for other slices or the network."),
+        _times("Transfers to other slices", "dcn_transfer", "The data center network, sending side."),
+        _times("Transfers from other slices", "dcn_inbound_transfer", "The data center network, receiving side."),
+        _times("Transfers from host to device", "host_to_device_transfer", "Of data for collectives between slices."),
+        _times("Transfers from device to host", "device_to_host_transfer", "Of data for collectives between slices."),
+        _times("Computation on hosts", "host_compute", "Of collectives between slices."),
+        _times("Round trips between slices", "tcp_min_rtt", "TCP's minimum; the network without load."),
+        lines(
+            "Sent to other slices",
+            f"Bytes per second, over the selected workers. {_MULTISLICE}",
+            Query(expr=f"sum({rate(f'{_MEGASCALE}_tcp_sent_bytes_total')})", legend="sent"),
+            Query(expr=f"sum({rate(f'{_MEGASCALE}_tcp_retransmitted_bytes_total')})", legend="sent again"),
+            unit="Bps",
+            size=(8, 8),
+        ),
+        lines(
+            "Packets sent again",
+            f"Share of the TCP packets to other slices that were sent again, over the selected workers. More than 1 % "
+            f"is a fault of the network. {_MULTISLICE}",
+            Query(
+                expr=f"sum({rate(f'{_MEGASCALE}_tcp_retransmitted_packets_total')})"
+                f" / (sum({rate(f'{_MEGASCALE}_tcp_sent_packets_total')}) > 0)",
+                legend="sent again",
+            ),
+            unit="percentunit",
+            size=(8, 8),
+            small=True,
+        ),
+    ]
+
+
+def _times(title: str, what: str, hint: str) -> Panel:
+    return lines(
+        title,
+        f"Quantiles over the selected workers, all sizes together. {hint} {_MULTISLICE}",
+        *(Query(expr=quantile(ratio, f"{_MEGASCALE}_{what}_seconds"), legend=f"{ratio:.0%}") for ratio in (0.5, 0.99)),
+        unit="s",
+        size=(8, 8),
+    )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from grafana.board import Dashboard, Row
 from grafana.config import Config
-from grafana.panels import Dashboard, Panel, Query, Row, lines, states, table
-from grafana.queries import HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, few, of
+from grafana.panels import FOUND, Panel, Query, lines, states, table
+from grafana.queries import FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
 
 UID = "tpumon-worker"
 _FEW = "Shows the selected workers with the highest averages, at most 10."
@@ -61,11 +62,21 @@ def _state() -> list[Panel]:
             descending=False,
             size=(12, 8),
         ),
+        states(
+            "Findings",
+            "What tpumon found wrong, and when; docs/findings.md explains each. No band: not found, or not to be "
+            "judged. Shows those that were there for longest, at most 25.",
+            Query(
+                expr=f"{FINDINGS} and topk(25, {averaged('tpumon_finding')} > 0)",
+                legend="{{worker}} {{finding}}",
+            ),
+            mappings=FOUND,
+        ),
     ]
 
 
 def _least_up() -> str:
-    up, busy = (f"avg_over_time({of(f'tpumon_target_{name}')}[$__range] @ end())" for name in ("up", "busy"))
+    up, busy = (averaged(f"tpumon_target_{name}") for name in ("up", "busy"))
     return f"bottomk(25, {up} or {busy})"  # one that was paused all the time has no `up`
 
 
@@ -153,7 +164,7 @@ def _device(title: str, expr: str, description: str, unit: str) -> Panel:
 
 
 def _devices() -> list[Panel]:
-    highest = f"topk(32, avg_over_time({of('tpu_hbm_used_bytes')}[$__range] @ end()))"
+    highest = f"topk(32, {averaged('tpu_hbm_used_bytes')})"
     return [
         _device("HBM in use", few("tpu_hbm_used_bytes", 32), "Bytes of HBM in use.", "bytes"),
         _device(
@@ -204,7 +215,11 @@ def _devices() -> list[Panel]:
 
 
 def _last_success() -> str:
-    return of("tpumon_target_last_success_timestamp_seconds")
+    return averaged("tpumon_target_last_success_timestamp_seconds", "max_over_time")
+
+
+def _slowest() -> str:
+    return f"on (@{{worker}}) topk(10, {averaged('tpumon_sample_duration_seconds')})"
 
 
 def _watching() -> list[Panel]:
@@ -214,8 +229,7 @@ def _watching() -> list[Panel]:
             "Share of time for which the job was traced, including collection. Shows the selected workers with the "
             "longest queries, at most 10.",
             Query(
-                expr=f"rate({of('tpumon_traced_seconds_total')}[$__rate_interval]) and on (@{{worker}}) "
-                f"topk(10, avg_over_time({of('tpumon_sample_duration_seconds')}[$__range] @ end()))",
+                expr=f"{rate('tpumon_traced_seconds_total')} and {_slowest()}",
                 legend="{{worker}}",
             ),
             unit="percentunit",
@@ -226,11 +240,8 @@ def _watching() -> list[Panel]:
             "Queries",
             "Queries per second over all selected workers: answered ones, and failed ones by reason. busy and paused "
             "are not faults.",
-            Query(expr=f"sum(rate({of('tpumon_samples_total')}[$__rate_interval]))", legend="answered"),
-            Query(
-                expr=f"sum by (reason) (rate({of('tpumon_sample_errors_total')}[$__rate_interval]))",
-                legend="{{reason}}",
-            ),
+            Query(expr=f"sum({rate('tpumon_samples_total')})", legend="answered"),
+            Query(expr=f"sum by (reason) ({rate('tpumon_sample_errors_total')})", legend="{{reason}}"),
             unit="ops",
             size=(8, 8),
         ),
@@ -239,11 +250,24 @@ def _watching() -> list[Panel]:
             "Time since the worker's last figures. It grows between samples and drops with each; if it keeps growing, "
             "see the runbook TpuNoSamples. Shows the selected workers with the oldest samples, at most 10.",
             Query(
-                expr=f"{SILENT_FOR} and bottomk(10, max_over_time({_last_success()}[$__range] @ end()))",
+                expr=f"{SILENT_FOR} and bottomk(10, {_last_success()})",
                 legend="{{worker}}",
             ),
             unit="s",
             size=(8, 8),
+        ),
+        lines(
+            "Truncated samples",
+            "Share of the samples that rest on truncated traces: their figures cover less than the window, or are "
+            "absent. Shows the selected workers with the longest queries, at most 10. See the runbook TpuTruncated.",
+            Query(
+                expr=f"{rate('tpumon_truncated_samples_total')} / ({rate('tpumon_samples_total')} > 0)"
+                f" and {_slowest()}",
+                legend="{{worker}}",
+            ),
+            unit="percentunit",
+            size=(8, 8),
+            small=True,
         ),
         _each("Query duration", "tpumon_sample_duration_seconds", "Duration of queries, answered or failed.", "s"),
         _each(

@@ -154,6 +154,7 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
             step_source="steps" if traced else "server",
             infeed_ratio=None if infeed is None else Spread(avg=infeed.avg, min=infeed.min, max=infeed.max),
             step_parts_s=_parts(events, measured) if last and traced else None,
+            step_work_s=_work_s(events) if traced else None,
             per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last and traced else (),
             hbm_used_bytes=sum(used),
             hbm_total_bytes=topology.device_hbm_bytes * topology.devices_per_host,
@@ -161,6 +162,17 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
             runtime=RuntimeFigures(uptime_s=273_600.0 + start_s),
         ),
     )
+
+
+def _work_s(events: Sequence[Sequence[CoreStep]]) -> float | None:
+    """Time of an average step that the busiest core spends in ops other than collectives."""
+    steps: dict[int, list[int]] = {}
+    for core in events:
+        for seen in core:
+            if seen.partial is None:
+                steps.setdefault(seen.step.number, []).append(seen.parts.busy - seen.parts.all_reduce)
+    work_ns = [max(cores) for cores in steps.values() if len(cores) == len(events)]
+    return sum(work_ns) / len(work_ns) / _NS if work_ns else None
 
 
 def _parts(events: Sequence[Sequence[CoreStep]], measured: Measured) -> dict[str, float] | None:

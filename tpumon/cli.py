@@ -55,6 +55,7 @@ from tpumon.system.console import say
 
 if TYPE_CHECKING:
     from tpumon.commands.capture import CaptureSettings
+    from tpumon.feed import FeedSettings
 
 _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
@@ -119,6 +120,7 @@ def monitor(
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
+    output = stdout_of(context, stdout, legacy=legacy)
     judged_by = thresholds_of(context, thresholds)
     source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
@@ -135,7 +137,8 @@ def monitor(
                 ascii=appearance.ascii,
                 thresholds=judged_by,
             ),
-            output=stdout_of(context, stdout, legacy=legacy),
+            output=output,
+            explain=stdout.explain,
             color=appearance.color.value,
             number_samples=legacy,
         ),
@@ -250,25 +253,61 @@ def once_command(
     """
     from tpumon.commands import once
 
-    judged_by = thresholds_of(context, thresholds)
-    # What a service's environment or a file says of these is meant for a monitor.
-    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
-    interval_s = measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S
-    at_once = replace(
-        measure,
-        level=2,
-        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
-        interval=interval_s,
-    )
-    if origin.from_ is None:
-        feed = feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None)
-    else:
-        check_from(context, targets)
-        feed = feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None)
+    feed, samples = _judged(context, targets, origin, measure, thresholds)
     return partial(
         once.run,
         once.OnceSettings(feed=feed, samples=samples, output=report_format(context, output).value),
     )
+
+
+@app.command("why", cls=CommandPage)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+def why_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: _ReportOutput = ReportFormat.text.value,
+) -> Command:
+    """Say what is wrong, who causes it, and what to do.
+
+    Takes as many samples of each worker as must agree (--sustained), or judges what --from names: a running exporter,
+    recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says what cannot be judged. The exit status
+    is 3 if no worker answers.
+
+    Examples:
+      tpumon why
+      tpumon why --from http://10.0.0.2:10466 --output json
+      tpumon why --from /tmp/profiles
+    """
+    from tpumon.commands import why
+
+    feed, samples = _judged(context, targets, origin, measure, thresholds)
+    return partial(why.run, why.WhySettings(feed=feed, samples=samples, output=report_format(context, output).value))
+
+
+def _judged(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+) -> tuple[FeedSettings, int]:
+    """Where the samples of one judgement come from, and how many of each worker it needs."""
+    judged_by = thresholds_of(context, thresholds)
+    # What a service's environment or a file says of these is meant for a monitor.
+    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
+    if origin.from_ is not None:
+        check_from(context, targets)
+        return feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None), samples
+    at_once = replace(
+        measure,
+        level=2,
+        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
+        interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
+    )
+    return feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None), samples
 
 
 @app.command("analyze", cls=CommandPage)

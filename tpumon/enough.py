@@ -1,14 +1,19 @@
-"""Whether there are enough samples to judge a worker. Step and idle time count only if several in a row agree."""
+"""Whether there are enough samples to judge a worker: most findings appear only if several in a row agree."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from tpumon.figures import IDLE, STEP
+from tpumon.figures import IDLE, INFEED, STEP
 from tpumon.fleet import Assessment, Fleet, group_of
 from tpumon.history import WorkerHistory
 
 _RECENT_S = 3600.0
+
+
+def needs_several(history: WorkerHistory) -> bool:
+    """Whether the worker has a figure that makes a finding only if several samples agree."""
+    return history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE, INFEED))
 
 
 def compared(fleet: Fleet) -> frozenset[str]:
@@ -23,12 +28,11 @@ def compared(fleet: Fleet) -> frozenset[str]:
 
 
 def unjudged(fleet: Fleet, assessment: Assessment) -> frozenset[str]:
-    """The workers that seem ok, but have too few samples to be compared with the others of their slice."""
-    compared_ones = compared(fleet)
+    """The workers that seem ok, but have too few samples to be judged."""
     return frozenset(
         history.target.worker
         for history in fleet.histories.all()
-        if history.target.worker in compared_ones
+        if needs_several(history)
         and assessment.verdicts[history.target.worker].mark == "ok"
         and samples_of(history) < fleet.thresholds.sustained
     )

@@ -22,7 +22,7 @@ from tpumon.outputs import (
     open_output,
 )
 from tpumon.sampler import Pace, Sampler
-from tpumon.sources import Client, SourceOptions
+from tpumon.sources import Client, Connecting, SourceOptions
 from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
@@ -208,7 +208,10 @@ async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
             on_workers=send,
             options=sampling.sources,
             open_client=partial(
-                Client, use_proxy=sampling.use_proxy, max_bytes=1_000_000 * sampling.sources.max_trace_mb
+                Client,
+                use_proxy=sampling.use_proxy,
+                max_bytes=1_000_000 * sampling.sources.max_trace_mb,
+                connecting=Connecting(),
             ),
             say=say,
         )

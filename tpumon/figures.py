@@ -208,7 +208,59 @@ HBM = Figure(
     compared=True,
 )
 
-FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM)
+OP_TIME = Figure(
+    key="op-time",
+    fields=("op_time_ratios",),
+    label="Time by kind of op",
+    title="OP TIME",
+    about="Share of the window by kind of op; with tpu_idle_ratio they add up to 1. Only from traces.",
+    value=_nothing,
+)
+PADDING = Figure(
+    key="padding",
+    fields=("matmul_padding_ratio",),
+    label="Padding of matrix ops",
+    title="PADDING",
+    about="Share of the matrix units' work that is padding, by the shapes of the ops. Only from traces.",
+    value=_nothing,
+)
+BARRIER = Figure(
+    key="barrier",
+    fields=("barrier_ratio",),
+    label="Barriers",
+    title="BARRIER",
+    about="Share of a step in which cores wait at barriers. Only from traces.",
+    value=_nothing,
+)
+DEBUG_PRINT = Figure(
+    key="debug-print",
+    fields=("debug_print_ratio",),
+    label="Debug print",
+    title="PRINT",
+    about="Share of a step in which the device prints. Only from traces.",
+    value=_nothing,
+)
+COMPILING = Figure(
+    key="compiling",
+    fields=("compile_ratio",),
+    label="Compiling",
+    title="COMPILE",
+    about="Share of the window in which the host traced or compiled functions. Only from traces with host events.",
+    value=_nothing,
+)
+INPUT_WAIT = Figure(
+    key="input-wait",
+    fields=("input_wait_ratio",),
+    label="Waiting for input",
+    title="INPUT",
+    about="Share of the window in which the thread that runs the steps waited for input.",
+    value=_nothing,
+)
+
+FIGURES: tuple[Figure, ...] = (
+    *(MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM),
+    *(OP_TIME, PADDING, BARRIER, DEBUG_PRINT, COMPILING, INPUT_WAIT),
+)
 """Every figure, in the order of CSV columns."""
 
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
@@ -231,6 +283,18 @@ STEP_PARTS: Mapping[str, str] = {
     "idle": "No op runs",
 }
 """Labels of the parts of a step, by the keys of `Figures.step_parts_s`."""
+
+OP_KINDS: Mapping[str, str] = {
+    "compute": "Compute",
+    "collective": "Collectives",
+    "infeed": "Infeed",
+    "outfeed": "Outfeed",
+    "host_transfer": "Host transfer",
+    "async_wait": "Waiting for copies",
+    "data_shuffle": "Moving data",
+    "sparsecore": "SparseCore",
+}
+"""Labels of the kinds of ops, by the keys of `Figures.op_time_ratios`."""
 
 
 def values(figures: Figures) -> Mapping[str, float | None]:
@@ -267,7 +331,9 @@ def _columns(name: str, kinds: set[object]) -> Mapping[str, Callable[[Figures], 
     if Spread in kinds:
         return {f"{stem}_{key}_{unit}": _item(name, key) for key in ("avg", "min", "max")}
     if name == "step_parts_s":
-        return {f"step_part_{part}_s": _part(part) for part in STEP_PARTS}
+        return {f"step_part_{part}_s": _key(name, part) for part in STEP_PARTS}
+    if name == "op_time_ratios":
+        return {f"op_time_{kind}_ratio": _key(name, kind) for kind in OP_KINDS}
     return {name: attrgetter(name)}
 
 
@@ -275,5 +341,5 @@ def _item(name: str, key: str) -> Callable[[Figures], Scalar]:
     return lambda figures: getattr(getattr(figures, name), key, None)
 
 
-def _part(part: str) -> Callable[[Figures], Scalar]:
-    return lambda figures: (figures.step_parts_s or {}).get(part)
+def _key(name: str, key: str) -> Callable[[Figures], Scalar]:
+    return lambda figures: (getattr(figures, name) or {}).get(key)

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import fsum, inf
 from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
 
-from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP, Figure
+from tpumon.figures import COMPARED
+from tpumon.findings import Judge, Seen, Thresholds, group_of
 from tpumon.history import NO_FIGURES, Changes, Course, Histories, Moment, Tiers, WorkerHistory
-from tpumon.model import Change, Handover, Mark, Sample, Severity, Standing, State, Target, What, Workers
+from tpumon.model import (
+    Cause,
+    Change,
+    Finding,
+    FindingId,
+    Grade,
+    Handover,
+    Mark,
+    NotJudged,
+    Sample,
+    Severity,
+    Standing,
+    State,
+    What,
+    Workers,
+)
 from tpumon.text import one_line
 
-__all__ = ["MOST_HISTORY_BYTES", "Across", "Assessment", "Cause", "Fleet", "Severity", "Thresholds", "Verdict"]
+__all__ = ["MOST_HISTORY_BYTES", "Across", "Assessment", "Fleet", "Thresholds", "Verdict", "group_of", "seen_last"]
 
 MOST_HISTORY_BYTES = 12_000_000
 """How much history of all workers together is handed on."""
@@ -25,45 +41,6 @@ _JUDGE_S = 20.0  # between two assessments of what was recorded, at most
 _MOST_NEW = 100  # samples of a worker that wait to be judged
 _SAME_TIME_S = 0.001
 _OVERLAP_S = 60.0  # the longest that a query may take
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
-    """Limits beyond which a worker is marked. The defaults for infeed are XProf's.
-
-    Attributes:
-        infeed_warn_ratio, infeed_critical_ratio: share of a step spent waiting for infeed.
-        hbm_warn_ratio, hbm_critical_ratio: HBM used relative to its total, on the fullest device.
-        step_warn_ratio, step_critical_ratio: step time relative to the median of the worker's slice.
-        idle_below_ratio: how far below the slice's median idle ratio a worker must be to count as the straggler.
-        sustained: number of consecutive samples that must agree before step time or idle time marks a worker.
-    """
-
-    infeed_warn_ratio: float = 0.05
-    infeed_critical_ratio: float = 0.20
-    hbm_warn_ratio: float = 0.90
-    hbm_critical_ratio: float = 0.97
-    step_warn_ratio: float = 1.10
-    step_critical_ratio: float = 1.25
-    idle_below_ratio: float = 0.10
-    sustained: int = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One reason why a worker is marked.
-
-    Attributes:
-        words: the reason in a few words, for display.
-        figure: key of the figure that exceeds its limit; None for a failed query.
-        critical: whether the figure exceeds its critical limit.
-        excess: how far the figure exceeds its warning limit, as a fraction of that limit.
-    """
-
-    words: str
-    figure: str | None = None
-    critical: bool = False
-    excess: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,31 +116,23 @@ class Assessment:
     counts: Mapping[Mark, int]
 
 
-class _Query(NamedTuple):
-    """A query that is not judged yet: its sample, what is known of it, and whether the job was restarted before it."""
-
-    sample: Sample
-    state: State
-    figures: Mapping[str, float | None]
-    restarted: bool
-
-
 @dataclass(slots=True)
 class _Memory:
-    """What is kept of a worker between assessments; `*_for` count consecutive samples."""
+    """What is kept of a worker between assessments.
 
-    new: deque[_Query] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
-    slow_for: int = 0
-    very_slow_for: int = 0
-    less_idle_for: int = 0
-    judged_unix_s: float = -inf
-    known_unix_s: float = -inf
-    """Start of the last sample that the exporter had judged when this took over from it."""
+    Attributes:
+        new: queries that are not judged yet.
+        causes: why it is marked.
+        is_told: whether its samples come with findings, so that it is not judged here.
+        changed_unix_s, number: time and number of the last change of its course.
+    """
+
+    new: deque[Seen] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
     causes: tuple[Cause, ...] = ()
+    is_told: bool = False
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
-    """That of the last change of its course."""
 
 
 class Fleet:
@@ -195,20 +164,21 @@ class Fleet:
         self._average_unix_s = -inf
         self._average_known = False
         self._memories: dict[str, _Memory] = {}
+        self._judge = Judge(self.thresholds)
         self._number = 0
-        self._told = False
+        self._told: Handover | None = None
 
     def follow(self, workers: Workers) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
         self.histories.follow(workers)
+        self._judge.follow(workers.targets)
         self._memories = {target.worker: self._memories.get(target.worker) or _Memory() for target in workers.targets}
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
         history = self.histories.add(sample)
         if history is not None:
-            query = _Query(sample, history.last_state, history.figures, history.restarted is sample)
-            self._memories[sample.worker].new.append(query)
+            self._memories[sample.worker].new.append(seen_last(history, sample))
 
     def take(self, event: Workers | Sample | Handover) -> None:
         """Follows workers, adds a sample, or takes over what an exporter knows."""
@@ -238,22 +208,59 @@ class Fleet:
         Call it once per batch of samples, not for each one: it visits all workers.
         """
         looks = [self._look(history, now_unix_s) for history in self.histories.all()]
-        by_slice: dict[str | None, list[_Look]] = {}
-        for look in looks:
-            by_slice.setdefault(group_of(look.history.target), []).append(look)
-        medians = {
-            name: _Medians(_median(group, STEP.key), _median(group, IDLE.key)) for name, group in by_slice.items()
-        }
-        verdicts = {}
-        counts: Counter[Mark] = Counter()
-        for look in looks:
-            target = look.history.target
-            self._judge(look, medians[group_of(target)], now_unix_s)
-            verdicts[target.worker] = verdict = self._verdict(look, now_unix_s)
-            counts[verdict.mark] += 1
+        self._judge_new(looks, now_unix_s)
+        verdicts = {look.history.target.worker: self._verdict(look, now_unix_s) for look in looks}
+        counts = Counter(verdict.mark for verdict in verdicts.values())
         figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
         self._remember_average(figures, now_unix_s)
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether an exporter says what is wrong, so that nothing is judged here."""
+        return self._told is not None and self._told.findings is not None
+
+    def findings(self, now_unix_s: float) -> tuple[Finding, ...]:
+        """What is wrong, by slice, the worst first. Call `assess` first."""
+        there = self._there(now_unix_s)
+        if self._told is not None and self._told.findings is not None:
+            return self._told.findings if there else ()  # without the exporter, nothing is known
+        return self._judge.findings(there)
+
+    def not_judged(self, now_unix_s: float) -> tuple[NotJudged, ...]:
+        """What cannot be judged, and why. Call `assess` first."""
+        there = self._there(now_unix_s)
+        if self._told is not None and self._told.findings is not None:
+            return self._told.not_judged if there else ()
+        return self._judge.not_judged(there)
+
+    def with_findings(self, sample: Sample) -> Sample:
+        """The last sample of a worker with the findings that it has; any other one as it is. Call `assess` first."""
+        history = self.histories.get(sample.worker)
+        if (
+            history is None
+            or history.last is None
+            or history.last.time_unix_s != sample.time_unix_s
+            or sample.findings is not None
+            or sample.of_exporter
+        ):
+            return sample
+        return replace(sample, findings=self._judge.causes(sample.worker), judged=tuple(self.judged(sample.worker)))
+
+    def judged(self, worker: str) -> Mapping[FindingId, bool]:
+        """Each finding that can be judged of a worker, and whether it is shown. Call `assess` first."""
+        memory, history = self._memories.get(worker), self.histories.get(worker)
+        if memory is None or history is None:
+            return {}
+        shown = {cause.finding for cause in memory.causes}
+        told = None if history.last is None else history.last.judged
+        judged = (told or ()) if memory.is_told else self._judge.judged(worker)
+        return {finding: finding in shown for finding in judged}
+
+    def _there(self, now_unix_s: float) -> list[str]:
+        """The workers that have current figures, or whose figures somebody keeps away."""
+        states = {history.target.worker: history.state(now_unix_s) for history in self.histories.all()}
+        return [worker for worker, state in states.items() if state not in {"down", "stale", "waiting"}]
 
     def handover(
         self, now_unix_s: float, *, after: int | None = None, most_bytes: int = MOST_HISTORY_BYTES
@@ -284,11 +291,13 @@ class Fleet:
             changes=tuple(self.changes.all(after=known)),
             history={worker: each.packed(most_each) for worker, each in tiers.items() if each is not None},
             figures=tuple(COMPARED),
+            findings=self.findings(now_unix_s),
+            not_judged=self.not_judged(now_unix_s),
         )
 
     def take_over(self, handover: Handover) -> None:
         """Takes over what an exporter knows: from now on changes are only those that it notes."""
-        self._told = True
+        self._told = handover
         if handover.complete:
             self.changes.replace(handover.changes)
             for worker, packed in handover.history.items():
@@ -300,7 +309,7 @@ class Fleet:
         for standing in handover.standings:
             memory = self._memories.get(standing.worker)
             if memory is not None:
-                _resume(memory, standing, complete=handover.complete)
+                memory.course = _resumed(standing)
                 memory.number = handover.number
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
@@ -331,10 +340,6 @@ class Fleet:
             ok=course.ok,
             ok_since_unix_s=time_of(course.ok_since),
             critical_since_unix_s=time_of(course.critical_since),
-            slow_for=memory.slow_for,
-            very_slow_for=memory.very_slow_for,
-            less_idle_for=memory.less_idle_for,
-            judged_unix_s=None if memory.judged_unix_s == -inf else memory.judged_unix_s,
         )
 
     def _look(self, history: WorkerHistory, now_unix_s: float) -> _Look:
@@ -342,30 +347,40 @@ class Fleet:
         figures = NO_FIGURES if sample is None else history.figures
         return _Look(history, self._memories[history.target.worker], history.state(now_unix_s), sample, figures)
 
-    def _judge(self, look: _Look, medians: _Medians, now_unix_s: float) -> None:
-        """Judges the samples that came since the last assessment, one by one, and then the present state."""
-        history, memory = look.history, look.memory
-        while memory.new:
-            sample, state, figures, restarted = memory.new.popleft()
-            failure = sample.failure
-            severity: Severity = "unknown"
-            memory.causes = ()
-            if sample.responded:
-                if failure is None and sample.time_unix_s > memory.known_unix_s + _SAME_TIME_S:
-                    self._count(memory, figures, medians)
-                memory.causes = tuple(self._causes(memory, figures, medians))
-                severity = "ok" if not memory.causes else "critical" if memory.causes[0].critical else "warn"
-            if not sample.of_exporter:
-                memory.judged_unix_s = max(memory.judged_unix_s, sample.time_unix_s)
-            if failure is not None:
-                memory.causes = (*memory.causes, Cause(failure.message))
-                severity = "unknown" if severity == "ok" else severity
-            at = Moment(sample.time_unix_s, sample.taken_monotonic_s)
-            self._note(history, memory, at, sample.time_unix_s, state, severity, restarted=restarted)
-        if look.state == "stale" and memory.course.state != "stale" and history.last is not None:
-            at = Moment(history.last.time_unix_s, history.last.taken_monotonic_s)
-            memory.causes = (Cause("no figures in time"),)
-            self._note(history, memory, at, now_unix_s, "stale", "unknown")
+    def _judge_new(self, looks: Sequence[_Look], now_unix_s: float) -> None:
+        """Judges the queries since the last assessment in rounds, one of each worker; then who became stale."""
+        stale = {look.history.target.worker for look in looks if look.state == "stale"}
+        waiting = [look for look in looks if look.memory.new]
+        while waiting:
+            batch = [(look, look.memory.new.popleft()) for look in waiting]
+            for look, seen in batch:
+                look.memory.is_told = look.memory.is_told or seen.sample.findings is not None
+            self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
+            for look, seen in batch:
+                self._take(look, seen)
+            waiting = [look for look in waiting if look.memory.new]
+        for look in looks:
+            last, memory = look.history.last, look.memory
+            if look.state == "stale" and memory.course.state != "stale" and last is not None:
+                at = Moment(last.time_unix_s, last.taken_monotonic_s)
+                memory.causes = (Cause(words="no figures in time"),)
+                self._note(look.history, memory, at, now_unix_s, "stale", "unknown")
+
+    def _take(self, look: _Look, seen: Seen) -> None:
+        """Notes what a query says, once it is judged."""
+        memory, sample = look.memory, seen.sample
+        failure = sample.failure
+        if not memory.is_told:
+            memory.causes = self._judge.causes(sample.worker)
+        elif sample.findings is not None:
+            memory.causes = sample.findings
+        severity: Severity = "unknown"
+        if sample.responded:
+            severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
+        if failure is not None:
+            memory.causes = (*memory.causes, Cause(words=failure.message))
+            severity = "unknown" if severity == "ok" else severity
+        self._note(look.history, memory, seen.at, sample.time_unix_s, seen.state, severity, restarted=seen.restarted)
 
     def _note(
         self,
@@ -382,7 +397,7 @@ class Fleet:
         course = memory.course
         before, since = course.mark, course.mark_since
         what = course.note(at, state, severity, restarted=restarted)
-        if self._told or (what is None and not restarted and course.mark == before):
+        if self._told is not None or (what is None and not restarted and course.mark == before):
             return
         words = "; ".join(cause.words for cause in memory.causes)
         if what == "capture-ended" and since is not None:
@@ -414,7 +429,7 @@ class Fleet:
         since = course.since
         critical = course.critical_since if look.state == "live" and severity == "critical" else None
         failure = None if history.last is None else history.last.failure
-        causes = memory.causes if look.sample is not None or failure is None else (Cause(failure.message),)
+        causes = memory.causes if look.sample is not None or failure is None else (Cause(words=failure.message),)
         return Verdict(
             state=look.state,
             severity=severity,
@@ -438,56 +453,28 @@ class Fleet:
         taken_monotonic_s = self._monotonic_s() if is_live else None
         self.average.add(now_unix_s, "live" if figures else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
 
-    def _count(self, memory: _Memory, figures: Mapping[str, float | None], medians: _Medians) -> None:
-        """Counts for how many consecutive samples step time and idle time have exceeded their limits."""
-        limits, step, idle = self.thresholds, figures[STEP.key], figures[IDLE.key]
-        ratio = step / medians.step_s if step is not None and medians.step_s else 0.0
-        below_median = medians.idle - idle if idle is not None and medians.idle is not None else 0.0
-        memory.slow_for = memory.slow_for + 1 if ratio > limits.step_warn_ratio else 0
-        memory.very_slow_for = memory.very_slow_for + 1 if ratio > limits.step_critical_ratio else 0
-        memory.less_idle_for = memory.less_idle_for + 1 if below_median > limits.idle_below_ratio else 0
 
-    def _causes(self, memory: _Memory, figures: Mapping[str, float | None], medians: _Medians) -> list[Cause]:
-        """The figures that exceed their limits, worst first."""
-        limits, median_step_s, median_idle = self.thresholds, medians.step_s, medians.idle
-        causes: list[Cause] = []
-        step, idle, infeed, hbm = (figures[figure.key] for figure in (STEP, IDLE, INFEED, HBM))
-        if step is not None and median_step_s and memory.slow_for >= limits.sustained:
-            ratio = step / median_step_s
-            critical = memory.very_slow_for >= limits.sustained
-            causes.append(
-                _cause(STEP, f"step {ratio:.2f}x the median", ratio, limits.step_warn_ratio, critical=critical)
-            )
-        if idle is not None and median_idle is not None and memory.less_idle_for >= limits.sustained:
-            words = f"idle {idle:.0%}, median {median_idle:.0%}: others wait for it"
-            causes.append(_cause(IDLE, words, median_idle - idle, limits.idle_below_ratio))
-        if infeed is not None and infeed > limits.infeed_warn_ratio:
-            critical = infeed > limits.infeed_critical_ratio
-            causes.append(_cause(INFEED, f"infeed {infeed:.0%}", infeed, limits.infeed_warn_ratio, critical=critical))
-        if hbm is not None and hbm > limits.hbm_warn_ratio:
-            critical = hbm > limits.hbm_critical_ratio
-            causes.append(_cause(HBM, f"HBM {hbm:.0%} full", hbm, limits.hbm_warn_ratio, critical=critical))
-        return sorted(causes, key=lambda cause: (not cause.critical, -cause.excess)) if len(causes) > 1 else causes
+_SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critical": "critical"}
 
 
-def _cause(figure: Figure, words: str, value: float, limit: float, *, critical: bool = False) -> Cause:
-    return Cause(words, figure.key, critical, value / limit - 1 if limit else value)
+def seen_last(history: WorkerHistory, sample: Sample) -> Seen:
+    """What a query showed that was just added to its worker's history."""
+    return Seen(
+        target=history.target,
+        sample=sample,
+        state=history.last_state,
+        values=history.figures,
+        restarted=history.restarted is sample,
+    )
 
 
-class _Medians(NamedTuple):
-    """Step time and idle ratio of the workers of a slice."""
-
-    step_s: float | None
-    idle: float | None
-
-
-def _resume(memory: _Memory, standing: Standing, *, complete: bool) -> None:
-    """Goes on from what an exporter knows of a worker."""
+def _resumed(standing: Standing) -> Course:
+    """The course of a worker as an exporter knows it."""
 
     def moment(time_unix_s: float | None) -> Moment | None:
         return None if time_unix_s is None else Moment(time_unix_s)
 
-    memory.course = Course(
+    return Course(
         state=None if standing.state == "waiting" else standing.state,
         severity=standing.severity,
         mark_since=moment(standing.mark_since_unix_s),
@@ -495,10 +482,6 @@ def _resume(memory: _Memory, standing: Standing, *, complete: bool) -> None:
         ok_since=moment(standing.ok_since_unix_s),
         critical_since=moment(standing.critical_since_unix_s),
     )
-    if complete:
-        memory.slow_for, memory.very_slow_for = standing.slow_for, standing.very_slow_for
-        memory.less_idle_for = standing.less_idle_for
-        memory.known_unix_s = -inf if standing.judged_unix_s is None else standing.judged_unix_s
 
 
 class _Look(NamedTuple):
@@ -511,18 +494,8 @@ class _Look(NamedTuple):
     figures: Mapping[str, float | None]
 
 
-def group_of(target: Target) -> str | None:
-    """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
-    return f"\0{target.worker}" if target.independent else target.slice
-
-
 def _values(looks: list[_Look], name: str) -> list[float]:
     return [value for look in looks if (value := look.figures[name]) is not None]
-
-
-def _median(looks: list[_Look], name: str) -> float | None:
-    values = _values(looks, name)
-    return median(values) if values else None
 
 
 def _across(looks: list[_Look], name: str) -> Across | None:

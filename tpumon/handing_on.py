@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tpumon.model import Change, Handover, Standing
+from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Standing
 from tpumon.model.codec import from_plain, text, to_plain, whole_number
 
 _MOST_WORKERS = 10_000
 _MOST_CHANGES = 10_000
 _MOST_FIGURES = 100
+_MOST_NAMED = 20  # each sample says which findings its worker has
 
 _Value = TypeVar("_Value")
+_FoundT = TypeVar("_FoundT", Cause, Finding)
 
 
 def page_of(handover: Handover) -> dict[str, Any]:
@@ -25,6 +27,12 @@ def page_of(handover: Handover) -> dict[str, Any]:
         "changed": handover.number,
         "standings": [to_plain(standing) for standing in handover.standings],
         "changes": [to_plain(change) for change in handover.changes],
+        **(
+            {}
+            if handover.findings is None
+            else {"findings": [to_plain(one.naming(_MOST_NAMED)) for one in handover.findings]}
+        ),
+        "not_judged": [to_plain(one) for one in handover.not_judged],
         **({"history": {"figures": list(handover.figures), "workers": history}} if handover.complete else {}),
     }
 
@@ -51,7 +59,16 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
         shift_s=shift_s,
         history=dict(_unpacked(packed)),
         figures=tuple(text(key) or "" for key in figures[:_MOST_FIGURES]) if isinstance(figures, list) else (),
+        findings=tuple(dated(_read(Finding, page["findings"]), shift_s)) if "findings" in page else None,
+        not_judged=tuple(_read(NotJudged, page.get("not_judged"))),
     )
+
+
+def dated(found: Iterable[_FoundT], shift_s: float) -> Iterator[_FoundT]:
+    """Findings whose times are by another clock, by this machine's: `shift_s` later."""
+    for one in found:
+        since_unix_s = one.since_unix_s
+        yield one if since_unix_s is None or not shift_s else replace(one, since_unix_s=since_unix_s + shift_s)
 
 
 def _read(kind: type[_Value], raw: object) -> Iterator[_Value]:
@@ -70,7 +87,6 @@ def _shifted(standing: Standing, shift_s: float) -> Standing:
         mark_since_unix_s=shifted(standing.mark_since_unix_s),
         ok_since_unix_s=shifted(standing.ok_since_unix_s),
         critical_since_unix_s=shifted(standing.critical_since_unix_s),
-        judged_unix_s=shifted(standing.judged_unix_s),
     )
 
 

@@ -11,11 +11,12 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tpumon.errors import UsageError
+from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text
 from tpumon.text import one_line
@@ -50,7 +51,7 @@ class Moment:
 
 def is_recording(where: str) -> bool:
     """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
-    return where.endswith((PLAIN, PACKED, ".jsonl.zst")) or (
+    return where.endswith((PLAIN, PACKED, ".jsonl.zst", TRACE_SUFFIX)) or (
         "://" not in where and ("/" in where or Path(where).exists())
     )
 
@@ -147,7 +148,8 @@ class Recording:
             raw = json.loads(line)
             if isinstance(raw, dict) and "targets" in raw:
                 return _workers(raw)
-            return bounded(Sample.from_json(raw))
+            # By who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
+            return replace(bounded(Sample.from_json(raw)), findings=None, judged=None)
         except (ValueError, TypeError, AttributeError, RecursionError):
             self._tell(file, "a line that is no sample is left out")
             return None

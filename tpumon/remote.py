@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import Reason, UsageError
-from tpumon.handing_on import read_handover
+from tpumon.handing_on import dated, read_handover
 from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
 from tpumon.model.sample import EXPORTER
@@ -76,6 +76,7 @@ class RemoteExporter:
         self._workers: Workers | None = None
         self._failures = 0
         self._reported: str | None = None
+        self._judged: object = None  # findings, and what is not judged, as sent last
         self._sent: dict[str, float] = {}  # start of each worker's last sample, by the exporter's clock
 
     @property
@@ -118,7 +119,9 @@ class RemoteExporter:
         handover = read_handover(page, shift_s)
         if handover is not None:
             self._changed = handover.number
-            if handover.complete or handover.standings or handover.changes:
+            judged = handover.findings, handover.not_judged
+            if handover.complete or handover.standings or handover.changes or judged != self._judged:
+                self._judged = judged
                 send(handover)
         for raw in _list(page.get("samples"), 100_000):
             sample = _sample(raw)
@@ -130,7 +133,14 @@ class RemoteExporter:
                 now_unix_s, now_s = self._clock(), self._monotonic_s()
                 # One from the future would never become stale; one from before 1970 is no time at all.
                 shifted = max(min(shifted, now_unix_s), 0.0)
-                send(replace(sample, time_unix_s=shifted, taken_monotonic_s=now_s - (now_unix_s - shifted)))
+                send(
+                    replace(
+                        sample,
+                        time_unix_s=shifted,
+                        taken_monotonic_s=now_s - (now_unix_s - shifted),
+                        findings=None if sample.findings is None else tuple(dated(sample.findings, shift_s)),
+                    )
+                )
 
     def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[_Told], None]) -> None:
         self._failures += 1

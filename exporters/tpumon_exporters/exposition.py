@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
-from itertools import accumulate
 
 from prometheus_client.utils import floatToGoString
 
-from tpumon.history import STEP_BUCKETS_S, Histories, StepHistogram, WorkerHistory
-from tpumon.metrics import Family, Metric, Series, collect
+from tpumon.history import Histories, WorkerHistory
+from tpumon.metrics import Family, Judged, Metric, Series, collect
+from tpumon.model import Distribution
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
 
 _UNITS = ("seconds", "bytes", "ratio")
 _go_number: Callable[[float], str] = floatToGoString
-_BOUNDS = (*map(_go_number, STEP_BUCKETS_S), "+Inf")
+_bound: Callable[[float], str] = lru_cache(maxsize=4096)(floatToGoString)
 _EXPONENT_FROM = 1e6  # below, Go and Python write numbers alike
 
 
@@ -43,6 +43,7 @@ class Exposition:
         histories: Histories,
         now_unix_s: float,
         *,
+        judged: Judged | None = None,
         workers: Sequence[WorkerHistory] | None = None,
         openmetrics: bool = False,
         names: AbstractSet[str] | None = None,
@@ -52,6 +53,7 @@ class Exposition:
         Args:
             histories: the workers.
             now_unix_s: the time, which decides whose sample is current.
+            judged: what is wrong with a worker; None: nobody judges.
             workers: the workers to show; None: all.
             openmetrics: use OpenMetrics instead of format 0.0.4.
             names: show only metrics with a series of one of these names; None: all.
@@ -61,7 +63,7 @@ class Exposition:
             for history in (histories.all() if workers is None else workers)
         }
         lines: list[str] = []
-        for family in collect(histories, now_unix_s, self._report, workers=workers, names=names):
+        for family in collect(histories, now_unix_s, self._report, judged=judged, workers=workers, names=names):
             lines.append(_header(family.metric, openmetrics=openmetrics))
             lines += self._lines(family, labels)
         return "".join(lines)
@@ -81,8 +83,8 @@ class Exposition:
                 lines += _labelled_lines(metric, labels.get(worker, ""), series)
             except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the page
                 self._report(metric, error)
-        for worker, steps in family.histograms:
-            lines += _histogram_lines(name, labels[worker], steps)
+        for worker, values in family.histograms:
+            lines += _histogram_lines(name, labels[worker], values)
         return lines
 
     def _report(self, metric: Metric, error: Exception) -> None:
@@ -101,15 +103,12 @@ def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> li
     ]
 
 
-def _histogram_lines(name: str, worker: str, steps: StepHistogram) -> list[str]:
-    counts = list(accumulate(steps.counts))
+def _histogram_lines(name: str, worker: str, values: Distribution) -> list[str]:
+    buckets = values.buckets()
     return [
-        *(
-            f'{name}_bucket{{{worker},le="{bound}"}} {_number(count)}\n'
-            for bound, count in zip(_BOUNDS, counts, strict=True)
-        ),
-        f"{name}_count{{{worker}}} {_number(counts[-1])}\n",
-        f"{name}_sum{{{worker}}} {_number(steps.sum_s)}\n",
+        *(f'{name}_bucket{{{worker},le="{_bound(bound)}"}} {_number(count)}\n' for bound, count in buckets),
+        f"{name}_count{{{worker}}} {_number(buckets[-1][1])}\n",
+        f"{name}_sum{{{worker}}} {_number(values.total)}\n",
     ]
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tpumon.model import Change, Handover, Sample, Workers
 
 _TICK_S = 1.0
+_MOST_NAMED = 20
 _LIMIT_S = 10.0
 _AT_ONCE = 10.0
 _PER_S = 0.1
@@ -103,7 +104,13 @@ class OnChange:
         return True
 
     def _run(self, change: Change) -> None:
-        told = {"schema": SCHEMA_VERSION, **to_plain(change), "left_out": self._left_out}
+        judged = self._fleet.judged(change.worker)
+        findings = [
+            to_plain(one.naming(_MOST_NAMED))
+            for one in self._fleet.findings(self._clock())
+            if change.worker in one.workers or (one.more_workers and judged.get(one.finding))
+        ]
+        told = {"schema": SCHEMA_VERSION, **to_plain(change), "findings": findings, "left_out": self._left_out}
         self._left_out = 0
         trouble = _run(self._command, f"{json.dumps(told)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:

@@ -157,6 +157,7 @@ class Pages:
             page = self._exposition.render(
                 self._histories,
                 self._clock(),
+                judged=self._fleet.judged,
                 workers=workers,
                 openmetrics=content_type.startswith(_OPENMETRICS),
                 names=names,
@@ -181,14 +182,14 @@ class Pages:
             if given["history"] or given["changed"]:
                 now_unix_s = self._clock()
                 missed = after is None or not self._has_all_after(after)
-                if missed or not self._assessed_lately(now_unix_s):
-                    self._assess(now_unix_s)
+                self._assess(now_unix_s)
                 handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
                 after = None if missed else after
             if after is not None and after <= sequence:
                 samples = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]
             else:
                 samples = [history.last for history in histories if history.last is not None]
+            samples = [self._fleet.with_findings(sample) for sample in samples]
         header = {
             "schema": SCHEMA_VERSION,
             "tpumon": __version__,

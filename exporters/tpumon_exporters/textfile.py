@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpumon.errors import UsageError
-from tpumon.history import Histories
-from tpumon.model import Sample, Workers
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.model import Handover, Sample, Workers
 from tpumon.outputs import OutputOptions, takes
 from tpumon_exporters.exposition import Exposition
 
@@ -45,6 +45,7 @@ class TextFile:
     Args:
         path: the file; its directory must exist.
         options: the exporter's own options.
+        thresholds: limits beyond which a worker is marked.
 
     Raises:
         OSError: the file cannot be written.
@@ -54,26 +55,32 @@ class TextFile:
         say: takes one line about a problem.
     """
 
-    def __init__(self, path: Path, options: TextFileOptions | None = None) -> None:
+    def __init__(
+        self, path: Path, options: TextFileOptions | None = None, thresholds: Thresholds | None = None
+    ) -> None:
         self.tick_s = (options or TextFileOptions()).interval_s
         self.say: Callable[[str], None] = lambda _line: None
         self._path = path
         self._new = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
         self._exposition = Exposition(lambda line: self.say(f"textfile: {line}"))
-        self._histories = Histories()
+        self._fleet = Fleet(thresholds)
         self._changed = True
         self._written_unix_s = 0.0
         self._replace(time.time())
 
     def follow(self, workers: Workers) -> None:
         """Takes the workers to follow; others disappear from the file."""
-        self._histories.follow(workers)
+        self._fleet.follow(workers)
         self._changed = True
 
     def write(self, sample: Sample) -> None:
         """Adds a sample, which the next tick writes."""
-        self._histories.add(sample)
+        self._fleet.add(sample)
         self._changed = True
+
+    def take_over(self, handover: Handover) -> None:
+        """Takes what another exporter knows."""
+        self._fleet.take_over(handover)
 
     def tick(self, now_unix_s: float) -> None:
         """Replaces the file if something changed, or after 10 s.
@@ -91,7 +98,8 @@ class TextFile:
 
     def _replace(self, now_unix_s: float) -> None:
         self._changed = True  # until it is written
-        page = self._exposition.render(self._histories, now_unix_s)
+        self._fleet.assess(now_unix_s)
+        page = self._exposition.render(self._fleet.histories, now_unix_s, judged=self._fleet.judged)
         try:
             self._new.unlink(missing_ok=True)  # left by a kill, or put there by others: it is never written to
             with os.fdopen(os.open(self._new, _NEW_FILE, _MODE), "wb") as file:
@@ -108,11 +116,12 @@ class TextFile:
 
 
 @takes(TextFileOptions, stdout=False)
-def open_textfile(where: str, _run: OutputOptions, options: TextFileOptions) -> TextFile:
+def open_textfile(where: str, run: OutputOptions, options: TextFileOptions) -> TextFile:
     """Opens the output.
 
     Args:
         where: a path ending in `.prom`, in the directory that node_exporter reads.
+        run: the thresholds.
         options: its own options.
 
     Raises:
@@ -122,7 +131,7 @@ def open_textfile(where: str, _run: OutputOptions, options: TextFileOptions) -> 
     if path.suffix != ".prom":
         raise UsageError(f"cannot write to {where}: node_exporter only reads *.prom files; give a name ending in .prom")
     try:
-        return TextFile(path, options)
+        return TextFile(path, options, run.thresholds)
     except OSError as error:
         raise UsageError(
             f"cannot write to {where}: {error.strerror}; give a file in the directory of node_exporter's "

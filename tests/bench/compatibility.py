@@ -158,10 +158,10 @@ def watch(name: str, python: Path, scratch: Path, *options: str) -> Outcome:
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    parser.add_argument("names", nargs="*", choices=["all", *SERVERS], default=IN_PLACE)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"all, or any of {', '.join(SERVERS)}")
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
-    names = list(SERVERS) if "all" in arguments.names else arguments.names
+    names = list(SERVERS) if "all" in arguments.names else arguments.names or list(IN_PLACE)
     as_it_should = True
     print(f"{'server':14} {'steps/s paused, sampled, ratio':30} {'longest stop':>12}  {'traced':>7}  samples; verdict")
     with tempfile.TemporaryDirectory() as scratch:

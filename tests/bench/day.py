@@ -108,6 +108,9 @@ class _Client:
     def grace_s(self, _path: str) -> float:
         return 10.0
 
+    async def wait_for_turn(self) -> None:
+        return None
+
     async def call(self, path: str, _request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
         now_s = asyncio.get_running_loop().time()
         if self._server is None:

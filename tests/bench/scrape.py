@@ -1,9 +1,9 @@
 """A scrape of a fleet's page: ours beside prometheus_client's own generate_latest over as many series.
 
 Targets: not slower with 16 workers, half its time with 1,000. Each measurement is a process of its own: the same
-workers, of 26 series each, in the same history; then the page again and again. `page` is making the text; `http` is a
-whole scrape as Prometheus does it, from connecting to the last byte, compressed, the exporter's threads included (the
-library's page is served by nobody and has nothing to compare with that).
+workers, of 26 series each and of findings, in the same history; then the page again and again. `page` is making the
+text; `http` is a whole scrape as Prometheus does it, from connecting to the last byte, compressed, the exporter's
+threads included (the library's page is served by nobody and has nothing to compare with that).
 
 CPU is of the process, the asking client included for `http`. RSS is the process's highest, after the first page and at
 the end: what pages add to the interpreter, the libraries and the history.
@@ -32,7 +32,7 @@ KINDS = ("library", "page", "http")
 def measure(kind: str, workers: int) -> dict[str, float]:
     """In this process."""
     from support.exporter import get, sample, serving
-    from tpumon.history import Histories
+    from tpumon.fleet import Fleet
     from tpumon.model import Spread, StepTimes, Target, Workers
 
     now_unix_s = time.time()
@@ -54,10 +54,12 @@ def measure(kind: str, workers: int) -> dict[str, float]:
         )
         for number, target in enumerate(found.targets)
     ]
-    histories = Histories()
-    histories.follow(found)
+    fleet = Fleet()
+    fleet.follow(found)
     for each in samples:
-        histories.add(each)
+        fleet.add(each)
+    fleet.assess(now_unix_s)
+    histories = fleet.histories
 
     def timed(page: Callable[[], bytes]) -> dict[str, float]:
         size = len(page())
@@ -82,16 +84,17 @@ def measure(kind: str, workers: int) -> dict[str, float]:
 
         from support.library import Library
 
-        return timed(lambda: generate_latest(Library(histories, now_unix_s)))
+        return timed(lambda: generate_latest(Library(histories, now_unix_s, judged=fleet.judged)))
     if kind == "page":
         from tpumon_exporters.exposition import Exposition
 
         exposition = Exposition(print)
-        return timed(lambda: exposition.render(histories, now_unix_s).encode(errors="replace"))
+        return timed(lambda: exposition.render(histories, now_unix_s, judged=fleet.judged).encode(errors="replace"))
     with serving() as output:
         output.follow(found)
         for each in samples:
             output.write(each)
+        output.tick(now_unix_s)  # judges them
         assert b"tpu_hbm_used_bytes" in gzip.decompress(get(output, "/metrics", Accept_Encoding="gzip").body)
         return timed(lambda: get(output, "/metrics", Accept_Encoding="gzip").body)
 

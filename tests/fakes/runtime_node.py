@@ -114,6 +114,41 @@ def detected(value: int, **about: str) -> bytes:
     return encode(1, attribute("info", about)) + gauge(value)
 
 
+def distribution(
+    counts: Sequence[int], *, bounds: Sequence[float] | None = None, mean: float = 0.0, growth: float = 2.0,
+    scale: float = 1.0, finite: int | None = None, **about: str
+) -> bytes:  # fmt: skip
+    """A row of a distribution: with these bounds, else with exponential ones, as libtpu has them."""
+    if bounds is not None:
+        options = encode(3, encode(1, b"".join(struct.pack("<d", bound) for bound in bounds)))
+    else:
+        options = encode(2, encode(1, len(counts) - 2 if finite is None else finite)
+                         + present(2, growth) + present(3, scale))  # fmt: skip
+    told = encode(1, sum(counts)) + present(2, mean) + encode(6, options)
+    return encode(1, attribute("info", about)) + encode(5, told + encode(7, b"".join(map(varint, counts))))
+
+
+LATENCIES = [
+    f"megascale.{what}.microsecond.cumulative.distribution"
+    for what in ("dcn_transfer_latencies", "dcn_inbound_transfer_latencies", "collective_end_to_end_latencies",
+                 "host_to_device_transfer_latencies", "device_to_host_transfer_latencies", "mxla_compute_latencies",
+                 "grpc_tcp_min_rtt")
+]  # fmt: skip
+COUNTS = [
+    f"megascale.grpc_tcp_{what}.cumulative.count"
+    for what in ("packets_sent", "packets_retransmitted", "bytes_sent", "bytes_retransmitted")
+]
+
+
+def between_slices() -> dict[str, Answer]:
+    """What a job of several slices has beside the rest."""
+    times = [distribution([0, 0, 5, 3, 0, 1, 0], mean=10.0, buffer_size="4MB"),
+             distribution([0, 1, 0, 0, 0, 0, 0], mean=1.5, **{"buffer-size": "1MB"})]  # fmt: skip
+    return dict.fromkeys(LATENCIES, times) | {
+        name: [encode(1, attribute("peer", str(peer))) + counter(1000 * peer) for peer in (1, 2)] for name in COUNTS
+    }
+
+
 def metrics_of(generation: str, *, chips: Sequence[int] = (0, 1, 2, 3), as_text: bool = False) -> dict[str, Answer]:
     """What a job that drives these chips says; `chips` count through the slice. No two devices have the same values."""
     kind = GENERATIONS[generation]

@@ -28,6 +28,18 @@ ROWS = (
         "test_wire_fairness.py::test_healthy_workers_keep_their_turns",
     ),
     (
+        "hundreds of new names a second, more than the processor has time for",
+        "threads and memory are bounded",
+        "48 connections are made at a time, for about a second each; workers that are connected wait for none of them.",
+        "test_connecting.py::test_few_connections_are_made_at_a_time_and_all_are_made",
+    ),
+    (
+        "servers that take a connection and say nothing",
+        "nobody else loses a sample",
+        "Each takes one turn at connecting from the others, of a second, and then no more.",
+        "test_connecting.py::test_hung_servers_take_one_turn_from_the_others_and_then_none",
+    ),
+    (
         "a worker waits for its turn",
         "nobody else loses a sample",
         "The wait counts in the interval that is shown and exported.",
@@ -50,6 +62,12 @@ ROWS = (
         "memory is bounded",
         "4 MB for Monitor and runtime metrics, 8 MB for a probe, --max-trace-mb for traces.",
         "test_wire_answers.py::test_each_method_has_a_limit_of_its_own",
+    ),
+    (
+        "a trace with millions of planes, lines, ids, roots or events",
+        "nothing false is shown; memory and time are bounded",
+        "A warning says what is left out; where figures would be false, the trace is refused and the next one shorter.",
+        "test_wire_caps.py::test_what_is_left_out_is_said",
     ),
     (
         "a trace larger than --max-trace-mb",

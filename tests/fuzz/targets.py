@@ -104,7 +104,7 @@ def _read_trace(data: bytes) -> None:
     except SourceError as error:
         check_text(error.message)
         return
-    shown = analyze._sample("w", "w.xplane.pb", 0.0, trace)
+    shown = analyze.file_sample("w", "w.xplane.pb", 0.0, trace)
     _check_sample(shown)
 
 
@@ -152,6 +152,9 @@ class _Client:
 
     def grace_s(self, _path: str) -> float:
         return 1.0
+
+    async def wait_for_turn(self) -> None:
+        return None
 
     async def call(self, path: str, _request: Message, reply_type: type[Message], *, timeout_s: float) -> Message:
         assert timeout_s
@@ -238,7 +241,7 @@ def _metrics() -> Iterable[bytes]:
 def _samples() -> Sequence[Sample]:
     trace = figures([read_trace(next(iter(_traces())))])
     return (
-        analyze._sample("w", "w:8466", 1000.0, trace),
+        analyze.file_sample("w", "w:8466", 1000.0, trace),
         sample("w", address="w:8466", mxu_utilization_ratio=0.5, devices=[{"device": "0", "hbm_used_bytes": 5}]),
         failed_sample("w", "busy"),
     )

@@ -24,9 +24,10 @@ from support.dashboards import (
     rules,
     targets,
 )
+from support.made_up import healthy
 from support.prometheus import running_prometheus
-from support.samples import failed_sample, sample
-from tpumon.model import Spread, StepTimes, Target, Workers
+from support.samples import failed_sample
+from tpumon.model import Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.prometheus import open_prometheus
 
@@ -41,8 +42,7 @@ TROUBLE = "tpumon-trouble"
 
 ONLY_WITH_TROUBLE = {
     "tpumon-fleet: Alerts: A",
-    "tpumon-fleet: Failed queries: A",
-    "tpumon-worker: Queries: B",
+    "tpumon-fleet: Exporters: D",
     "tpumon-worker: Queued programs, by device: A",
     "tpumon-worker: Runtime errors: A",
     "tpumon-worker: Runtime errors: B",
@@ -50,51 +50,6 @@ ONLY_WITH_TROUBLE = {
 """Queries that have no result while all is well, or that ask for what the simulator's runtime does not offer."""
 
 every_target = pytest.mark.parametrize("target", targets(), ids=str)
-
-
-def healthy(number, now):
-    """A worker with every figure that there is."""
-    cores = [{"chip": chip, "core": 0, "idle_ratio": 0.1, "flops_utilization_ratio": 0.3, "infeed_ratio": 0.02,
-              "step_time_s": 0.1} for chip in range(4)]  # fmt: skip
-    devices = [
-        {
-            "device": str(device),
-            "hbm_used_bytes": 15 << 30,
-            "hbm_total_bytes": 16 << 30,
-            "runtime_duty_cycle_ratio": 0.9,
-            "runtime_hbm_bandwidth_utilization_ratio": 0.4,
-            "runtime_tensorcore_idle_s": 0.0,
-            "runtime_hlo_queue_size": 3,
-        }
-        for device in range(4)
-    ]
-    return sample(
-        f"w{number}",
-        address=f"10.0.0.{number}:9999",
-        time_unix_s=now,
-        window_s=1,
-        took_s=1.2,
-        interval_s=3600,
-        traced_s=1.1,
-        source="trace",
-        device_type="TPU v5 Lite",
-        cores=4,
-        slice=f"s{number % 2}",
-        mxu_utilization_ratio=0.4 + number / 100,
-        mxu_method="counter",
-        idle_ratio=0.1,
-        duty_cycle_ratio=0.8,
-        flops_utilization_ratio=0.3,
-        hbm_bandwidth_utilization_ratio=0.2,
-        step_time_s=StepTimes(avg=0.2 if number == 7 else 0.1, min=0.09, max=0.3, stddev=0.001, count=10),
-        step_source="steps",
-        infeed_ratio=Spread(avg=0.02, min=0.01, max=0.03),
-        step_parts_s={"idle": 0.01, "infeed": 0.002, "collective": 0.01, "high_flops_compute": 0.078},
-        step_durations_s=(0.1, 0.1, 0.3),
-        per_core=tuple(cores),
-        devices=tuple(devices),
-        runtime={"uptime_s": 1000.0, "megascale_error": 1.0 if number == 8 else 0.0, "slice_error": 0.0},
-    )
 
 
 def failed(worker, reason, now):

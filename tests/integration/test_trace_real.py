@@ -110,6 +110,29 @@ def test_the_step_is_the_function_for_whatever_shape(jax_job: Job, program: str)
         assert function["period_s"]["p50"] <= function["period_s"]["p95"]
 
 
+def test_compiling_is_told_from_running(jax_job: Job) -> None:
+    """A batch of a new shape at each step is compiled at each step; the usual ones are not."""
+    once = level_2(jax_job, "--output", "jsonl", "--num-queries", "1")
+    (usual,) = tpumon(*once).ended(0).samples
+    with jax_job.trained_with("--program", "new-shapes"):
+        jax_job.wait_for_more_steps(3)
+        (compiling,) = tpumon(*once).ended(0).samples
+
+    assert usual["compile_ratio"] == 0
+    assert compiling["compile_ratio"] > 0.3
+    assert set(usual["programs"]) != set(compiling["programs"])
+
+
+@pytest.mark.parametrize(("delay", "least", "most"), [((), 0.0, 0.3), (("--input-delay-ms", "40"), 0.5, 1.0)])
+def test_waiting_for_input_is_told(tf_job: Job, delay: tuple[str, ...], least: float, most: float) -> None:
+    """What TensorFlow's pipeline makes the training thread wait; of JAX nothing is said."""
+    with tf_job.trained_with(*delay):
+        tf_job.wait_for_more_steps(10)
+        (sample,) = tpumon(*level_2(tf_job, "--output", "jsonl", "--num-queries", "1")).ended(0).samples
+
+    assert least < sample["input_wait_ratio"] < most
+
+
 def test_eager_dispatch_has_no_step(jax_job: Job) -> None:
     """A job that runs operation by operation: which ones is shown, and that none of them is a step."""
     with jax_job.trained_with("--program", "eager"):

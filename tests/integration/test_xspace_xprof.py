@@ -6,6 +6,8 @@ XProf shows in full (the op profile, the table of steps) within 1e-6.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from support import REPOSITORY, require
@@ -78,6 +80,7 @@ def check(files, *, mxu=True, flops=True):
     if flops:
         assert ours.figures.flops_utilization_ratio == pytest.approx(root["flops"], rel=FULL)
     assert ours.figures.hbm_bandwidth_utilization_ratio == pytest.approx(root["bandwidthUtils"][0], rel=FULL)
+    check_kinds(files, ours.figures)
     rows = step_rows(files)
     if not rows:
         assert ours.figures.step_source != "steps"
@@ -105,6 +108,31 @@ def check(files, *, mxu=True, flops=True):
         assert 1e3 * ours.figures.step_parts_s[part] == pytest.approx(mean(rows, column), rel=FULL, abs=1e-6)
     assert 1e3 * ours.figures.step_parts_s["host_transfer"] == pytest.approx(mean(rows, "hostTransferTimeMs"), rel=FULL)
     return ours
+
+
+# XProf's names of what is no compute, by the kinds that we count it as.
+CATEGORIES = {
+    "collective": {"all-reduce", "all-gather", "collective-permute", "send", "megacore fusion"},
+    "infeed": {"infeed"},
+    "outfeed": {"outfeed"},
+    "host_transfer": {"host send", "host recv-done"},
+    "async_wait": {"copy-done", "async-done"},
+    "data_shuffle": {"broadcast", "data formatting", "copy"},
+    "sparsecore": {"sparsecorev0 infeed", "sparsecorev0 outfeed", "sparsecorev0 infeed wait"},
+}
+
+
+def check_kinds(files, figures):
+    """The time of each kind of op is that of its categories in XProf's table of ops, of which idle time is a part."""
+    table = open_with_xprof(files, "hlo_stats")
+    names = [column["id"] for column in table["cols"]]
+    category, share = names.index("category"), names.index("total_self_time_percent")
+    shares = Counter()
+    for row in table["rows"]:
+        shares[row["c"][category]["v"]] += row["c"][share]["v"] / 100
+    for kind, categories in CATEGORIES.items():
+        expected = sum(shares[name] for name in categories)
+        assert figures.op_time_ratios[kind] == pytest.approx(expected, rel=FULL, abs=1e-9), kind
 
 
 def training(
@@ -164,7 +192,11 @@ def test_a_real_trace(real_trace):
     # The program has no matrix operation: nearly all of its time it waits for copies to and from the host.
     assert ours.figures.step_parts_s["async_wait"] > 0.95 * sum(ours.figures.step_parts_s.values())
     assert ours.figures.infeed_ratio is None
-    assert ours.figures.absent == {"infeed_ratio": "no infeed ops"}
+    assert ours.figures.absent == {
+        "infeed_ratio": "no infeed ops",
+        "matmul_padding_ratio": "no matrix operation whose shapes the trace tells",
+        "input_wait_ratio": "no event of an input pipeline",
+    }
 
 
 @pytest.mark.parametrize("host_level", [0, 2])

@@ -11,7 +11,7 @@ import yaml
 from support.dashboards import RULE_FILES
 from support.prometheus import promtool
 
-_SHOWN = "alertname, severity, namespace, job, tpu_job, slice, worker, instance"
+_SHOWN = "alertname, severity, namespace, job, tpu_job, slice, worker, instance, finding, finder"
 
 Series = Mapping[str, str]
 """Values by series: `{'up{job="t"}': "1x10 0x5"}`, one value a minute."""
@@ -32,7 +32,7 @@ def check_alerts(directory: Path, series: Series, expected: Mapping[int, Sequenc
         for alert in alerts:
             name, *labels = alert.split()
             wanted = {"alertname": name, **dict(label.split("=", 1) for label in labels)}
-            fitting = [one for one in left if wanted.items() <= one.items()]
+            fitting = [one for one in left if all(one.get(label, "") == value for label, value in wanted.items())]
             assert fitting, f"minute {minute}: no {alert} in {got[minute]}"
             left.remove(fitting[0])
         assert not left, f"minute {minute}: also {left}"
@@ -40,17 +40,54 @@ def check_alerts(directory: Path, series: Series, expected: Mapping[int, Sequenc
 
 def firing(directory: Path, series: Series, minutes: Sequence[int]) -> Mapping[int, list[dict[str, str]]]:
     """The labels of the alerts that fire, by minute."""
+    alerts = f'count by ({_SHOWN}) (ALERTS{{alertstate="firing"}})'
+    told = evaluated(directory, series, [(alerts, minute) for minute in minutes])
+    return {minute: [labels for labels, _ in rows] for minute, rows in zip(minutes, told, strict=True)}
+
+
+Row = tuple[dict[str, str], float]
+"""Labels and value of a series."""
+
+
+def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]]) -> list[list[Row]]:
+    """The rows that each query has at its minute, with the rules loaded."""
     rules = [str(path) for path in RULE_FILES if "other-names" not in path.name]
-    alerts = f'count by ({_SHOWN}) (ALERTS{{alertstate="firing"}}) or on () vector(-1)'  # never nothing
+    asked = [
+        {"expr": f'({expr}) or label_replace(vector(-1), "no", "rows", "", "")',  # never nothing
+         "eval_time": f"{minute}m", "exp_samples": []}
+        for expr, minute in queries
+    ]  # fmt: skip
     test = {
         "interval": "1m",
         "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [{"expr": alerts, "eval_time": f"{minute}m", "exp_samples": []} for minute in minutes],
+        "promql_expr_test": asked,
     }
     path = directory / "test.yml"
     path.write_text(yaml.safe_dump({"rule_files": rules, "evaluation_interval": "1m", "tests": [test]}))
     told = re.findall(r"got: (.*)$", promtool("test", "rules", str(path), expect=1), flags=re.MULTILINE)
+    assert len(told) == len(queries), told
+    return [
+        [
+            (labels, float(value))
+            for inside, value in re.findall(r"\{([^}]*)\} ([-+.\dEeInfNa]+)", line)
+            if "no" not in (labels := dict(re.findall(r'(\w+)="([^"]*)"', inside)))
+        ]
+        for line in told
+    ]
+
+
+def descriptions(directory: Path, series: Series, minute: int) -> Mapping[str, str]:
+    """The description of each alert that fires at a minute, by the alert's name."""
+    names = {labels["alertname"] for labels in firing(directory, series, [minute])[minute]}
+    path = directory / "test.yml"
+    test = yaml.safe_load(path.read_text())
+    del test["tests"][0]["promql_expr_test"]
+    test["tests"][0]["alert_rule_test"] = [
+        {"eval_time": f"{minute}m", "alertname": name, "exp_alerts": []} for name in sorted(names)
+    ]
+    path.write_text(yaml.safe_dump(test))
+    told = promtool("test", "rules", str(path), expect=1)
     return {
-        minute: [dict(re.findall(r'(\w+)="([^"]*)"', one)) for one in re.findall(r"\{([^}]*)\}", line) if one]
-        for minute, line in zip(minutes, told, strict=True)
+        name: re.search(rf'alertname: {name},.*?description="([^"]*)"', told, re.DOTALL)[1]  # type: ignore[index]
+        for name in names
     }

@@ -17,9 +17,9 @@ GRAFANA = REPOSITORY / "grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}
 RULE_FILES = sorted((GRAFANA / "prometheus").glob("*.rules.yml"))
 
-OF_PROMETHEUS = {"up", "scrape_duration_seconds", "ALERTS", "node_textfile_mtime_seconds"}
+OF_PROMETHEUS = {"up", "scrape_duration_seconds", "ALERTS", "ALERTS_FOR_STATE", "node_textfile_mtime_seconds"}
 _PARTS_OF_HISTOGRAM = ("_bucket", "_sum", "_count")
-EXPOSED = {
+EXPOSED = {"tpumon_finding"} | {
     f"{metric.name}{part}"
     for metric in METRICS
     for part in (_PARTS_OF_HISTOGRAM if metric.kind == "histogram" else ("",))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 
@@ -11,7 +10,6 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from tpumon import metrics
-from tpumon.history import STEP_BUCKETS_S
 
 
 class Library(Collector):
@@ -21,9 +19,11 @@ class Library(Collector):
         histories: the workers.
         now_unix_s: decides whose sample is still the present one.
         openmetrics: with units, which only that format has.
+        judged: what is wrong with a worker.
     """
 
-    def __init__(self, histories, now_unix_s, *, openmetrics=False):
+    def __init__(self, histories, now_unix_s, *, openmetrics=False, judged=lambda _worker: {}):
+        self._judged = judged
         self._histories = histories
         self._now_unix_s = now_unix_s
         self._openmetrics = openmetrics
@@ -48,13 +48,16 @@ class Library(Collector):
             match metric:
                 case metrics.SampleMetric() if current is not None:
                     self._add(family, worker, metric.values(current))
+                case metrics.FindingMetric() if current is not None:
+                    found = self._judged(worker).items()
+                    self._add(family, worker, [((finding,), float(present)) for finding, present in found])
                 case metrics.TargetMetric():
                     self._add(family, worker, metric.values(history, self._now_unix_s))
-                case metrics.HistogramMetric() if current is not None and history.steps is not None:
-                    counts = history.steps.counts
-                    buckets = [(floatToGoString(bound), sum(counts[: at + 1])) for at, bound in
-                               enumerate((*STEP_BUCKETS_S, math.inf))]  # fmt: skip
-                    family.add_metric((worker,), buckets, history.steps.sum_s)
+                case metrics.HistogramMetric() if current is not None:
+                    values = metric.value(history, current)
+                    if values is not None:
+                        buckets = [(floatToGoString(bound), count) for bound, count in values.buckets()]
+                        family.add_metric((worker,), buckets, values.total)
         return family
 
     @staticmethod

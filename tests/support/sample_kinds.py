@@ -52,6 +52,22 @@ def traced(worker: str = "trace", **fields) -> Sample:
             "host_transfer": 0.0,
             "idle": 0.0062,
         },
+        "op_time_ratios": {
+            "compute": 0.715,
+            "collective": 0.04,
+            "infeed": 0.144,
+            "outfeed": 0.0,
+            "host_transfer": 0.0,
+            "async_wait": 0.01,
+            "data_shuffle": 0.01,
+            "sparsecore": 0.0,
+        },
+        "matmul_padding_ratio": 0.02,
+        "barrier_ratio": 0.0,
+        "debug_print_ratio": 0.0,
+        "compile_ratio": 0.0,
+        "input_wait_ratio": 0.125,
+        "programs": ("7310467204561120160",),
         "per_core": tuple(
             {
                 "chip": chip,
@@ -60,6 +76,7 @@ def traced(worker: str = "trace", **fields) -> Sample:
                 "flops_utilization_ratio": 0.3 + chip / 100,
                 "infeed_ratio": 0.15,
                 "step_time_s": 0.0627,
+                "collective_ratio": 0.04,
             }
             for chip in range(2)
         ),
@@ -182,15 +199,15 @@ def workers_of(*samples: Sample) -> Workers:
 
 
 def fleet(count: int) -> list[Sample]:
-    """Six samples of each worker, oldest first; of eight or more workers one is slow, one busy and one down."""
+    """Six samples of each worker, oldest first; of eight or more workers all wait for one, one is busy and one down."""
     samples = []
     for query in range(6):
         for number in range(count):
             worker = f"tpu-w-{number}"
-            usual = {"infeed_ratio": Spread(avg=0.02, min=0.01, max=0.03)}
+            usual = {"infeed_ratio": Spread(avg=0.02, min=0.01, max=0.03), "step_work_s": 0.0425}
             when = {"time_unix_s": NOW - 3.0 - 10.0 * (5 - query)}
             if count > 4 and number == 3:
-                one = traced(worker, step_time_s=StepTimes(avg=0.125, min=0.12, max=0.13, count=4), **usual, **when)
+                one = traced(worker, idle_ratio=0.012, **usual | {"step_work_s": 0.0595}, **when)
             elif count > 4 and number == 5 and query > 3:
                 one = failed(worker, "busy", "Another profiling session active.", **when)
             elif count > 4 and number == 6 and query > 3:

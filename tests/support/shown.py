@@ -42,6 +42,11 @@ def answered(worker, time_unix_s=NOW, **figures):
     return changed(usual, **figures)
 
 
+def infeed(ratio):
+    """The figure of a step that waits for input for this share of it."""
+    return {"infeed_ratio": Spread(avg=ratio, min=ratio, max=ratio)}
+
+
 def failed(worker, reason="unavailable", message="connection refused", time_unix_s=NOW, **more):
     return failed_sample(
         worker, reason, message, **({"time_unix_s": time_unix_s, "window_s": 0.5, "interval_s": INTERVAL_S} | more)

@@ -18,12 +18,14 @@ class Watch:
     """What a finder has said.
 
     Attributes:
-        found: everything, in order.
+        found: the workers each time they have changed, in order.
+        finders: each time, whether they can be found.
         gone: what the finder is told when it asks whether all workers are gone.
     """
 
     def __init__(self) -> None:
         self.found: list[Workers] = []
+        self.finders: list[dict[str, bool]] = []
         self.gone = False
 
     @property
@@ -47,7 +49,9 @@ class Watch:
     async def follow(self, finder: Discovery) -> None:
         async with contextlib.aclosing(finder.watch(lambda: self.gone)) as changes:
             async for found in changes:
-                self.found.append(found)
+                self.finders.append(dict(found.finders))
+                if not self.found or found != self.found[-1]:
+                    self.found.append(found)
 
 
 @contextlib.asynccontextmanager

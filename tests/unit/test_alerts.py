@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.alerting import check_alerts
+from support.alerting import check_alerts, descriptions, evaluated
 
 pytestmark = pytest.mark.real
 
@@ -29,6 +29,11 @@ def worker(name, *, up=None, minutes=120, where=W, slice_name="s", more=""):
 def figures(metric, values, *, where=W, more=""):
     """`metric` of several workers, by worker's name."""
     return {f'{metric}{{{where}, worker="{name}"{more}}}': series for name, series in values.items()}
+
+
+def finding(name, values, *, where=W):
+    """`tpumon_finding` of several workers, by worker's name: 1 present, 0 judged and absent."""
+    return {f'tpumon_finding{{{where}, worker="{worker}", finding="{name}"}}': told for worker, told in values.items()}
 
 
 def test_a_worker_that_others_wait_for_pages_when_it_is_down(tmp_path):
@@ -87,8 +92,7 @@ def test_a_pause_or_a_session_that_does_not_end_is_said(tmp_path):
     series[f'tpumon_target_busy{{{W}, worker="busy"}}'] = "0x20 1x180"
     series[f'tpumon_target_up{{{W}, worker="paused"}}'] = "1x20 stale"
     series[f'tpumon_target_paused{{{W}, worker="paused"}}'] = "0x20 1x180"
-    late = ["TpuNotObserved worker=busy severity=warning", "TpuNotObserved worker=paused severity=warning"]
-    check_alerts(tmp_path, series, {100: [], 160: late})
+    check_alerts(tmp_path, series, {100: [], 160: ["TpuNotObserved job=t slice=s severity=warning"]})
 
 
 def test_equal_names_in_two_namespaces_are_two_jobs(tmp_path):
@@ -112,20 +116,100 @@ def test_workers_that_do_not_work_together_are_not_compared(tmp_path):
     check_alerts(tmp_path, series, {60: [], 115: ["TpuJobGone slice=e/fast"]})
 
 
-def test_a_straggler_is_found_through_gaps(tmp_path):
-    """Each ninth query failed: with a `for` of ten minutes it was never found. It leaves when it is fast again."""
-    series = worker("a") | worker("b") | worker("c")
+FOUND = [
+    ("hang", "TpuHang", "critical", 5),
+    ("slow-down", "TpuSlowDown", "warning", 10),
+    ("straggler", "TpuStraggler", "warning", 10),
+    ("input-bound", "TpuInputBound", "warning", 10),
+    ("recompiling", "TpuRecompiling", "warning", 10),
+    ("idle", "TpuIdle", "warning", 30),
+    ("hbm-nearly-full", "TpuHbmNearlyFull", "warning", 10),
+    ("hbm-growing", "TpuHbmGrowing", "warning", 10),
+    ("truncated", "TpuTruncated", "warning", 30),
+]
+
+
+def alerts_of(slice_name, minute, started):
+    """The alerts about findings that have been there since that minute."""
+    return [
+        f"{alert} job=t slice={slice_name} finding={name} severity={severity}"
+        for name, alert, severity, lasting in FOUND
+        if minute > started + lasting
+    ]
+
+
+def test_a_finding_that_lasts_is_one_alert_per_slice(tmp_path):
+    """However many workers have it; of nine scrapes one failed, and one is without it. It leaves when it ends."""
+    series = {}
+    for name in ("a", "b", "c"):
+        series |= worker(name, minutes=180)
+    present, absent = "1 1 1 1 1 1 0 1 stale " * 6, "0 0 0 0 0 0 0 0 stale " * 6
+    for name, *_ in FOUND:
+        flaw = f"0x59 {present} 0x70"
+        series |= finding(name, {"a": flaw, "b": flaw, "c": f"0x59 {absent} 0x70"})
+    expected = {minute: alerts_of("s", minute, 60) for minute in (58, 62, 67, 73, 94, 112)}
+    check_alerts(tmp_path, series, expected | {150: []})
+
+
+def test_a_finding_that_does_not_last_or_cannot_be_judged_is_no_alert(tmp_path):
+    """For some minutes; not there at all; of a worker that is silent since."""
+    series = worker("unjudged", slice_name="u")
+    for name in ("moment", "silent"):
+        series |= worker(name, slice_name=name)
+    for name, _, _, lasting in FOUND:
+        series |= finding(name, {"moment": f"0x59 1x{lasting // 2} 0x60", "silent": "1x49 stale"})
+    check_alerts(tmp_path, series, {48: alerts_of("silent", 48, 0), 56: [], 62: [], 71: [], 100: []})
+
+
+def test_an_alert_names_the_workers(tmp_path):
+    """Those that have the finding now, five at most."""
+    series = {}
+    for number in range(8):
+        series |= worker(f"w{number}")
+    series |= finding("input-bound", {f"w{number}": "0x120" if number == 3 else "1x120" for number in range(8)})
+    (rows,) = evaluated(tmp_path, series, [('topk(5, worker:tpumon_finding:present{finding="input-bound"})', 60)])
+    assert len(rows) == 5
+    assert {labels["slice"] for labels, _ in rows} == {"s"}
+    assert "w3" not in {labels["worker"] for labels, _ in rows}
+    described = descriptions(tmp_path, worker("a") | worker("b") | finding("straggler", {"a": "0x60", "b": "1x60"}), 50)
+    assert described["TpuStraggler"] == "The other workers of the slice wait for it. Workers: b ."
+
+
+def test_hbm_that_will_be_full_within_the_hour_pages(tmp_path):
+    """tpumon says that it grows; many jobs run at 98 %, flat."""
+    total = figures("tpu_hbm_total_bytes", dict.fromkeys(("fast", "slow", "drops"), "100x120"), more=', device="0"')
+    used = figures("tpu_hbm_used_bytes", {"fast": "40+0.5x100", "slow": "40+0.05x120", "drops": "90-0.5x100"},
+                   more=', device="0"')  # fmt: skip
+    series = worker("fast", slice_name="1") | worker("slow", slice_name="2") | worker("drops", slice_name="3")
+    series |= total | used | finding("hbm-growing", {"fast": "1x120", "slow": "1x120", "drops": "0x120"})
+    check_alerts(
+        tmp_path, series,
+        {90: ["TpuHbmGrowing slice=1 severity=critical", "TpuHbmGrowing slice=2 severity=warning"]},
+    )  # fmt: skip
+
+
+def test_one_tpumon_per_host_leaves_stragglers_to_prometheus(tmp_path):
+    """No single one sees the slice, so none has judged; what is judged by a tpumon is judged once."""
+    series = {}
+    for name in ("a", "b", "c"):
+        series |= worker(name, where=f'job="t", instance="{name}"')
     gap = "0.3 0.3 0.3 0.3 0.3 0.3 0.3 0.3 stale " * 8
-    series |= figures("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": f"{gap} 0.1x60"})
-    slow = ["TpuStraggler worker=c slice=s severity=warning"]
-    check_alerts(tmp_path, series, {8: [], 40: slow, 71: slow, 90: []})
+    for name, values in {"a": "0.1x120", "b": "0.1x120", "c": f"{gap} 0.1x60"}.items():
+        series |= figures("tpu_step_time_seconds", {name: values}, where=f'job="t", instance="{name}"')
+    slow = ["TpuStraggler job=t slice=s severity=warning"]
+    check_alerts(tmp_path, series, {8: [], 40: slow, 71: slow, 95: []})
+
+    judged = dict(series)
+    for name in ("a", "b", "c"):
+        judged |= finding("straggler", {name: "0x120"}, where=f'job="t", instance="{name}"')
+    check_alerts(tmp_path, judged, {40: []})
 
 
 def test_a_worker_that_does_not_idle_is_the_straggler(tmp_path):
     """All steps are equally long, because the others wait for it."""
     series = worker("a") | worker("b") | worker("c")
     series |= figures("tpu_idle_ratio", {"a": "0.3x120", "b": "0.3x120", "c": "0.12x120"})
-    check_alerts(tmp_path, series, {60: ["TpuStraggler worker=c slice=s"]})
+    check_alerts(tmp_path, series, {60: ["TpuStraggler slice=s"]})
 
 
 def test_what_is_silent_is_not_slow(tmp_path):
@@ -135,78 +219,13 @@ def test_what_is_silent_is_not_slow(tmp_path):
     check_alerts(tmp_path, series, {60: ["TpuWorkerDown worker=c"]})
 
 
-def test_steps_that_become_longer(tmp_path):
-    """The median of the slice; not for a moment, and not in a job that has just begun."""
-    series = worker("a", minutes=200) | worker("b", minutes=200)
-    series |= figures("tpu_step_time_seconds", dict.fromkeys("ab", "0.1x89 0.2x110"))
-    check_alerts(tmp_path, series, {92: [], 110: ["TpuStepTimeUp job=t slice=s severity=warning"]})
-    moment = worker("a") | figures("tpu_step_time_seconds", {"a": "0.1x79 0.4x3 0.1x40"})
-    check_alerts(tmp_path, moment, {84: [], 95: []})
-    young = worker("a") | figures("tpu_step_time_seconds", {"a": "_x60 0.1x9 0.2x50"})
-    check_alerts(tmp_path, young, {85: []})
-
-
-def test_waiting_for_input_is_one_alert_per_slice(tmp_path):
-    """However many workers wait, since all of a slice wait together."""
-    series = {}
-    for name in ("a", "b", "c", "d"):
-        series |= worker(name)
-    series |= figures("tpu_infeed_ratio", {"a": "0.4x120", "b": "0.38x120", "c": "0.41x120", "d": "0.15x120"})
-    check_alerts(tmp_path, series, {8: [], 60: ["TpuInputBound job=t slice=s severity=warning"]})
-
-
-def test_a_jax_job_that_idles_is_said(tmp_path):
-    """80 % idle for half an hour, whatever it waits for; without figures of the profiler, by the duty cycle."""
-    series = worker("a") | worker("b")
-    series |= figures("tpu_idle_ratio", {"a": "0.85x120", "b": "0.9x120"})
-    check_alerts(tmp_path, series, {20: [], 90: ["TpuIdle job=t slice=s severity=warning"]})
-    duty = worker("a") | figures("tpu_runtime_duty_cycle_ratio", {"a": "0.01x120"}, more=', device="0"')
-    check_alerts(tmp_path, duty, {20: [], 90: ["TpuIdle job=t slice=s"]})
-    busy = worker("a") | figures("tpu_idle_ratio", {"a": "0.5x120"})
-    check_alerts(tmp_path, busy, {90: []})
-
-
-def test_a_job_that_hangs_pages_soon(tmp_path):
-    """It is alive and runs nothing, on all workers, though it did; one that never ran anything does not page."""
-    series = worker("a", minutes=200) | worker("b", minutes=200)
-    series |= figures("tpumon_target_active", dict.fromkeys("ab", "1x39 0x160"))
-    series |= figures("tpumon_target_last_success_timestamp_seconds", dict.fromkeys("ab", "0+60x39 2340x160"))
-    hung = ["TpuHang job=t slice=s severity=critical"]
-    check_alerts(tmp_path, series, {45: [], 53: hung, 190: hung})
-    never = worker("a") | figures("tpumon_target_active", {"a": "0x120"})
-    check_alerts(tmp_path, never, {20: [], 90: ["TpuIdle severity=warning"]})
-    one_works = worker("a") | worker("b") | figures("tpumon_target_active", {"a": "1x39 0x80"})
-    check_alerts(tmp_path, one_works, {60: []})
-
-
-def test_full_hbm_pages_only_if_it_grows(tmp_path):
-    """Many jobs run at 98 %, flat. One that will be full within the hour will crash."""
-    total = figures("tpu_hbm_total_bytes", dict.fromkeys(("flat", "grows", "drops"), "100x120"), more=', device="0"')
-    used = figures("tpu_hbm_used_bytes", {"flat": "98x120", "grows": "40+0.5x100", "drops": "90-0.5x100"},
-                   more=', device="0"')  # fmt: skip
-    series = worker("flat") | worker("grows") | worker("drops") | total | used
-    check_alerts(
-        tmp_path, series,
-        {60: ["TpuHbmNearlyFull worker=flat severity=warning"],
-         85: ["TpuHbmNearlyFull worker=flat", "TpuHbmGrowing worker=grows severity=critical"]},
-    )  # fmt: skip
-
-
-def test_one_failed_query_in_nine_minutes_hides_nothing(tmp_path):
-    """HBM is full all the time; its series has a gap each nine minutes."""
-    gap = "98 98 98 98 98 98 98 98 stale " * 10
-    series = worker("w") | figures("tpu_hbm_used_bytes", {"w": gap}, more=', device="0"')
-    series |= figures("tpu_hbm_total_bytes", {"w": "100x90"}, more=', device="0"')
-    check_alerts(tmp_path, series, {45: ["TpuHbmNearlyFull worker=w"], 50: ["TpuHbmNearlyFull worker=w"]})
-
-
 def test_labels_that_flip_break_no_rule(tmp_path):
     """Without staleness, the old tpu_worker_info stands beside the new one, with another method or another slice."""
     series = worker("a") | worker("b") | worker("c")
     series[f'tpu_worker_info{{{W}, worker="c", slice="s", source="monitor"}}'] = "_x30 1x90"
     series[f'tpu_worker_info{{{W}, worker="a", slice="old", source="trace"}}'] = "1x40"
     series |= figures("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x120"})
-    check_alerts(tmp_path, series, {60: ["TpuStraggler worker=c slice=s"]})
+    check_alerts(tmp_path, series, {60: ["TpuStraggler slice=s"]})
 
 
 def test_an_exporter_that_cannot_be_scraped_pages(tmp_path):
@@ -236,24 +255,36 @@ def test_a_worker_that_answers_without_figures_is_said(tmp_path):
     series[f'tpumon_target_busy{{{W}, worker="busy"}}'] = "1x120"
     series[f'tpumon_target_active{{{W}, worker="inactive"}}'] = "0x120"
     series[f'tpu_worker_info{{{W}, worker="no-profiler", source="runtime"}}'] = "1x120"
-    check_alerts(tmp_path, series, {9: [], 40: ["TpuNoSamples worker=mute severity=warning"]})
+    check_alerts(tmp_path, series, {9: [], 40: ["TpuNoSamples job=t slice= severity=warning"]})
 
 
 def test_several_tpumon_of_one_job_are_summed(tmp_path):
     """Each stays below the limit; the job is traced by all of them."""
     series = {f'tpumon_traced_seconds_total{{job="t", instance="{one}", worker="w"}}': "0+1.8x120" for one in "abc"}
-    check_alerts(tmp_path, series, {100: ["TpumonTracingShareHigh worker=w severity=warning"]})
+    check_alerts(tmp_path, series, {100: ["TpumonTracingShareHigh job=t severity=warning"]})
     alone = {'tpumon_traced_seconds_total{job="t", instance="a", worker="w"}': "0+1.8x120"}
     check_alerts(tmp_path, alone, {100: []})
 
 
-def test_truncated_traces_and_old_textfiles_are_said(tmp_path):
-    """Figures that rest on too little, and figures that are not current."""
-    series = figures("tpumon_truncated_samples_total", {"w": "0+5x120", "x": "0+1x120"})
-    series |= figures("tpumon_samples_total", {"w": "0+6x120", "x": "0+6x120"})
-    series['node_textfile_mtime_seconds{job="node", instance="n", file="/x/tpumon.prom"}'] = "60x120"
-    series['node_textfile_mtime_seconds{job="node", instance="n", file="/x/other.prom"}'] = "60x120"
-    check_alerts(tmp_path, series, {100: ["TpuTruncated worker=w severity=warning", "TpumonTextfileStale instance=n"]})
+def test_an_old_textfile_is_said(tmp_path):
+    """Its figures stay on node_exporter's page and are not current."""
+    series = {
+        'node_textfile_mtime_seconds{job="node", instance="n", file="/x/tpumon.prom"}': "60x120",
+        'node_textfile_mtime_seconds{job="node", instance="n", file="/x/other.prom"}': "60x120",
+        'node_textfile_mtime_seconds{job="node", instance="new", file="/x/tpumon.prom"}': "0+60x120",
+    }
+    check_alerts(tmp_path, series, {8: [], 100: ["TpumonTextfileStale instance=n severity=warning"]})
+
+
+def test_a_targets_file_that_cannot_be_read_is_said(tmp_path):
+    """Or a name server, or the API, for ten minutes; not one failure; it leaves."""
+    series = {
+        'tpumon_discovery_up{job="t", instance="e", finder="targets-file"}': "1x9 0x30 1x60",
+        'tpumon_discovery_up{job="t", instance="e", finder="dns"}': "1x9 0x3 1x90",
+        'tpumon_discovery_up{job="t", instance="flaps", finder="dns"}': "1 0 0 0 " * 20,
+    }
+    said = ["TpumonDiscoveryFailing instance=e finder=targets-file severity=warning"]
+    check_alerts(tmp_path, series, {12: [], 15: [], 25: said, 50: []})
 
 
 def test_errors_of_the_runtime_page(tmp_path):
@@ -261,4 +292,4 @@ def test_errors_of_the_runtime_page(tmp_path):
     series = worker("hung") | worker("well")
     series |= figures("tpu_runtime_megascale_error", {"hung": "0x5 1x20 0x90", "well": "0x120"})
     series |= figures("tpu_runtime_slice_error", {"hung": "0x120", "well": "0x120"})
-    check_alerts(tmp_path, series, {4: [], 10: ["TpuRuntimeError worker=hung severity=critical"], 60: []})
+    check_alerts(tmp_path, series, {4: [], 10: ["TpuRuntimeError job=t slice=s severity=critical"], 60: []})

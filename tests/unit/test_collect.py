@@ -40,7 +40,7 @@ def test_every_metric_comes_in_the_order_of_the_table_with_its_workers():
     assert got["tpu_mxu_utilization_ratio"].series == [("a", [((), 0.425)])]
     assert got["tpu_idle_ratio"].series == []
     assert [worker for worker, _ in got["tpumon_target_up"].series] == ["a", "b"]
-    assert [(worker, steps.sum_s) for worker, steps in got["tpu_steps_seconds"].histograms] == [("a", 0.01)]
+    assert [(worker, steps.total) for worker, steps in got["tpu_steps_seconds"].histograms] == [("a", 0.01)]
     assert got["tpumon_waiting"].series == [(None, [((), 0.0)])]
 
 

@@ -104,20 +104,20 @@ def test_changes_are_bounded_and_one_worker_does_not_displace_the_others():
 
 
 def test_samples_between_two_assessments_are_all_judged():
-    """A capture that began and ended in the meantime is told, and slow samples all count."""
+    """A capture that began and ended in the meantime is told, and samples that wait for input all count."""
     fleet = Fleet()
     fleet.follow(found(*"abcd"))
 
-    def step(worker, at, step_s):
-        return sample(worker, time_unix_s=at, step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s))
+    def infeed(worker, at, ratio):
+        return sample(worker, time_unix_s=at, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))
 
     for worker in "abcd":
-        fleet.add(step(worker, NOW, 0.1))
+        fleet.add(infeed(worker, NOW, 0.01))
     fleet.assess(NOW)
     fleet.add(failed_sample("a", "busy", time_unix_s=NOW + 10))
-    fleet.add(step("a", NOW + 20, 0.1))
+    fleet.add(infeed("a", NOW + 20, 0.01))
     for i in range(1, 4):
-        fleet.add(step("d", NOW + 5 * i, 0.2))
+        fleet.add(infeed("d", NOW + 5 * i, 0.3))
     verdicts = fleet.assess(NOW + 21).verdicts
     assert [one.title for one in fleet.changes.all("a")] == ["capture began", "capture ended, ok"]
     assert [one.words for one in fleet.changes.all("a")] == ["busy", "after about 10 s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import subprocess
@@ -9,14 +10,17 @@ import sys
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard as GrafanaDashboard
 
 from grafana.config import RUNBOOKS, Config
 from grafana.generate import dashboards
 from support import REPOSITORY
 from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
-from tpumon.metrics import EXPORTER_METRICS, METRICS, SAMPLE_METRICS
+from tpumon.metrics import EXPORTER_METRICS, HISTOGRAMS, METRICS, SAMPLE_METRICS
 
-LINTED_UNITS = {"percentunit", "s", "bytes", "short", "none", "ops"}
+LINTED_UNITS = {"percentunit", "s", "bytes", "Bps", "short", "none", "ops"}
 """Of the units that the linter knows, those that we use."""
 
 HAS_UNITS = {"stat", "table", "timeseries", "gauge"}
@@ -94,17 +98,22 @@ def test_the_variables_are_as_the_linter_wants_them(dashboard):
     """Data source, Job, Worker: reloaded when the time range changes, several or all to be chosen."""
     found = variables(dashboard)
 
-    assert list(found) == ["datasource", "cluster", "namespace", "job", "worker"]
+    assert list(found) == ["datasource", "cluster", "namespace", "job", "slice", "worker"]
     source = found["datasource"]  # template-datasource-rule
     assert (source["type"], source["query"], source["label"]) == ("datasource", "prometheus", "Data source")
-    for name in ("cluster", "namespace", "job", "worker"):  # template-job-rule, and the same for the others
+    for name in ("cluster", "namespace", "job", "slice", "worker"):  # template-job-rule, and the same for the others
         variable = found[name]
         assert variable["type"] == "query"
         assert variable["label"] == name.capitalize()
         assert variable["datasource"]["uid"] == "${datasource}"
         assert variable["multi"]
-        assert variable["includeAll"]
-        assert variable["allValue"] == (".+" if name == "worker" else ".*")  # a label that nobody attached is empty
+        if name == "worker" and dashboard["uid"] == "tpumon-worker":
+            # Opens on the first one: with All among the values, that would be the first.
+            assert (variable["includeAll"], variable["current"]) == (False, {})
+        else:
+            assert variable["includeAll"]
+            assert variable["current"]["value"] == ["$__all"]
+            assert variable["allValue"] == (".+" if name == "worker" else ".*")  # who has no such label is empty
         assert variable["refresh"] == 2  # template-on-time-change-reload-rule
         # template-label-promql-rule
         assert re.fullmatch(r"label_values\([a-z_]+(\{[^}]+\})?, [a-z]+\)", variable["query"])
@@ -112,12 +121,14 @@ def test_the_variables_are_as_the_linter_wants_them(dashboard):
 
 
 @every_dashboard
-def test_alerts_are_drawn_into_every_graph(dashboard):
-    """Firing alerts of ours, of the chosen jobs, are annotations."""
-    (alerts,) = dashboard["annotations"]["list"]
+def test_alerts_and_restarts_are_drawn_into_every_graph(dashboard):
+    """Firing alerts of ours, of the chosen jobs, and starts of a job's runtime are annotations."""
+    alerts, restarts = dashboard["annotations"]["list"]
 
-    assert alerts["enable"]
-    assert alerts["datasource"]["uid"] == "${datasource}"
+    for one in (alerts, restarts):
+        assert one["enable"]
+        assert one["datasource"]["uid"] == "${datasource}"
+    assert f'tpu_runtime_uptime_seconds{{{JOBS},worker=~"$worker"}} < 60' in restarts["expr"]
     assert alerts["expr"] == 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",' + JOBS + "}"
 
 
@@ -136,10 +147,16 @@ def test_links_lead_to_the_other_dashboards_and_to_the_runbooks(dashboard):
 
 def test_a_worker_s_name_leads_to_that_worker():
     """In the fleet's table, the name of a worker is a link to it on the worker dashboard, time and job kept."""
-    (url,) = re.findall(r'"(/d/[^"]+)"', json.dumps(DASHBOARDS["tpumon-fleet"]))
+    (url,) = set(re.findall(r'"(/d/[^"]+)"', json.dumps(DASHBOARDS["tpumon-fleet"])))
 
     assert url.startswith("/d/tpumon-worker?")
-    for part in ("${datasource:queryparam}", "${job:queryparam}", "var-worker=${__value.text", "${__url_time_range}"):
+    for part in (
+        "${datasource:queryparam}",
+        "${job:queryparam}",
+        "${slice:queryparam}",
+        "var-worker=${__value.text",
+        "${__url_time_range}",
+    ):
         assert part in url
 
 
@@ -195,11 +212,11 @@ def test_one_number_is_of_this_moment(target):
 
 @every_target
 def test_a_query_asks_for_metrics_that_exist(target):
-    """Every name is one that the exporter shows, or Prometheus itself; recorded ones are not needed."""
+    """Every name is one that the exporter shows, or Prometheus itself; only since when is recorded."""
     names = {name for name, _ in selectors(target.expr)}
 
     assert names
-    assert names <= EXPOSED | OF_PROMETHEUS
+    assert names <= EXPOSED | OF_PROMETHEUS | {"worker:tpumon_finding:since"}
 
 
 @every_target
@@ -245,7 +262,7 @@ def test_lines_are_few_however_many_workers_there_are(target):
     if target.panel["type"] in {"heatmap", "table"}:
         return
     aggregated = re.search(
-        r"\b(sum|avg|min|max|quantile|histogram_quantile|count_values)\b(?! by \(cluster)", target.expr
+        r"\b(sum|avg|min|max|count|quantile|histogram_quantile|count_values)\b(?! by \(cluster)", target.expr
     )
 
     bounded = re.search(r"\b(topk|bottomk)\((10|25|32|5),", target.expr)
@@ -258,8 +275,57 @@ def test_every_figure_is_drawn_somewhere():
     """No metric of a sample is left out of the dashboards."""
     drawn = {name for target in targets() for name, _ in selectors(target.expr)}
 
-    assert {metric.name for metric in SAMPLE_METRICS} <= drawn
-    assert {"tpu_steps_seconds_bucket", "tpumon_target_up", "tpumon_traced_seconds_total", "tpumon_waiting"} <= drawn
+    assert {metric.name for metric in SAMPLE_METRICS} - drawn == {"tpu_core_info"}  # for joins in one's own queries
+    assert {f"{metric.name}_bucket" for metric in HISTOGRAMS} <= drawn
+    assert {"tpumon_target_up", "tpumon_traced_seconds_total", "tpumon_waiting", "tpumon_discovery_up"} <= drawn
+
+
+UNKNOWN_TO_THE_SDK = {
+    "id": "null: Grafana gives a number",
+    "definition": "what Grafana's editor of variables shows",
+    **dict.fromkeys(
+        ("tagKeys", "textFormat", "titleFormat", "step"), "annotations of Prometheus, which it has no type for"
+    ),
+    "spanNulls": "of state timelines, with the value that is the default",
+    "mode": "of tooltips of heatmaps",
+}
+"""Keys that Grafana knows and its SDK does not, and why they are there."""
+
+
+def lost(ours, theirs, path=""):
+    """The keys and values of ours that are not in theirs."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in ours:
+            yield from lost(ours[key], theirs[key], f"{path}.{key}") if key in theirs else [f"{path}.{key}"]
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for mine, other in zip(ours, theirs, strict=True):
+            yield from lost(mine, other, path)
+    elif ours != theirs:
+        yield f"{path}: {ours!r} became {theirs!r}"
+
+
+@every_dashboard
+def test_grafana_s_own_types_hold_all_of_a_dashboard(dashboard):
+    """Read into the types of Grafana's Foundation SDK and written again, nothing is lost: no key is misspelt."""
+    register_default_plugins()
+    theirs = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(copy.deepcopy(dashboard))))
+
+    unknown = {name for name in lost(dashboard, theirs) if name.rpartition(".")[2] not in UNKNOWN_TO_THE_SDK}
+    assert unknown == set()
+
+
+def test_the_check_against_grafana_s_types_is_strict():
+    """A misspelt key would be found, in a panel's options and in its fields."""
+    register_default_plugins()
+    wrong = copy.deepcopy(DASHBOARDS["tpumon-fleet"])
+    panel = next(panel for panel in wrong["panels"] if panel["type"] == "timeseries")
+    panel["fieldConfig"]["defaults"]["custom"]["lineWidht"] = 1
+    panel["options"]["legend"]["plaecment"] = "bottom"
+    theirs = json.loads(JSONEncoder().encode(GrafanaDashboard.from_json(copy.deepcopy(wrong))))
+
+    assert {".panels.fieldConfig.defaults.custom.lineWidht", ".panels.options.legend.plaecment"} <= set(
+        lost(wrong, theirs)
+    )
 
 
 @every_dashboard

@@ -19,7 +19,7 @@ from support.prometheus import promtool
 from support.samples import changed
 from tpumon import __version__, metrics
 from tpumon.errors import REASONS
-from tpumon.history import Histories
+from tpumon.history import STEP_BUCKETS_S, Histories
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon_exporters.exposition import END, Exposition
 
@@ -165,11 +165,44 @@ def test_steps_are_counted_in_classic_buckets():
     """Cumulated, with count and sum; a step longer than the last bound is only above it."""
     lines = page(remembered(FULL)).splitlines()
     assert 'tpu_steps_seconds_bucket{worker="w",le="0.001"} 1.0' in lines
+    assert 'tpu_steps_seconds_bucket{worker="w",le="0.00848"} 1.0' in lines
     assert 'tpu_steps_seconds_bucket{worker="w",le="0.01"} 2.0' in lines
     assert 'tpu_steps_seconds_bucket{worker="w",le="100.0"} 3.0' in lines
     assert 'tpu_steps_seconds_bucket{worker="w",le="+Inf"} 4.0' in lines
     assert 'tpu_steps_seconds_count{worker="w"} 4.0' in lines
     assert 'tpu_steps_seconds_sum{worker="w"} 500.0206' in lines
+
+
+@pytest.mark.parametrize(
+    ("cores", "devices", "told"),
+    [
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], ["8", "9", "10", "11"], ["0.0=8", "0.1=9", "1.0=10", "1.1=11"]),
+        ([(0, 0), (0, 1), (1, 0), (1, 1)], ["4", "5"], ["0.0=4", "0.1=4", "1.0=5", "1.1=5"]),
+        ([(0, 0), (1, 0)], ["4", "5"], ["0.0=4", "1.0=5"]),
+        ([(0, 0), (1, 0)], ["4", "5", "6"], []),
+        ([(0, 0)], [], []),
+    ],
+)
+def test_cores_and_devices_can_be_joined(cores, devices, told):
+    """By order, where their numbers fit."""
+    text = page(remembered(sample(
+        time_unix_s=NOW,
+        per_core=tuple({"chip": chip, "core": core, "idle_ratio": 0.1} for chip, core in cores),
+        devices=tuple({"device": device, "hbm_used_bytes": 1} for device in devices),
+    )))  # fmt: skip
+    pairs = re.findall(r'^tpu_core_info\{worker="w",core="(.+)",device="(.+)"\} 1.0$', text, re.MULTILINE)
+    assert [f"{core}={device}" for core, device in pairs] == told
+
+
+def test_empty_buckets_at_the_start_have_no_series():
+    """Of many workers they are half of all series. Four stay: the shortest step's bucket begins where the last ends."""
+    steps = (0.075, 0.08, 0.3)
+    text = page(remembered(sample(time_unix_s=NOW, step_durations_s=steps)))
+    shown = dict(re.findall(r'tpu_steps_seconds_bucket\{worker="w",le="(.+)"\} (.+)', text))
+    assert [float(bound) for bound in shown] == [*(b for b in STEP_BUCKETS_S if b >= 0.0439), math.inf]
+    assert [shown[bound] for bound in ("0.0439", "0.072", "0.0848", "0.268", "0.316", "+Inf")] == [
+        *("0.0", "0.0", "2.0", "2.0", "3.0", "3.0")
+    ]
 
 
 @pytest.mark.parametrize("end", ["failed", "old"])

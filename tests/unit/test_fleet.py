@@ -6,7 +6,16 @@ import pytest
 
 from support.samples import changed, failed_sample, sample
 from tpumon.fleet import Fleet, Thresholds
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model import (
+    Cause,
+    Finding,
+    Handover,
+    NotJudged,
+    Spread,
+    StepTimes,
+    Target,
+    Workers,
+)
 
 NOW = 1_000_000.0
 
@@ -38,58 +47,115 @@ def add(fleet, worker, at=NOW, *, step=None, idle=None, infeed=None, hbm=None, r
     )  # fmt: skip
 
 
-def rounds(fleet, count, **steps):
-    """So many samples of each worker with that step time; the last assessment."""
+def rounds(fleet, count, begin=NOW, **idle):
+    """So many samples of each worker: all of one step time, since they step together; the last assessment."""
     for i in range(count):
-        for worker, step in steps.items():
-            add(fleet, worker, NOW + 10 * i, step=step)
-        assessment = fleet.assess(NOW + 10 * i + 1)
+        for worker, ratio in idle.items():
+            add(fleet, worker, begin + 10 * i, step=1, idle=ratio)
+        assessment = fleet.assess(begin + 10 * i + 1)
     return assessment
 
 
+def infeeds(fleet, *ratios, begin=NOW):
+    """Samples of worker a with these shares of infeed, 10 s apart; its severity after each."""
+    found = []
+    for i, ratio in enumerate(ratios):
+        add(fleet, "a", begin + 10 * i, infeed=ratio)
+        found.append(fleet.assess(begin + 10 * i).verdicts["a"].severity)
+    return found
+
+
 FOUR = dict.fromkeys("abcd", "s")
+EVEN = dict.fromkeys("abcd", 0.2)
 
 
-def test_a_slow_worker_is_named_only_when_it_stays_slow():
-    """Two slow samples may be chance; the third makes a verdict, with since when."""
+def test_a_straggler_is_named_only_when_it_stays_one():
+    """Two samples may be chance; the third makes a verdict, with since when."""
     fleet = fleet_of(FOUR)
-    assert rounds(fleet, 2, a=1, b=1, c=1, d=1.2).verdicts["d"].severity == "ok"
-    add(fleet, "d", NOW + 20, step=1.2)
-    verdict = fleet.assess(NOW + 21).verdicts["d"]
-    assert (verdict.severity, words(verdict), verdict.since_unix_s) == ("warn", ("step 1.20x the median",), NOW + 20)
+    assert rounds(fleet, 2, **EVEN | {"d": 0.1}).verdicts["d"].severity == "ok"
+    verdict = rounds(fleet, 1, NOW + 20, **EVEN | {"d": 0.1}).verdicts["d"]
+    assert (verdict.severity, words(verdict)) == ("warn", ("waits 10%, median 20%: others wait for it",))
+    assert (verdict.since_unix_s, verdict.causes[0].finding) == (NOW + 20, "straggler")
 
 
 def test_looking_again_at_the_same_sample_is_no_further_sample():
     """A redraw must not make a verdict."""
     fleet = fleet_of(FOUR)
-    rounds(fleet, 1, a=1, b=1, c=1, d=2)
-    assert all(fleet.assess(NOW + 1 + i / 10).verdicts["d"].severity == "ok" for i in range(10))
+    rounds(fleet, 2, **EVEN | {"d": 0.0})
+    assert all(fleet.assess(NOW + 11 + i / 10).verdicts["d"].severity == "ok" for i in range(10))
+    assert rounds(fleet, 1, NOW + 20, **EVEN | {"d": 0.0}).verdicts["d"].severity != "ok", "but a third one is"
 
 
-def test_one_good_sample_ends_it():
-    """A worker that is as fast as the others is ok at once."""
+def test_a_straggler_that_waits_like_the_others_again_is_ok_after_three_samples():
+    """One such sample may be chance, too."""
     fleet = fleet_of(FOUR)
-    assert rounds(fleet, 3, a=1, b=1, c=1, d=2).verdicts["d"].severity == "critical"
-    add(fleet, "d", NOW + 30, step=1)
-    assert fleet.assess(NOW + 31).verdicts["d"].severity == "ok"
+    rounds(fleet, 4, **EVEN | {"d": 0.1})
+    assert rounds(fleet, 1, NOW + 40, **EVEN).verdicts["d"].severity == "warn"
+    assert rounds(fleet, 2, NOW + 50, **EVEN).verdicts["d"].severity == "ok"
 
 
-def test_medians_are_taken_within_a_slice():
-    """Two jobs of different pace: nobody is slow among their own."""
-    fleet = fleet_of({"a": "fast", "b": "fast", "c": "slow", "d": "slow", "e": "slow"})
-    assessment = rounds(fleet, 3, a=1, b=1, c=5, d=5, e=5)
+def test_a_long_step_alone_makes_no_straggler():
+    """All wait for the slowest: a worker whose step seems longer than the others', but who waits alike, is none."""
+    fleet = fleet_of(FOUR)
+    for i in range(6):
+        for worker in "abcd":
+            add(fleet, worker, NOW + 10 * i, step=2 if worker == "d" else 1, idle=None if i < 3 else 0.2)
+        assessment = fleet.assess(NOW + 10 * i)
+    assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
+
+
+def test_three_samples_in_a_row_make_a_finding_and_two_end_it():
+    """Since the first of the three; one between two others ends the row."""
+    assert infeeds(fleet_of({"a": None}), 0.1, 0.1, 0.01, 0.1, 0.1) == ["ok"] * 5
+    fleet = fleet_of({"a": None})
+    assert infeeds(fleet, 0.01, 0.1, 0.1, 0.1) == ["ok", "ok", "ok", "warn"]
+    assert fleet.assess(NOW + 31).verdicts["a"].causes[0].since_unix_s == NOW + 10
+    assert infeeds(fleet, 0.01, 0.1, 0.01, 0.01, begin=NOW + 40) == ["warn", "warn", "warn", "ok"]
+
+
+@pytest.mark.parametrize(("first", "severity"), [(0.049, "ok"), (0.06, "warn")])
+def test_at_a_limit_nothing_comes_and_goes(first, severity):
+    """What is there stays until it is well below the limit; what is not there is not there for single samples."""
+    fleet = fleet_of({"a": None})
+    infeeds(fleet, first, first, first)
+    assert set(infeeds(fleet, *[0.051, 0.051, 0.049] * 10, begin=NOW + 30)) == {severity}
+    assert len(fleet.changes.all()) == (severity == "warn")
+
+
+def test_as_many_samples_as_the_user_wants_must_agree():
+    assert infeeds(fleet_of({"a": None}, sustained=1), 0.1) == ["warn"]
+    assert infeeds(fleet_of({"a": None}, sustained=5), *[0.1] * 5) == ["ok"] * 4 + ["warn"]
+
+
+def test_workers_are_compared_within_their_slice():
+    """Two jobs that wait differently: nobody stands out among their own."""
+    fleet = fleet_of({"a": "busy", "b": "busy", "c": "waits", "d": "waits", "e": "waits"})
+    assessment = rounds(fleet, 3, a=0.02, b=0.02, c=0.18, d=0.18, e=0.18)
     assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
 
 
 def test_on_a_slice_the_one_that_waits_least_is_named():
-    """All step together, so step times are equal; the straggler is the one that does not idle."""
+    """Idle time and time in collectives are waiting; nobody else is named."""
     fleet = fleet_of(FOUR)
     for i in range(3):
         for worker in "abcd":
-            add(fleet, worker, NOW + 10 * i, step=1, idle=0.02 if worker == "d" else 0.4)
+            waits = {"idle_ratio": 0.02, "op_time_ratios": {"collective": 0.0 if worker == "d" else 0.38}}
+            step = StepTimes(avg=1, min=1, max=1)
+            fleet.add(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, **waits))
         assessment = fleet.assess(NOW + 10 * i)
-    assert words(assessment.verdicts["d"]) == ("idle 2%, median 40%: others wait for it",)
+    assert words(assessment.verdicts["d"]) == ("waits 2%, median 40%: others wait for it",)
     assert [w for w, v in assessment.verdicts.items() if v.severity != "ok"] == ["d"]
+    (found,) = fleet.findings(NOW + 20)
+    assert (found.finding, found.severity, found.workers, found.slice) == ("straggler", "critical", ("d",), "s")
+
+
+def test_what_cannot_be_judged_is_said():
+    """Without idle time nobody knows who waits; that no straggler is named is no all-clear."""
+    fleet = fleet_of(FOUR)
+    rounds(fleet, 3, **dict.fromkeys("abcd"))
+    reasons = {one.finding: (one.reason, one.workers) for one in fleet.not_judged(NOW + 20)}
+    reason, workers = reasons["straggler"]
+    assert ("idle time is not known" in reason, workers) == (True, 4)
 
 
 @pytest.mark.parametrize(
@@ -102,21 +168,81 @@ def test_on_a_slice_the_one_that_waits_least_is_named():
         ({"hbm": 91}, "warn"),
         ({"hbm": 98}, "critical"),
         ({"hbm": 91, "infeed": 0.3}, "critical"),
-        ({"idle": 0.99}, "ok"),
+        ({"idle": 0.2}, "ok"),
+        ({"idle": 0.21}, "warn"),
+        ({"idle": 0.99, "infeed": 0.3}, "critical"),
     ],
 )
 def test_thresholds(figures, severity):
-    """XProf's for infeed, 90 and 97 % for HBM; at the limit is not beyond it; idle alone is no fault."""
-    fleet = fleet_of({"a": None})
+    """XProf's for infeed, 90 and 97 % for HBM, 20 % for idle time; at the limit is not beyond it."""
+    fleet = fleet_of({"a": None}, sustained=1)
     add(fleet, "a", **figures)
     verdict = fleet.assess(NOW).verdicts["a"]
     assert verdict.severity == severity
     assert bool(verdict.causes) is (severity != "ok")
 
 
+def told(worker, findings, at=NOW, **figures):
+    """A sample that somebody else has judged."""
+    return sample(worker, time_unix_s=at, findings=findings, **figures)
+
+
+INFEED = {"infeed_ratio": Spread(avg=0.5, min=0.5, max=0.5)}
+
+
+def test_findings_that_an_exporter_tells_are_those_that_are_shown():
+    """It has seen more, and has its own limits: nothing is judged anew, whatever the figures are."""
+    fleet = fleet_of({"a": None, "b": None}, sustained=1)
+    cause = Cause(words="infeed 7%", finding="input-bound", since_unix_s=NOW - 500)
+    for worker, findings in (("a", (cause,)), ("b", ())):
+        fleet.add(told(worker, findings, **INFEED))
+    verdicts = fleet.assess(NOW).verdicts
+    assert (verdicts["a"].severity, verdicts["a"].causes) == ("warn", (cause,))
+    assert (verdicts["b"].severity, verdicts["b"].causes) == ("ok", ())
+
+    finding = Finding(finding="input-bound", severity="warning", workers=("a",), sentence="On a, 7% is infeed.")
+    missing = NotJudged(finding="straggler", reason="idle time is not known", workers=2)
+    fleet.take_over(Handover(complete=True, number=1, findings=(finding,), not_judged=(missing,)))
+    assert (fleet.findings(NOW), fleet.not_judged(NOW)) == ((finding,), (missing,))
+
+
+def test_an_exporter_that_does_not_judge_leaves_it_to_the_reader():
+    """An old one: its samples are judged here."""
+    fleet = fleet_of({"a": None}, sustained=1)
+    fleet.take_over(Handover(complete=True, number=1))
+    fleet.add(told("a", None, **INFEED))
+    assert words(fleet.assess(NOW).verdicts["a"]) == ("infeed 50%",)
+    assert [one.finding for one in fleet.findings(NOW)] == ["input-bound"]
+
+
+def test_what_is_worth_knowing_marks_nobody():
+    """`info` is told with the others, but the worker is ok."""
+    fleet = fleet_of({"a": None})
+    cause = Cause(words="many collectives", finding="collective-bound", severity="info", excess=0.5)
+    fleet.add(told("a", (cause,)))
+    assessment = fleet.assess(NOW)
+    verdict = assessment.verdicts["a"]
+    assert (verdict.severity, verdict.mark, verdict.causes) == ("ok", "ok", (cause,))
+    assert (assessment.counts, fleet.changes.all()) == ({"ok": 1}, [])
+
+
+def test_a_sample_is_handed_on_with_the_findings_of_its_worker():
+    """The last one only; one with none says so, which is another thing than not to be judged."""
+    fleet = fleet_of({"a": None, "b": None}, sustained=1)
+    early, late = (sample("a", time_unix_s=NOW + at, **INFEED) for at in (0, 10))
+    well = sample("b", time_unix_s=NOW)
+    for one in (early, late, well):
+        fleet.add(one)
+    fleet.assess(NOW + 10)
+    assert [one.finding for one in fleet.with_findings(late).findings] == ["input-bound"]
+    assert (fleet.with_findings(well).findings, fleet.with_findings(early)) == ((), early)
+    assert fleet.judged("a")["input-bound"] is True
+    assert "straggler" not in fleet.judged("a"), "it cannot be judged"
+
+
 def test_the_worst_cause_stands_first():
     """Who reads only the first cause reads the one that decides."""
-    fleet = fleet_of({"a": None})
+    fleet = fleet_of({"a": None}, sustained=1)
     add(fleet, "a", infeed=0.1, hbm=99)
     assert words(fleet.assess(NOW).verdicts["a"]) == ("HBM 99% full", "infeed 10%")
 
@@ -145,10 +271,10 @@ def test_figures_across_the_fleet_are_of_those_that_have_them_now():
 
 
 def test_workers_that_nobody_named_together_are_compared_with_none():
-    """Several jobs of one host: a slow one is no straggler of the others."""
+    """Several jobs of one host: one that never waits is no straggler of the others."""
     fleet = Fleet()
     fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", independent=True) for w in "abc")))
-    assessment = rounds(fleet, 3, a=1, b=1, c=20)
+    assessment = rounds(fleet, 3, a=0.2, b=0.2, c=0.0)
     assert {verdict.severity for verdict in assessment.verdicts.values()} == {"ok"}
 
 
@@ -170,7 +296,8 @@ def test_runtime_metrics_alone_are_not_ok():
 
 
 def test_excess_tells_the_worst_of_the_same_severity():
-    """A step of three times the median is worse than one of 1.3 times."""
+    """Who waits much less than the others is worse than who waits a little less."""
     fleet = fleet_of(dict.fromkeys("abcdefg", "s"))
-    verdicts = rounds(fleet, 3, a=1, b=1, c=1, d=1, e=1, f=1.3, g=3).verdicts
+    verdicts = rounds(fleet, 3, **dict.fromkeys("abcde", 0.4), f=0.2, g=0.0).verdicts
+    assert verdicts["f"].severity == verdicts["g"].severity == "critical"
     assert verdicts["g"].excess > verdicts["f"].excess > verdicts["a"].excess == 0

@@ -18,13 +18,13 @@ START = 1_000_000.0
 
 
 class Log:
-    """An output with a clock that is set, and the lines it has written."""
+    """An output with a clock that is set, and the lines it has written; one sample suffices unless it is said."""
 
-    def __init__(self, directory, *workers, **options):
+    def __init__(self, directory, *workers, sustained=1, **options):
         self.path = directory / "fleet.jsonl"
         self.now = START
         self.output = FleetSummary(
-            Appended(str(self.path)), Thresholds(), FleetSummaryOptions(**options),
+            Appended(str(self.path)), Thresholds(sustained=sustained), FleetSummaryOptions(**options),
             clock=lambda: self.now, pace=lambda: self.now,
         )  # fmt: skip
         self.output.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1") for w in workers)))
@@ -108,7 +108,8 @@ def test_the_interval_can_be_set(tmp_path):
 def test_thresholds_come_from_the_run(tmp_path):
     """What stands out is the user's to say, as in the view."""
     path = tmp_path / "fleet.jsonl"
-    run = OutputOptions(thresholds=Thresholds(infeed_warn_ratio=0.001, infeed_critical_ratio=0.005))
+    limits = Thresholds(infeed_warn_ratio=0.001, infeed_critical_ratio=0.005, sustained=1)
+    run = OutputOptions(thresholds=limits)
     output = open_output("fleet-summary", str(path), run)
     output.follow(Workers(targets=(Target(worker="a", address="a:1"),)))
     infeed = Spread(avg=0.01, min=0.01, max=0.01)
@@ -131,8 +132,9 @@ def test_workers_that_are_not_ok_are_told_worst_first_with_their_figures(log):
     assert slow["sample"]["infeed_ratio"]["avg"] == 0.1
 
 
-def test_too_few_samples_to_compare_are_not_called_ok(log):
+def test_workers_with_too_few_samples_are_not_called_ok(tmp_path):
     """One sample of each: nobody can be named a straggler yet, and nobody is ok."""
+    log = Log(tmp_path, "a", "b", "c", sustained=3)
     for worker, step_s in (("a", 0.2), ("b", 0.1), ("c", 0.1)):
         times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
         log.output.write(sample(worker, time_unix_s=START, step_time_s=times))

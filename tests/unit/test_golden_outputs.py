@@ -8,9 +8,9 @@ import json
 import pytest
 
 from support.sample_kinds import KINDS, NOW, fleet, workers_of
-from tpumon import metrics
 from tpumon.fleet import Thresholds
 from tpumon.history import Histories
+from tpumon.metrics import table
 from tpumon.outputs import OutputOptions, open_output
 from tpumon.view.text import TextOutput
 from tpumon_exporters.appending import Appended
@@ -64,7 +64,7 @@ def test_text_blocks(golden, name, level, number_samples):
 @pytest.mark.parametrize(("openmetrics", "ending"), [(False, "prom"), (True, "openmetrics")])
 def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
     """Both formats, of all kinds of workers."""
-    monkeypatch.setattr(metrics, "__version__", "0.0.0")
+    monkeypatch.setattr(table, "__version__", "0.0.0")
     histories = Histories()
     histories.follow(workers_of(*ALL))
     for sample in ALL:

@@ -8,6 +8,7 @@ import pytest
 
 from support.sample_kinds import KINDS, NOW, fleet, workers_of
 from support.shown import screen
+from tpumon.fleet import Thresholds
 from tpumon.model import Workers
 from tpumon.sources import titles
 from tpumon.view.display import Display, DisplaySettings
@@ -36,7 +37,7 @@ SCREENS = {
 def test_screens(golden, name, size):
     """What is on the terminal, without colours."""
     workers, samples, keys = SCREENS[name]
-    display = Display(DisplaySettings(sources=titles()))
+    display = Display(DisplaySettings(sources=titles(), thresholds=Thresholds(sustained=1)))
     display.follow(workers_of(*_last_of_each(samples)) if workers is None else workers)
     for _, round_ in groupby(samples, key=lambda sample: sample.time_unix_s):
         for sample in round_:

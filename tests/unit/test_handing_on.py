@@ -14,7 +14,7 @@ from support.samples import failed_sample, sample
 from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet
 from tpumon.handing_on import page_of, read_handover
-from tpumon.model import Change, Handover, Sample, Standing, StepTimes, Workers
+from tpumon.model import Change, Handover, Sample, Standing, StepTimes, Target, Workers
 from tpumon.remote import RemoteExporter, _TroubleError
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
@@ -39,17 +39,19 @@ class Clock:
 
 
 class Exporter:
-    """The pages of an exporter of eight workers."""
+    """The pages of an exporter of eight workers, of which seven wait for each other."""
 
     def __init__(self, clock):
         self.clock = clock
         self.pages = Pages(2, clock, pytest.fail)
-        self.pages.follow(found(*NAMES))
+        slices = {"w4": "other"}  # of one that hangs, the others of its slice have no other finding
+        targets = (Target(worker=name, address=f"{name}:9999", slice=slices.get(name, "s")) for name in NAMES)
+        self.pages.follow(Workers(targets=tuple(targets)))
         self._random = random.Random(1)
         self._uptime_s = 1000.0
 
     def sample_all(self, number):
-        """One query of each worker: w1 is slow for a while, w2 is profiled, w3 goes and comes back, w4 stops."""
+        """One query of each: the others wait for w2, then for w1; w2 is profiled, w3 goes and returns, w4 stops."""
         for name in NAMES:
             self.pages.add(self._sample(name, number))
         self.pages.tick(self.clock())
@@ -62,13 +64,14 @@ class Exporter:
             return failed_sample(name, "unavailable", "connection refused; nothing is there", **at)
         if name == "w4" and number >= 150:
             return failed_sample(name, "empty-trace", "the trace holds no event", **at)
-        slow = {"w1": 1.2 if number < 75 else 1.4} if number >= 50 else {"w2": 1.3}
-        step = 0.1 * slow.get(name, 1.0) * self._random.uniform(0.99, 1.01)
+        work = {"w1": 0.7 if number < 75 else 0.85} if number >= 50 else {"w2": 0.8}
+        step = 0.1 * self._random.uniform(0.99, 1.01)
         return sample(
             name,
             mxu_utilization_ratio=self._random.uniform(0.4, 0.5),
             idle_ratio=0.1,
             step_time_s=StepTimes(avg=step, min=step, max=step),
+            step_work_s=step * work.get(name, 0.6),
             **at,
         )
 
@@ -109,7 +112,7 @@ class View:
 
 
 def shown(view):
-    """Marks, since when, changes and graphs of every worker, as far as anybody can see them."""
+    """Marks, since when, why, changes, graphs and findings, as far as anybody can see them."""
     now = view.clock()
     verdicts = view.fleet.assess(now).verdicts
     graphs = {
@@ -125,13 +128,14 @@ def shown(view):
         worker: (
             verdict.mark,
             verdict.severity,
-            [cause.words for cause in verdict.causes],
+            verdict.causes,
             round(verdict.since_unix_s, 1),
             None if verdict.critical_since_unix_s is None else round(verdict.critical_since_unix_s, 1),
         )
         for worker, verdict in verdicts.items()
     }
-    return since, [(change.number, change) for change in view.fleet.changes.all()], graphs
+    changes = [(change.number, change) for change in view.fleet.changes.all()]
+    return since, changes, graphs, view.fleet.findings(now), view.fleet.not_judged(now)
 
 
 @pytest.fixture(scope="module")
@@ -181,12 +185,16 @@ def test_since_when_is_the_exporters(hour):
     now = always.clock()
     verdicts = late.fleet.assess(now).verdicts
     ago_s = {worker: 3600.0 - (now - verdict.since_unix_s) for worker, verdict in verdicts.items()}
-    assert ago_s["w1"] == pytest.approx(1040.0, abs=1), "the third slow sample"
-    assert 3600.0 - (now - verdicts["w1"].critical_since_unix_s) == pytest.approx(1540.0, abs=1)
-    assert ago_s["w2"] == pytest.approx(1000.0, abs=1), "slow before, well since then, and through the capture"
+    assert ago_s["w1"] == pytest.approx(1020.0, abs=1), "two of three samples"
+    assert 3600.0 - (now - verdicts["w1"].critical_since_unix_s) == pytest.approx(1520.0, abs=1)
+    assert ago_s["w2"] == pytest.approx(1020.0, abs=1), "marked before, well since then, and through the capture"
     assert ago_s["w3"] == pytest.approx(2260.0, abs=1), "restarted"
     assert ago_s["w4"] == pytest.approx(3000.0, abs=1), "nothing runs"
     assert ago_s["w0"] == pytest.approx(0.0, abs=1)
+    straggler = next(one for one in late.fleet.findings(now) if one.finding == "straggler")
+    (cause,) = verdicts["w1"].causes
+    for one in (straggler, cause):
+        assert 3600.0 - (now - one.since_unix_s) == pytest.approx(1020.0, abs=1), "by this machine's clock"
 
 
 def test_every_change_is_told_once(hour):
@@ -219,7 +227,8 @@ def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
     late.lose()
     verdicts = late.fleet.assess(always.clock()).verdicts
     assert {verdict.mark for verdict in verdicts.values()} == {"stale"}
-    assert {cause.words for verdict in verdicts.values() for cause in verdict.causes} == {"it is gone"}
+    assert {verdict.causes[-1].words for verdict in verdicts.values()} == {"it is gone"}
+    assert late.fleet.findings(always.clock()) == late.fleet.not_judged(always.clock()) == ()
     assert late.fleet.changes.all() == changes
     late.poll(exporter)
     assert shown(late) == shown(always)
@@ -229,7 +238,7 @@ def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
     """`--from` with `--listen`: two steps away, nothing is lost."""
     exporter, always, _ = hour
     between = Pages(2, always.clock, pytest.fail)
-    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock, monotonic_s=always.clock.monotonic_s)
+    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock)
 
     def pass_on(event):
         if isinstance(event, Workers):
@@ -245,6 +254,19 @@ def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
     last._remote._answered(page, always.clock(), last._take)
     assert shown(last)[1:] == shown(always)[1:]
     assert last.marks() == always.marks()
+
+
+def test_findings_are_told_anew_while_they_change():
+    """A hang lasts longer with each sample, although no worker changes."""
+    there = Clock()
+    exporter, view = Exporter(there), View(there)
+    for number in range(140, 160):
+        exporter.sample_all(number)
+        view.poll(exporter)
+        there.passed_s += INTERVAL_S
+    (hang,) = (one for one in view.fleet.findings(there()) if one.finding == "hang")
+    assert hang.evidence["no_activity_s"].value == 10 * INTERVAL_S
+    assert hang in exporter.pages._fleet.findings(there())
 
 
 def test_later_answers_have_only_what_is_new(hour):
@@ -269,7 +291,7 @@ def test_who_was_away_for_too_long_gets_everything(hour):
 HANDOVER = Handover(
     complete=True,
     number=7,
-    standings=(Standing(worker="w", state="live", severity="warn", ok=False, ok_since_unix_s=5.0, slow_for=3),),
+    standings=(Standing(worker="w", state="live", severity="warn", ok=False, ok_since_unix_s=5.0),),
     changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warn"),),
     history={"w": b"TPH1"},
     figures=("mxu",),

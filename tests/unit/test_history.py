@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from support.samples import failed_sample, sample
@@ -113,7 +115,9 @@ def test_counts_are_of_all_queries():
     """Answers, failures by reason and traced time are counted from the first query on."""
     history = history_of(answered(traced_s=0.5), failed("busy"), failed("busy"), answered(traced_s=0.25))
     assert exposed("tpumon_samples_total", history) == {(): 2.0}
-    assert exposed("tpumon_sample_errors_total", history) == {("busy",): 2.0}
+    usual = dict.fromkeys(("unavailable", "deadline", "busy", "malformed", "too-large", "internal"), 0.0)
+    errors = {reason: count for (reason,), count in exposed("tpumon_sample_errors_total", history).items()}
+    assert errors == usual | {"busy": 2.0}
     assert exposed("tpumon_traced_seconds_total", history) == {(): 0.75}
     assert history.traced_ratio(NOW + 75) == pytest.approx(0.01)
 
@@ -128,8 +132,15 @@ def test_steps_of_traces_are_counted_in_buckets():
     """A step on a bound is in that bucket, as `le` says; one beyond the last is only in +Inf."""
     history = history_of(answered(step_durations_s=(0.001, 0.0011, 200.0)), answered(step_durations_s=(0.05,)))
     counts = dict(zip([*STEP_BUCKETS_S, "+Inf"], history.steps.counts, strict=True))
-    assert {bound: count for bound, count in counts.items() if count} == {0.001: 1, 0.002: 1, 0.05: 1, "+Inf": 1}
+    assert {bound: count for bound, count in counts.items() if count} == {0.001: 1, 0.00118: 1, 0.0518: 1, "+Inf": 1}
     assert history.steps.sum_s == pytest.approx(200.0521)
+
+
+def test_buckets_of_steps_are_close():
+    """15 to 20 % apart, from 1 ms to 100 s."""
+    ratios = [high / low for low, high in pairwise(STEP_BUCKETS_S)]
+    assert (STEP_BUCKETS_S[0], STEP_BUCKETS_S[-1]) == (0.001, 100)
+    assert 1.15 < min(ratios) < max(ratios) < 1.2
 
 
 def test_workers_that_stay_keep_their_history():

@@ -22,7 +22,8 @@ class Watching:
 
     def __init__(self, command, *workers, limit_s=30.0):
         self.now, self.said = time.time(), []
-        self.output = OnChange(command, Thresholds(), clock=lambda: self.now, pace=lambda: self.now, limit_s=limit_s)
+        limits = Thresholds(sustained=1)
+        self.output = OnChange(command, limits, clock=lambda: self.now, pace=lambda: self.now, limit_s=limit_s)
         self.output.say = self.said.append
         self.output.follow(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
 

@@ -8,19 +8,22 @@ import time
 import pytest
 
 from support.samples import failed_sample, sample
-from tpumon.commands import once
+from tpumon.commands import collecting, once
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings
 from tpumon.model import Spread, StepTimes, Target, Workers
 
 NAMES = ("w0", "w1", "w2")
-STEPS = {"w0": 0.2}
+STEP_S = 0.1
+WORK_S = {"w0": 0.095}
+"""Of a step, how much a worker does not wait."""
 
 
-def answered(worker, *, step_s=None, **given):
-    step_s = step_s or STEPS.get(worker, 0.1)
-    times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
-    return sample(worker, time_unix_s=time.time(), step_time_s=times, mxu_utilization_ratio=0.4, **given)
+def answered(worker, **given):
+    times = StepTimes(avg=STEP_S, min=STEP_S, max=STEP_S, count=5)
+    work_s = WORK_S.get(worker, 0.06)
+    figures = {"step_time_s": times, "step_work_s": work_s, "mxu_utilization_ratio": 0.4}
+    return sample(worker, time_unix_s=time.time(), **figures | given)
 
 
 def failed(worker, reason="unavailable", **given):
@@ -52,7 +55,7 @@ def run(monkeypatch, capsys):
                     taken.append(event)
                     yield event() if callable(event) else event
 
-        monkeypatch.setattr(once, "Feed", StandIn)
+        monkeypatch.setattr(collecting, "Feed", StandIn)
         settings = once.OnceSettings(feed=FeedSettings(origin=origin), samples=samples, output=output)
         status = once.run(settings)
         return status, capsys.readouterr().out, len(taken)
@@ -72,7 +75,7 @@ def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
     assert (status, taken) == (1, 9)
     assert lines[0].split() == ["WORKER", "STATE", "SINCE", "MXU", "IDLE", "STEP", "ms", "WHY"]
     assert lines[1].startswith("X  w0      critical  ")
-    assert lines[1].endswith("step 2.00x the median")
+    assert lines[1].endswith("waits 5%, median 40%: others wait for it")
     assert [line.split()[:2] for line in lines[2:]] == [["w1", "ok"], ["w2", "ok"]]
 
 
@@ -80,7 +83,7 @@ def test_too_few_samples_are_said_and_make_nobody_ok(run):
     """`--num-queries 1`: neither the straggler nor the others are judged."""
     status, printed, taken = run(rounds(9), samples=1)
     assert (status, taken) == (0, 3)
-    assert "too few samples to compare 3 of 3 workers: 3 are needed" in printed
+    assert "too few samples to judge 3 of 3 workers: 3 are needed" in printed
     assert " ok" not in printed
     _, printed, _ = run(rounds(9), samples=1, output="json")
     found = json.loads(printed)
@@ -89,25 +92,34 @@ def test_too_few_samples_are_said_and_make_nobody_ok(run):
     assert {worker["severity"] for worker in found["workers"]} == {"unknown"}
 
 
-def test_a_worker_alone_needs_one_sample(run):
-    """There is nobody to compare it with."""
+def test_a_worker_alone_needs_as_many_samples(run):
+    """There is nobody to compare it with, but its own findings need several, too."""
     status, printed, taken = run(rounds(5, ["w0"]), workers=["w0"], output="json")
     found = json.loads(printed)
-    assert (status, taken) == (0, 1)
+    assert (status, taken) == (0, 3)
     assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
+
+
+def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):
+    """At level 1 there is only MXU, and no finding rests on it."""
+    events = [lambda: sample("w0", time_unix_s=time.time(), mxu_utilization_ratio=0.4)] * 5
+    status, printed, taken = run(events, workers=["w0"], output="json")
+    assert (status, taken, json.loads(printed)["fleet"]) == (0, 1, {"ok": 1})
 
 
 def test_json_has_the_figures_of_samples_and_the_findings(run):
     """One object; nothing measured is null, not 0."""
-    events = [*rounds(1, ["w0", "w1"]), lambda: failed("w2"), *rounds(9, ["w0", "w1"])]
+    events = [*rounds(1, ["w0", "w1"]), lambda: failed("w2"), *rounds(2, ["w0", "w1"])]
     status, printed, _ = run(events, output="json")
     found = json.loads(printed)
     assert status == 1
     assert found["fleet"] == {"down": 1, "critical": 1, "ok": 1}
     down, critical, ok = found["workers"]
     assert (down["worker"], down["state"], down["step_time_s"], down["time_unix_s"]) == ("w2", "down", None, None)
-    assert critical["step_time_s"]["avg"] == 0.2
-    assert critical["findings"] == [{"finding": "straggler", "severity": "critical", "sentence": critical["causes"][0]}]
+    assert critical["step_time_s"]["avg"] == STEP_S
+    (finding,) = critical["findings"]
+    assert finding | {"finding": "straggler", "severity": "critical", "words": critical["causes"][0]} == finding
+    assert finding["since_unix_s"] == pytest.approx(time.time(), abs=60)
     assert (ok["worker"], ok["severity"], ok["findings"]) == ("w1", "ok", [])
 
 
@@ -127,19 +139,22 @@ def test_without_a_worker_it_ends_with_the_reason(run):
 
 def test_samples_that_do_not_come_are_not_waited_for_without_end(run, monkeypatch):
     """An exporter whose sampling hangs has given one sample, and no more come."""
-    monkeypatch.setattr(once, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(collecting, "_PATIENCE_S", 0.0)
     events = [lambda worker=worker: answered(worker, interval_s=0.0) for worker in NAMES]
     status, printed, _ = run([*events, *([None] * 50)])
     assert status == 0
     assert "too few samples" in printed
 
 
-def test_infeed_is_a_finding_of_one_sample(run):
-    """It is compared with a limit, not with others."""
+def test_infeed_is_a_finding_of_three_samples(run):
+    """After a single one nothing is known."""
     infeed = Spread(avg=0.5, min=0.5, max=0.5)
-    status, printed, _ = run([lambda: answered("w0", infeed_ratio=infeed)], workers=["w0"], output="json")
+    events = [lambda: sample("w0", time_unix_s=time.time(), infeed_ratio=infeed)] * 3
+    status, printed, _ = run(events, workers=["w0"], output="json")
     (worker,) = json.loads(printed)["workers"]
     assert (status, worker["findings"][0]["finding"]) == (1, "input-bound")
+    status, printed, _ = run(events, samples=1, workers=["w0"], output="json")
+    assert (status, json.loads(printed)["fleet"]) == (0, {"unknown": 1})
 
 
 def test_a_paused_host_and_an_idle_job_are_answers(run):

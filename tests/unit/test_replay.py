@@ -43,16 +43,16 @@ def tape(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def eventless(tmp_path_factory):
-    """Five minutes of three workers, a sample every 2 s; all of them are slower in the third minute."""
+    """Five minutes of three workers, a sample every 2 s; all of them wait more in the third minute."""
     directory = tmp_path_factory.mktemp("eventless")
     recorder = Recorder(str(directory), clock=lambda: START)
     recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, 300, 2):
         for place, name in enumerate(NAMES):
-            step_s = 0.2 if 120 <= at < 180 else 0.1
-            times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
+            idle = 0.18 if 120 <= at < 180 else 0.02
+            figures = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1, count=5), "idle_ratio": idle}
             began_unix_s = START + at + place / 10
-            recorder.write(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, step_time_s=times))
+            recorder.write(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
         recorder.tick(START + at)
     recorder.close()
     return directory

@@ -17,6 +17,8 @@ from tpumon.report.render import html, markdown, text
 from tpumon.report.table import SECTIONS, report
 from tpumon.wire.hlo_pb2 import HloProgram
 from tpumon.wire.profiler_pb2 import ProfileOptions
+from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.profile.steps import _PARTS_OF
 
 ONE_CORE_STEP_S = 1e-6 * (300 + 500 + 30 + 100 + 60 + 65 + 70 + 200 + 40 + 20 + 10)
 
@@ -43,7 +45,8 @@ def test_the_overview_has_figures_steps_and_operations(tmp_path, capsys):
     assert [op["name"] for op in overview["top_ops"][:2]] == ["fusion.1", "infeed.1"]
     assert len(overview["top_ops"]) <= 10
     assert overview["environment"]["device_type"] == "TPU v5"
-    assert overview["findings"] == []
+    (finding,) = overview["findings"]
+    assert (finding["finding"], finding["since_unix_s"]) == ("input-bound", None)
 
 
 def test_only_what_is_chosen_is_counted(tmp_path):
@@ -321,3 +324,15 @@ def test_impossible_numbers_are_absent(tmp_path, capsys):
     _, found, _ = printed(capsys, *saved(tmp_path, traced), sections=tuple(SECTIONS))
     assert found["memory"]["memories"][0]["peak_bytes"] == 5
     assert found["environment"]["peak_hbm_rate"] is None
+
+
+def test_every_kind_of_time_is_in_one_part_of_a_step():
+    """Otherwise the parts of a core's step would not add up to it."""
+    every = [category for categories in _PARTS_OF.values() for category in categories]
+    assert sorted(every) == sorted(Category)
+
+
+def test_the_overview_shows_findings(tmp_path, capsys):
+    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text")
+    assert "Findings\n  critical input-bound:" in found
+    assert "To do:" in found

@@ -23,6 +23,7 @@ from fakes.runtime_node import (
     Refuse,
     RuntimeNode,
     attribute,
+    between_slices,
     counter,
     detected,
     metrics_of,
@@ -35,7 +36,7 @@ from support.samples import sample
 from support.simulated import fleet_of
 from tpumon import metrics
 from tpumon.errors import SourceError
-from tpumon.model import RuntimeFigures, Target
+from tpumon.model import RUNTIME_COUNTS, RuntimeFigures, Target
 from tpumon.sources import Client, runtime
 from tpumon.sources.runtime import RuntimeMetrics
 
@@ -447,7 +448,7 @@ def test_every_call_has_a_deadline_of_two_seconds_at_most():
 
 def test_a_sample_takes_over_what_was_read():
     """Every key of a reading is one that the table of metrics knows."""
-    told = metrics_of("v6e") | {MEGASCALE: [detected(0)], SLICE: [detected(0)]}
+    told = metrics_of("v6e") | {MEGASCALE: [detected(0)], SLICE: [detected(0)]} | between_slices()
     reading = reading_of(told)
     taken = sample(devices=reading.figures.devices, runtime=reading.figures.runtime)
 
@@ -455,7 +456,8 @@ def test_a_sample_takes_over_what_was_read():
     assert all(len(shown[name]) == 4 for name in shown if name.startswith("tpu_hbm_used"))
     runtime_names = {name for name in shown if name.startswith(("tpu_runtime_", "tpu_hbm_used", "tpu_hbm_total"))}
     assert {name for name in runtime_names if not shown[name]} == set()
-    assert len(runtime_names) == 9
+    assert len(runtime_names) == 9 + len(RUNTIME_COUNTS)
+    assert all(metric.value(None, taken) for metric in metrics.HISTOGRAMS if metric.name.startswith("tpu_runtime_"))
 
 
 def test_what_is_offered_is_listed():

@@ -125,6 +125,9 @@ def test_a_name_server_that_flaps_changes_nothing():
                 await server.asked_again(watch, "svc", 0)
             server.answers["svc"] = OSError()
             await server.asked_again(watch, "svc", 10)
+            assert watch.finders[-1] == {"dns": False}
+            server.answers["svc"] = ["10.0.0.1"]
+            await watch.until(lambda: watch.finders[-1] == {"dns": True})
         assert len(watch.found) == 1
 
     asyncio.run(main())

@@ -231,9 +231,12 @@ def test_a_bad_change_is_said_once_and_the_last_good_workers_stay(file):
             await watch.until(lambda: len(lines) == 2)
             put(file, [group("b:1")])
             await watch.shows({"b": "b:1"})
-            put(file, "[{")
+            aside = file.rename(file.with_suffix(".aside"))
             await watch.until(lambda: len(lines) == 3)
+            aside.rename(file)
+            await watch.until(lambda: watch.finders[-1]["targets-file"])
         assert len(watch.found) == 2
+        assert [told["targets-file"] for told in watch.finders] == [True, False, True, False, True]
 
     asyncio.run(main())
     assert "no JSON" in lines[0]

@@ -334,6 +334,7 @@ def test_trouble_later_changes_nothing(google):
             google.failures = [503] * 1000
             watch.gone = True
             await watch.until(lambda: slices.lines)
+            assert watch.finders == [{"tpu-api": True}, {"tpu-api": False}]
         assert len(watch.found) == 1
         assert "503" in slices.lines[0]
 
@@ -358,6 +359,7 @@ def test_workers_that_answer_stay_whatever_the_api_says(google, monkeypatch, tro
             asked = len(google.lookups)
             await watch.until(lambda: len(google.lookups) > asked + 4)
             assert len(watch.found) == 1
+            assert watch.finders[-1] == {"tpu-api": not isinstance(trouble, int)}
             watch.gone = True
             if trouble != 500:  # which may pass
                 await watch.until(lambda: watch.found[-1].waiting == slices.lines[0])

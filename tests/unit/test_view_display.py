@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
+from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
-from tpumon.model import Caution, Failure, Spread, StepTimes, Target, Workers
+from tpumon.model import Caution, Failure, Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.drawing.cells import clock
 from tpumon.view.screens.screen import Reply
@@ -19,8 +19,8 @@ from tpumon.view.screens.screen import Reply
 AT_ONCE = Thresholds(sustained=1)
 
 
-def slow(worker, **more):
-    return answered(worker, step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1), **more)
+def bad(worker, **more):
+    return answered(worker, **infeed(0.3), **more)
 
 
 def rows_of(display, width=100, height=30, now=NOW):
@@ -219,11 +219,11 @@ def test_a_chart_with_nothing_in_it_has_no_axis():
 @pytest.mark.parametrize(("count", "size"), [(16, (80, 24)), (20, (80, 24)), (20, (100, 20)), (256, (80, 24))])
 def test_since_when_and_why_is_on_the_list(count, size):
     """Of the worst that is live: below the rows, or above them where they fill the screen."""
-    display = display_of(*fleet(count - 1), slow(name_of(count - 1)), thresholds=AT_ONCE)
+    display = display_of(*fleet(count - 1), bad(name_of(count - 1)), thresholds=AT_ONCE)
 
     said = " ".join(" ".join(lines(display, *size)).split())
     assert (f"{name_of(count - 1)} · " in said) == (count == 16)
-    assert re.search(rf"{name_of(count - 1)} .*since {clock(NOW, NOW)}: step 1.59x the", said), said
+    assert re.search(rf"{name_of(count - 1)} .*since {clock(NOW, NOW)}: infeed 30%", said), said
 
 
 @pytest.mark.parametrize("width", [20, 24, 28])
@@ -289,7 +289,7 @@ def test_the_chosen_worker_stays_chosen_when_rows_move():
     press(display, "down", "down", "down")
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
 
-    display.write(slow(name_of(4), time_unix_s=NOW + 1))
+    display.write(bad(name_of(4), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert rows_of(display)[0] == name_of(4)
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
@@ -389,7 +389,7 @@ def test_what_is_opened_is_what_the_cursor_is_at():
 
 def test_f_leaves_only_those_that_are_not_ok():
     """Those that answer without anything that stands out go."""
-    display = display_of(*fleet(20), failed(name_of(7)), slow(name_of(3)), thresholds=AT_ONCE)
+    display = display_of(*fleet(20), failed(name_of(7)), bad(name_of(3)), thresholds=AT_ONCE)
     press(display, "f")
 
     assert rows_of(display) == [name_of(7), name_of(3)]
@@ -576,15 +576,14 @@ def test_one_that_comes_and_goes_moves_nobody_else(sort):
 
 def test_those_that_are_as_bad_as_before_stay_where_they_are():
     """How far off they are counts again after a while, not when somebody else goes."""
-    times = (0.10, 0.11, 0.12)
+    ratios = (0.30, 0.36, 0.43)
 
-    def those(times, time_unix_s):
-        steps = [StepTimes(avg=step_s, min=step_s, max=step_s) for step_s in times]
-        return [answered(name_of(i), time_unix_s, step_time_s=step) for i, step in enumerate(steps)]
+    def those(ratios, time_unix_s):
+        return [answered(name_of(i), time_unix_s, **infeed(ratio)) for i, ratio in enumerate(ratios)]
 
-    display = display_of(*fleet(12), *those(times, NOW), thresholds=AT_ONCE)
+    display = display_of(*fleet(12), *those(ratios, NOW), thresholds=AT_ONCE)
     assert rows_of(display)[:3] == [name_of(i) for i in (2, 1, 0)]
-    for sample in (*those(times[::-1], NOW + 1), failed(name_of(11), time_unix_s=NOW + 1)):
+    for sample in (*those(ratios[::-1], NOW + 1), failed(name_of(11), time_unix_s=NOW + 1)):
         display.write(sample)
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1)[:4] == [name_of(i) for i in (11, 2, 1, 0)]
@@ -594,8 +593,7 @@ def test_those_that_are_as_bad_as_before_stay_where_they_are():
 
 def test_among_equally_bad_ones_the_farthest_off_is_first():
     """By how far above its threshold, then by name."""
-    times = {3: 0.09, 5: 0.2, 7: 0.09}
-    samples = [answered(name_of(i), step_time_s=StepTimes(avg=s, min=s, max=s)) for i, s in times.items()]
+    samples = [answered(name_of(i), **infeed(ratio)) for i, ratio in {3: 0.3, 5: 0.6, 7: 0.3}.items()]
     display = display_of(*fleet(10), *samples, thresholds=AT_ONCE)
     assert rows_of(display)[:4] == [name_of(i) for i in (5, 3, 7, 0)]
 
@@ -656,18 +654,16 @@ def test_rows_that_are_equally_bad_stay_by_name():
     def later(time_unix_s, seed):
         jitter = random.Random(seed)
         return [
-            answered(name, time_unix_s, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))
-            for name in names
-            for ratio in [jitter.uniform(0.875, 0.885)]
+            answered(name, time_unix_s, **infeed(ratio)) for name in names for ratio in [jitter.uniform(0.875, 0.885)]
         ]
 
-    display = display_of(*later(NOW, 0))
+    display = display_of(*later(NOW, 0), thresholds=AT_ONCE)
     for second in range(0, 120, 6):
         for sample in later(NOW + second, second):
             display.write(sample)
         display.refresh(NOW + second)
         assert rows_of(display, now=NOW + second) == names
-    display.write(answered(names[4], NOW + 200, infeed_ratio=Spread(avg=0.99, min=0.99, max=0.99)))
+    display.write(answered(names[4], NOW + 200, **infeed(0.99)))
     for sample in later(NOW + 200, 1):
         if sample.worker != names[4]:
             display.write(sample)
@@ -689,7 +685,7 @@ def test_names_do_not_take_the_room_of_figures(width, least):
 
 def test_a_worker_that_is_slow_and_one_that_is_down_have_marks_of_their_own():
     """And the header says in words what they mean where there is room."""
-    display = display_of(*fleet(6), slow(name_of(4)), failed(name_of(5)), thresholds=AT_ONCE)
+    display = display_of(*fleet(6), bad(name_of(4)), failed(name_of(5)), thresholds=AT_ONCE)
     down, critical = lines(display, 120)[2:4]
     assert (down[1], critical[1]) == ("D", "X")
     assert "D 1 down  X 1 critical" in lines(display, 120)[0]

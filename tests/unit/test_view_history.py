@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
+from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.history import Tiers
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model import Target, Workers
 from tpumon.view.display import Display, DisplaySettings
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.spans import Span, Spans, span_of
@@ -122,15 +122,11 @@ def trouble():
         *fleet(6, time_unix_s=NOW - 600, runtime={"uptime_s": 3600.0}), thresholds=AT_ONCE, now=NOW - 600
     )
     bad = name_of(2)
-    slow = StepTimes(avg=0.1, min=0.1, max=0.1)
     for at, sample in (
-        (
-            NOW - 500,
-            answered(bad, NOW - 500, infeed_ratio=Spread(avg=0.1, min=0.1, max=0.1), runtime={"uptime_s": 3700.0}),
-        ),
-        (NOW - 400, answered(bad, NOW - 400, step_time_s=slow, runtime={"uptime_s": 3800.0})),
+        (NOW - 500, answered(bad, NOW - 500, **infeed(0.1), runtime={"uptime_s": 3700.0})),
+        (NOW - 400, answered(bad, NOW - 400, **infeed(0.3), runtime={"uptime_s": 3800.0})),
         (NOW - 300, failed(bad, time_unix_s=NOW - 300)),
-        (NOW - 200, answered(bad, NOW - 200, step_time_s=slow, runtime={"uptime_s": 10.0})),
+        (NOW - 200, answered(bad, NOW - 200, **infeed(0.3), runtime={"uptime_s": 10.0})),
     ):
         for other in fleet(6, time_unix_s=at, runtime={"uptime_s": 3600.0}):
             if other.worker != bad:
@@ -149,7 +145,7 @@ def test_changes_are_listed_the_newest_first():
     assert "newest first" in shown[1]
     for words in (
         f"{clock(NOW - 500, NOW)}  ! {name_of(2)}  warn, was ok: infeed 10%",
-        f"{clock(NOW - 400, NOW)}  X {name_of(2)}  critical, was warn: step",
+        f"{clock(NOW - 400, NOW)}  X {name_of(2)}  critical, was warn: infeed 30%",
         f"{clock(NOW - 300, NOW)}  D {name_of(2)}  down, was critical: connection refused",
         f"{name_of(2)}  job restarted",
     ):
@@ -187,8 +183,8 @@ def test_a_frozen_picture_has_no_later_changes():
 
 def test_since_when_it_is_critical_and_since_when_in_trouble():
     """Both, where they differ."""
-    display = display_of(answered("w", NOW - 100, infeed_ratio=Spread(avg=0.1, min=0.1, max=0.1)), now=NOW - 100)
-    display.write(answered("w", NOW - 50, infeed_ratio=Spread(avg=0.5, min=0.5, max=0.5)))
+    display = display_of(answered("w", NOW - 100, **infeed(0.1)), thresholds=AT_ONCE, now=NOW - 100)
+    display.write(answered("w", NOW - 50, **infeed(0.5)))
     display.refresh(NOW - 50)
     wanted = f"critical since {clock(NOW - 50, NOW)}, in trouble since {clock(NOW - 100, NOW)}: infeed 50%"
     assert wanted in screen(display, now=NOW - 50)
@@ -276,9 +272,8 @@ def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows(keys):
         each.follow(targets)
     for at in range(200, -1, -1):
         now = NOW - 10.0 * at
-        slow = StepTimes(avg=0.1, min=0.1, max=0.1) if at < 100 else StepTimes(avg=0.06, min=0.06, max=0.06)
         samples = [answered(name_of(i), now, mxu_utilization_ratio=0.4 + (at * (i + 3)) % 17 / 100) for i in range(8)]
-        samples[3] = answered(name_of(3), now, step_time_s=slow)
+        samples[3] = answered(name_of(3), now, **infeed(0.3 if at < 100 else 0.01))
         if 150 < at < 160:
             samples[5] = failed(name_of(5), time_unix_s=now)
         for sample in samples:
@@ -289,7 +284,7 @@ def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows(keys):
         if at in {50, 0}:  # attaches, and attaches again after a gap
             attached.take_over(fleet_.handover(now))
             for sample in samples:
-                attached.write(sample)
+                attached.write(fleet_.with_findings(sample))
             attached.refresh(now)
             for display in (always, attached):
                 for key in keys:

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
+from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.fleet import Thresholds
-from tpumon.model import StepTimes
 from tpumon.view.loop.paint import Painter
 from tpumon.view.loop.terminal import TerminalScreen, has_mouse
 from tpumon.view.screens.screen import Reply
@@ -137,14 +136,14 @@ def test_the_terminal_has_its_mouse_back_at_the_end(terminal):
 AT_ONCE = Thresholds(sustained=1)
 
 
-def slow(worker, time_unix_s):
-    return answered(worker, time_unix_s, step_time_s=StepTimes(avg=0.1, min=0.1, max=0.1))
+def bad(worker, time_unix_s):
+    return answered(worker, time_unix_s, **infeed(0.3))
 
 
 def alarms(display):
     """Whether a worker becoming critical, going down and being down still ring."""
     found = [display.take_alarm()]
-    for second, sample in enumerate([slow(name_of(1), NOW + 1), failed(name_of(2), time_unix_s=NOW + 2)], start=1):
+    for second, sample in enumerate([bad(name_of(1), NOW + 1), failed(name_of(2), time_unix_s=NOW + 2)], start=1):
         display.write(sample)
         display.refresh(NOW + second)
         found.append(display.take_alarm())
@@ -165,10 +164,10 @@ def test_a_worker_that_becomes_critical_is_a_message():
     """Who, and why; once."""
     display = display_of(*fleet(8), thresholds=AT_ONCE)
     alarms(display)
-    assert f"{name_of(1)}: critical: step 1.59x the median" in screen(display)
+    assert f"{name_of(1)}: critical: infeed 30%" in screen(display)
     press(display, "h")
     now = NOW + 60
-    assert screen(display, 120, 120, now=now).count("critical: step") == 1
+    assert screen(display, 120, 120, now=now).count("critical: infeed") == 1
 
 
 def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
@@ -178,9 +177,9 @@ def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
     rung = []
     for second, sample in enumerate(
         [
-            slow(name_of(1), NOW + 1),
+            bad(name_of(1), NOW + 1),
             failed(name_of(1), "busy", "in use", time_unix_s=NOW + 2),
-            slow(name_of(1), NOW + 3),
+            bad(name_of(1), NOW + 3),
         ],
         start=1,
     ):
@@ -189,4 +188,4 @@ def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
         rung.append(display.take_alarm())
     assert rung == [True, False, False]
     press(display, "h")
-    assert screen(display, 120, 120, now=NOW + 60).count("critical: step") == 1
+    assert screen(display, 120, 120, now=NOW + 60).count("critical: infeed") == 1

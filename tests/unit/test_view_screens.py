@@ -147,7 +147,7 @@ def test_nothing_overflows_and_the_state_is_always_there(made, size, later_s):
 def test_the_only_workers_figures_are_there_at_every_size(size, ascii_only, simulated):
     """MXU, idle and step come before who it is and what to think of it; what is hidden is said, and can be reached."""
     worker = answered("tpu-worker-0", infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3), simulated=simulated)
-    display = display_of(worker, ascii=ascii_only)
+    display = display_of(worker, ascii=ascii_only, thresholds=Thresholds(sustained=1))
 
     texts = lines(display, *size)
     whole = " ".join(texts)

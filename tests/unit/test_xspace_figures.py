@@ -24,6 +24,10 @@ from tpumon.xspace.hardware.peaks import peak_of
 from tpumon.xspace.steps.steps import HostSteps, align_hosts
 
 NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_utilization_ratio")
+OTHERS = (
+    *("hbm_bandwidth_utilization_ratio", "step_time_s", "infeed_ratio", "step_parts_s", "op_time_ratios"),
+    *("matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio"),
+)
 
 
 def codes(trace):
@@ -71,17 +75,17 @@ def test_a_training_job():
         "idle": 50,
     }
     assert [core.infeed_ratio for core in found.figures.per_core] == pytest.approx([100 / 950] * 2)
-    assert dict(found.figures.absent) == {}
+    assert dict(found.figures.absent) == {
+        "matmul_padding_ratio": "no matrix operation whose shapes the trace tells",
+        "compile_ratio": "no host events in the trace",
+        "input_wait_ratio": "no host events in the trace",
+    }
 
 
 def test_every_figure_that_is_absent_says_why():
     for traced in (training(), training(mxu=None), lazy(), host_only(), gpu()):
         found = of(traced)
-        missing = {
-            name
-            for name in (*NUMBERS, "hbm_bandwidth_utilization_ratio", "step_time_s", "infeed_ratio", "step_parts_s")
-            if getattr(found.figures, name) is None
-        }
+        missing = {name for name in (*NUMBERS, *OTHERS) if getattr(found.figures, name) is None}
         assert missing == set(found.figures.absent)
         assert all(found.figures.absent.values())
 
@@ -198,7 +202,8 @@ def test_steps_of_a_job_without_a_device(name, stats):
     found = of(host_only(name=name, inner="PjitFunction(train_step)" if not stats else "matmul", **stats))
     assert (found.device_type, found.figures.step_source, found.figures.step_time_s.count) == ("CPU", "host", 5)
     assert found.figures.step_time_s.avg == pytest.approx(1e-3, rel=1e-3)
-    assert set(found.figures.absent.values()) == {"no device in the trace", "no steps of a TPU"}
+    reasons = {"no device in the trace", "no steps of a TPU", "no event of an input pipeline"}
+    assert set(found.figures.absent.values()) == reasons
 
 
 def test_annotations_come_before_functions_and_the_one_that_takes_longest_counts():
@@ -221,6 +226,7 @@ def test_input_wait_of_a_tensorflow_job():
         host.event("tf_data", "Iterator::Root", 1000 * step, 900)
     found = of(traced)
     assert found.figures.step_parts_s == {"input_wait": pytest.approx(300e-6)}
+    assert found.figures.input_wait_ratio == pytest.approx(5 * 300 / 4900)
     assert found.figures.infeed_ratio is None
 
 

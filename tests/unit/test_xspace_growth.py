@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-import tracemalloc
-
 import pytest
 
-from support.traces import CONV, LOOP, Op, Traced, run_step
-from tpumon.xspace import figures, read_trace
-from tpumon.xspace.catalogue.catalogue import CATALOGUE
+from support.growth import cost
+from support.traces import CONV, LOOP, WHILE, Op, Traced, run_step
 
 MOST = 2.5
 
@@ -97,6 +93,61 @@ def metadata(count):
     return traced
 
 
+def events(count):
+    """Ops of a few kinds, one after the other."""
+    traced = Traced()
+    core = traced.core(0)
+    for number in range(5):
+        run_step(core, number * count, [(CONV, 3), (LOOP, 2)] * (count // 5))
+    return traced
+
+
+def ops_within_ops(count):
+    traced = Traced()
+    core = traced.core(0)
+    core.event("Steps", "1", 0, 3 * count)
+    for depth in range(count):
+        core.event("XLA Ops", WHILE, depth, 3 * count - 2 * depth)
+    return traced
+
+
+def stats_of_events(count):
+    """Every event has as many stats."""
+    traced = Traced()
+    run_step(traced.core(0), 0, [(CONV, 1, {f"stat_{number}": number for number in range(count // 20)})] * 20)
+    return traced
+
+
+def stats_of_metadata(count):
+    """As many stats of one op's metadata."""
+    traced = planes(1)
+    core = traced.core(1)
+    metadata = core.plane.event_metadata[core.event_id(LOOP)]
+    core.put(metadata.stats, {f"stat_{number}": number for number in range(count)})
+    run_step(core, 0, [(LOOP, 3)])
+    return traced
+
+
+def names_of_stats(count):
+    """Stats that nothing has."""
+    traced = planes(1)
+    for number in range(count):
+        traced.host().stat_id(f"stat_{number}")
+    return traced
+
+
+def levels_of_roots(count):
+    """Roots in a row, each on a thread of its own and with the steps of a core below it."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for number in range(count):
+        run_step(core, 10 * number, [(CONV, 5)])
+        host.event(f"thread {number}", "step", 10 * number, 5, _r=1 + number % 3, _pt=1, _p=number)
+    for number, step in enumerate(core.line("Steps").events):
+        core.put(step.stats, {"_ct": 1, "_c": number})
+    return traced
+
+
 def calls_on_the_host(count):
     traced = Traced()
     host = traced.host()
@@ -108,28 +159,9 @@ def calls_on_the_host(count):
 SHAPES = [
     *((planes, 16), (lines, 200), (ids, 300), (modules, 300), (runs_with_lost_ops, 200), (roots, 200)),
     *((nested_roots, 1500), (stats, 200), (metadata, 400), (calls_on_the_host, 300)),
+    *((events, 3000), (ops_within_ops, 1000), (stats_of_events, 400), (stats_of_metadata, 400), (names_of_stats, 500)),
+    *((levels_of_roots, 200),),
 ]
-
-
-def cost(xspace):
-    """Calls of functions, Python's and others', and the peak of memory, in bytes."""
-    calls = 0
-    CATALOGUE.clear()  # what is known of earlier traces costs nothing
-
-    def count(_frame, event, _arg):
-        nonlocal calls
-        calls += event in {"call", "c_call"}
-
-    previous = sys.getprofile()
-    tracemalloc.start()
-    sys.setprofile(count)
-    try:
-        figures([read_trace(xspace)])
-    finally:
-        sys.setprofile(previous)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-    return calls, peak
 
 
 @pytest.mark.parametrize(("shape", "count"), SHAPES, ids=[shape.__name__ for shape, _ in SHAPES])

@@ -294,6 +294,13 @@ class StdoutOptions:
             "csv or fleet-summary. auto: live on a foreground terminal without --num-queries, otherwise text.",
         ),
     ] = "auto"
+    explain: Annotated[
+        bool,
+        _output(
+            "--explain",
+            help="With --output text: below each block, what is wrong and what to do; once, what cannot be judged.",
+        ),
+    ] = False
     fleet_summary: Annotated[
         bool,
         _output(
@@ -399,9 +406,9 @@ class ThresholdOptions:
         _threshold(
             "--step-limits",
             metavar="WARN,CRITICAL",
-            help="Mark workers whose step time exceeds the slice median by these factors.",
+            help="Mark a worker whose own work in a step exceeds the slice median by these factors, while others wait.",
         ),
-    ] = "1.10,1.25"
+    ] = "1.03,1.25"
     idle_limit: Annotated[
         float,
         _threshold(
@@ -409,16 +416,16 @@ class ThresholdOptions:
             min=0,
             max=1,
             metavar="RATIO",
-            help="Mark a worker as the straggler if its idle ratio is this far below the slice median.",
+            help="How much less than the slice median a straggler waits at least, as a share of the time.",
         ),
-    ] = 0.10
+    ] = 0.015
     sustained: Annotated[
         int,
         _threshold(
             "--sustained",
             min=1,
             metavar="N",
-            help="Consecutive samples that must agree before step time or idle time marks a worker.",
+            help="Consecutive samples that must agree before a finding appears.",
         ),
     ] = 3
 

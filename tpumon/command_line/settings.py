@@ -61,6 +61,11 @@ def stdout_of(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) ->
     """What to write to stdout: "auto", "live", "text" or an output."""
     from tpumon.outputs import parse_output
 
+    if stdout.explain:
+        if stdout.output not in {"auto", "text"} or stdout.fleet_summary:
+            raise UsageError("--explain requires --output text; other outputs have the findings without it")
+        return "text"
+
     if stdout.fleet_summary:
         return parse_output("fleet-summary")
     if stdout.output in {"auto", "live", "text"}:

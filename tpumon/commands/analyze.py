@@ -34,7 +34,7 @@ class AnalyzeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Host:
+class Host:
     """One file.
 
     Attributes:
@@ -57,7 +57,7 @@ def run(settings: AnalyzeSettings) -> int:
     Raises:
         UsageError: a path leads to no profile.
     """
-    hosts = [_read(file) for file in trace_files(settings.paths)]
+    hosts = [read_host(file) for file in trace_files(settings.paths)]
     traces = [host.trace for host in hosts if host.trace is not None]
     combined = _combined(traces)
     if settings.output == "json":
@@ -79,7 +79,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
         return None
 
 
-def _read(file: Path) -> _Host:
+def read_host(file: Path) -> Host:
     """Reads a file. Whatever is wrong with it concerns this file alone."""
     name = file.name.removesuffix(TRACE_SUFFIX)
     try:
@@ -95,20 +95,28 @@ def _read(file: Path) -> _Host:
             took_s=0.0,
             errors=(Failure(source="file", reason=reason, message=message),),
         )
-        return _Host(name=name, trace=None, sample=failed)
+        return Host(name=name, trace=None, sample=failed)
 
 
-def _host(file: Path, name: str) -> _Host:
+def _host(file: Path, name: str) -> Host:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
     host = figures([trace])
     name = host.hostnames[0] if host.hostnames else name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
-    sample = _sample(name, str(file), time_unix_s, host)
-    return _Host(name=name, trace=trace, sample=sample)
+    sample = file_sample(name, str(file), time_unix_s, host)
+    return Host(name=name, trace=trace, sample=sample)
 
 
-def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
+def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
+    """The figures of a file as a sample.
+
+    Args:
+        name: of the worker.
+        address: path of the file; "" for several.
+        time_unix_s: when its window began.
+        trace: its figures.
+    """
     sample = Sample(
         worker=name,
         address=address,
@@ -126,12 +134,12 @@ def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) ->
     return bounded(sample)
 
 
-def _combined_sample(hosts: Sequence[_Host], combined: TraceFigures) -> Sample:
+def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
-    return _sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
+    return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[_Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
     seen: set[Caution] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
@@ -140,7 +148,7 @@ def _warnings(hosts: Sequence[_Host], combined: TraceFigures | None) -> Iterable
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 
 
-def _print_text(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
+def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
     blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
     if combined is not None:
         sample = _combined_sample(hosts, combined)
@@ -151,7 +159,7 @@ def _print_text(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
     sys.stdout.flush()
 
 
-def _print_json(hosts: Sequence[_Host], combined: TraceFigures | None) -> None:
+def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
     together: Mapping[str, Any] | None = None
     if combined is not None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from tpumon.commands import replay
 from tpumon.errors import UsageError
 from tpumon.feed import Event, Feed, FeedSettings, Recorded, Sampling, hand_over
-from tpumon.outputs import Export, Output, Speaking, Ticking, open_output, reason
+from tpumon.outputs import Export, Output, Speaking, TakingOver, Ticking, open_output, reason
 from tpumon.system.console import say
+from tpumon.view.explained import ExplainedText
 from tpumon.view.notices import Notice
 from tpumon.view.text import TextOutput
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Workers
+    from tpumon.model import Handover, Sample, Workers
     from tpumon.view.display import DisplaySettings
 
 
@@ -32,6 +33,7 @@ class MonitorSettings:
         feed: where samples come from, and the outputs beside stdout.
         display: how the live view looks.
         output: what to write to stdout: "auto", "live", "text" or an output.
+        explain: write what is wrong below each block of text.
         color: of the live view: "auto", "always" or "never".
         number_samples: print capture_tpu_profile's header before each block of text.
     """
@@ -39,6 +41,7 @@ class MonitorSettings:
     feed: FeedSettings
     display: DisplaySettings
     output: str | Export = "auto"
+    explain: bool = False
     color: str = "auto"
     number_samples: bool = False
 
@@ -93,7 +96,8 @@ def _stdout_output(settings: MonitorSettings) -> Output:
     options = settings.feed.output_options
     chosen = settings.output
     if isinstance(chosen, str):
-        return TextOutput(sys.stdout, level=options.level, number_samples=settings.number_samples)
+        text = TextOutput(sys.stdout, level=options.level, number_samples=settings.number_samples)
+        return ExplainedText(text, options.thresholds) if settings.explain else text
     output = open_output(chosen.name, chosen.where, options, chosen.options, given="--output")
     if isinstance(output, Speaking):
         output.say = say
@@ -123,6 +127,10 @@ class _Writer:
 
     def write(self, sample: Sample) -> None:
         self._attempt("write", partial(self._output.write, sample), "; trying again with each sample")
+
+    def take_over(self, handover: Handover) -> None:
+        if isinstance(self._output, TakingOver):
+            self._output.take_over(handover)
 
     def tick(self) -> None:
         """Lets the output do its work of the meantime, if that is due."""

@@ -8,26 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tpumon.enough import compared, samples_of, unjudged
+from tpumon.commands.collecting import collect, collect_recorded
+from tpumon.enough import unjudged
 from tpumon.errors import NoTargetError
-from tpumon.feed import Feed, FeedSettings, Recorded
-from tpumon.figures import COMPARED, HBM, IDLE, INFEED, STEP
+from tpumon.feed import FeedSettings, Recorded
+from tpumon.figures import COMPARED
 from tpumon.fleet import Assessment, Fleet, Verdict
-from tpumon.history import WorkerHistory, state_of
-from tpumon.model import SCHEMA_VERSION, Mark, Sample, Workers
-from tpumon.system.console import say
+from tpumon.history import state_of
+from tpumon.model import SCHEMA_VERSION, Mark, Sample
+from tpumon.model.codec import to_plain
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import FORMATS, age, clock
 from tpumon.view.drawing.style import LOOKS
-from tpumon.view.notices import Notice
-
-_FINDINGS = {STEP.key: "straggler", IDLE.key: "straggler", INFEED.key: "input-bound", HBM.key: "hbm-nearly-full"}
-"""The findings that causes are part of, by the key of the figure that exceeds its limit."""
-
-_RECENT_S = 3600.0  # of a recording
-_LOOK_S = 0.5
-_LONG_S = 5.0
-_PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +49,9 @@ def run(settings: OnceSettings) -> int:
     origin = settings.feed.origin
     now_unix_s: float | None = None
     if isinstance(origin, Recorded):
-        fleet, now_unix_s = _collect_recorded(settings, origin)
+        fleet, now_unix_s = collect_recorded(settings.feed, origin.where)
     else:
-        fleet = _collect(settings)
+        fleet = collect(settings.feed, settings.samples)
     now_unix_s = now_unix_s or time.time()
     assessment = fleet.assess(now_unix_s)
     unsure = unjudged(fleet, assessment)
@@ -70,82 +62,10 @@ def run(settings: OnceSettings) -> int:
         print("\n".join(_table(rows, now_unix_s)), flush=True)
         if unsure:
             needed = fleet.thresholds.sustained
-            print(f"\ntoo few samples to compare {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
+            print(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
     if not any(row.answered for row in rows):
         return NoTargetError.exit_status
     return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0
-
-
-def _collect(settings: OnceSettings) -> Fleet:
-    """Follows the workers until all have the samples that are needed, or no more are to come."""
-    fleet = Fleet(settings.feed.output_options.thresholds, remember=not settings.feed.takes_samples)
-    waiting: str | None = None
-    told = False
-    deadline_s: float | None = None
-    with Feed(settings.feed, consumer="this machine") as feed:
-        for event in feed.events(timeout_s=_LOOK_S):
-            if isinstance(event, Notice):
-                say(event.text)
-            elif event is not None:
-                fleet.take(event)
-            if isinstance(event, Workers):
-                waiting = event.waiting
-            histories = fleet.histories.all()
-            if waiting is not None and not histories:
-                raise NoTargetError(waiting)
-            if not histories or any(history.last is None for history in histories):
-                continue
-            others = compared(fleet)
-            missing = [
-                history
-                for history in histories
-                if not _is_settled(history, settings.samples if history.target.worker in others else 1)
-            ]
-            left_s = max((_left_s(history, settings.samples) for history in missing), default=0.0)
-            if deadline_s is None:
-                deadline_s = time.monotonic() + left_s + _PATIENCE_S
-            if not told and left_s > _LONG_S:
-                told = True
-                say(
-                    f"taking {settings.samples} samples of each worker: about {left_s:.0f} s more; --num-queries 1 is "
-                    "faster and compares no workers"
-                )
-            late = not settings.feed.takes_samples and time.monotonic() > deadline_s
-            if late or not missing:
-                break
-    return fleet
-
-
-def _collect_recorded(settings: OnceSettings, origin: Recorded) -> tuple[Fleet, float]:
-    """Reads the last hour of a recording; returns also the time at its end."""
-    from tpumon.recording import Recording
-
-    recording = Recording(origin.where, say)
-    _, end_unix_s = recording.span_unix_s()
-    fleet = Fleet(settings.feed.output_options.thresholds)
-    judged_unix_s = 0.0
-    for moment in recording.moments(end_unix_s - _RECENT_S):
-        if fleet.is_due(moment.event, moment.time_unix_s - judged_unix_s):
-            judged_unix_s = moment.time_unix_s
-            fleet.assess(judged_unix_s)
-        fleet.take(moment.event)
-    return fleet, end_unix_s
-
-
-def _left_s(history: WorkerHistory, samples: int) -> float:
-    """About how long the samples take that are still to come."""
-    interval_s = None if history.last is None else history.last.interval_s
-    return (samples - _queries(history)) * (interval_s or 0.0)
-
-
-def _is_settled(history: WorkerHistory, samples: int) -> bool:
-    """Whether more queries would not change what is said: there are enough, or it has never answered."""
-    never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
-    return never or _queries(history) >= samples
-
-
-def _queries(history: WorkerHistory) -> int:
-    return samples_of(history) + history.errors.total()
 
 
 def _worst_first(assessment: Assessment) -> list[str]:
@@ -199,12 +119,7 @@ class _Row:
 
     def to_json(self) -> dict[str, Any]:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
-        findings: dict[str, dict[str, str]] = {}
-        for cause in self.verdict.causes:
-            name = _FINDINGS.get(cause.figure or "")
-            if name is not None and name not in findings:
-                severity = "critical" if cause.critical else "warning"
-                findings[name] = {"finding": name, "severity": severity, "sentence": cause.words}
+        found = [cause for cause in self.verdict.causes if cause.finding is not None]
         figures = (self.sample or self.empty).to_json()
         if self.sample is None:
             figures["time_unix_s"] = None
@@ -214,8 +129,8 @@ class _Row:
             "severity": self.severity,
             "since_unix_s": self.verdict.since_unix_s,
             "causes": [cause.words for cause in self.verdict.causes],
-            "findings": list(findings.values()),
-            **{name: value for name, value in figures.items() if name not in {"schema", "worker"}},
+            **{name: value for name, value in figures.items() if name not in {"schema", "worker", "findings"}},
+            "findings": [to_plain(cause) for cause in found],
         }
 
 

@@ -9,6 +9,7 @@ import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 ABSENT = 0
 _ZERO = 1
@@ -19,13 +20,13 @@ _LOG_LOWEST = math.log2(_LOWEST)
 LARGEST = 0xFFFF
 """The largest number that a row can hold."""
 
-_NEW_ROWS, _BLOCK_ROWS = 64, 64
-"""How many rows wait to be compressed, and how many a block has at most."""
+_NEW_ROWS, _NEW_ROWS_IF_RARE = 32, 16
+"""How many rows wait to be compressed."""
 
-_NEW_ROWS_IF_RARE, _BLOCK_ROWS_IF_RARE = 32, 128
+_BLOCK_ROWS = 128
 _HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
 _LATEST = 1 << 50
-_LEVEL = 6
+_LEVEL, _QUICK_LEVEL = 6, 1
 
 
 def coded(value: float | None) -> int:
@@ -46,22 +47,21 @@ def value_of(code: int) -> float | None:
     return float(2.0 ** ((code - _FIRST) / _PER_OCTAVE + _LOG_LOWEST))
 
 
-class _Block(bytes):
-    """Compressed rows behind a head, as one object: a worker has many. By column, of each the lower bytes first."""
+class _Head(NamedTuple):
+    """What a block says of the rows that it holds.
 
-    __slots__ = ()
+    A block is one object of bytes, because a worker has many: the head, then the rows, compressed. These are gaps
+    between places, the least number of each column, and each column above that, the lower bytes first.
+    """
 
-    @property
-    def first(self) -> int:
-        return int(_HEAD.unpack_from(self)[0])
+    first: int
+    last: int
+    rows: int
+    size: int
 
-    @property
-    def last(self) -> int:
-        return int(_HEAD.unpack_from(self)[1])
 
-    @property
-    def rows(self) -> int:
-        return int(_HEAD.unpack_from(self)[2])
+def _head(block: bytes, at: int = 0) -> _Head:
+    return _Head(*_HEAD.unpack_from(block, at))
 
 
 class Rows:
@@ -72,13 +72,12 @@ class Rows:
         rare: whether rows come so seldom that each block may be compressed several times, which takes less memory.
     """
 
-    __slots__ = ("_blocks", "_count", "_most_in_block", "_most_new", "_numbers", "_places", "_width")
+    __slots__ = ("_blocks", "_count", "_most_new", "_numbers", "_places", "_width")
 
     def __init__(self, width: int, *, rare: bool = False) -> None:
         self._width = width
         self._most_new = _NEW_ROWS_IF_RARE if rare else _NEW_ROWS
-        self._most_in_block = _BLOCK_ROWS_IF_RARE if rare else _BLOCK_ROWS
-        self._blocks: list[_Block] = []
+        self._blocks: list[bytes] = []
         self._places = array("q")
         self._numbers = array("H")
         self._count = 0
@@ -87,7 +86,7 @@ class Rows:
     def first(self) -> int | None:
         """Place of the oldest row; None: there is none."""
         if self._blocks:
-            return self._blocks[0].first
+            return _head(self._blocks[0]).first
         return self._places[0] if self._places else None
 
     @property
@@ -95,7 +94,7 @@ class Rows:
         """Place of the newest row; None: there is none."""
         if self._places:
             return self._places[-1]
-        return self._blocks[-1].last if self._blocks else None
+        return _head(self._blocks[-1]).last if self._blocks else None
 
     def append(self, place: int, row: Sequence[int]) -> None:
         """Adds a row."""
@@ -103,23 +102,40 @@ class Rows:
         self._numbers.extend(row)
         self._count += 1
         if len(self._places) >= self._most_new:
-            if self._blocks and self._blocks[-1].rows + self._most_new <= self._most_in_block:
+            if self._blocks and _head(self._blocks[-1]).rows + self._most_new <= _BLOCK_ROWS:
                 self._reopen(self._blocks.pop())
-            self._blocks.append(self._sealed())
+            self._blocks.append(self._sealed(self._places, self._numbers))
             self._places, self._numbers = array("q"), array("H")
 
     def trim(self, oldest: int, most_rows: int) -> bool:
-        """Forgets blocks of rows that all lie before `oldest`, or are too many; returns whether it did."""
-        before = len(self._blocks)
-        while self._blocks and (self._blocks[0].last < oldest or self._count - self._blocks[0].rows >= most_rows):
-            self._count -= self._blocks.pop(0).rows
-        return len(self._blocks) < before
+        """Forgets blocks of rows that all lie before `oldest`, or blocks and halves that are too many.
+
+        Returns:
+            Whether it did.
+        """
+        before = self._count
+        while self._blocks:
+            head = _head(self._blocks[0])
+            if head.last < oldest or self._count - head.rows >= most_rows:
+                self._count -= head.rows
+                del self._blocks[0]
+                continue
+            if head.rows == _BLOCK_ROWS and self._count - _BLOCK_ROWS // 2 >= most_rows:
+                places, numbers = self._plain(self._blocks[0])
+                half = len(places) // 2
+                self._blocks[:1] = (
+                    [self._sealed(places[half:], numbers[half * self._width :], again=False)] if half else []
+                )
+                self._count -= head.rows - (len(places) - half)
+            break
+        return self._count < before
 
     def read(self, figure: int, first: int, last: float) -> Iterator[tuple[int, int, int, tuple[int, int, int]]]:
         """The rows from `first` to before `last`: place, count, states, and the three numbers of the figure."""
         columns = (0, 1, 2 + 3 * figure, 3 + 3 * figure, 4 + 3 * figure)
         for block in self._blocks:
-            if block.last >= first and block.first < last:
+            head = _head(block)
+            if head.last >= first and head.first < last:
                 places, read = self._opened(block, columns)
                 for place, count, states, *codes in zip(places, *read, strict=True):
                     if first <= place < last:
@@ -132,7 +148,7 @@ class Rows:
 
     def packed(self, most_bytes: int) -> tuple[bytes, bool]:
         """The newest rows in at most so many bytes, for `unpacked`; and whether that is all of them."""
-        blocks = [*self._blocks, *([self._sealed()] if self._places else [])]
+        blocks = [*self._blocks, *([self._sealed(self._places, self._numbers)] if self._places else [])]
         parts: list[bytes] = []
         for block in reversed(blocks):
             most_bytes -= len(block)
@@ -151,17 +167,13 @@ class Rows:
         rows, at = cls(width, rare=rare), 0
         while at < len(plain):
             try:
-                first, last, count, size = _HEAD.unpack_from(plain, at)
+                first, last, count, size = _head(plain, at)
             except struct.error:
                 raise ValueError("history ends early") from None
-            block = _Block(plain[at : at + _HEAD.size + size])
+            block = plain[at : at + _HEAD.size + size]
             at += _HEAD.size + size
-            before = rows._blocks[-1].last if rows._blocks else -1
-            if not (
-                before < first <= last < _LATEST
-                and 0 < count <= _BLOCK_ROWS_IF_RARE
-                and len(block) == _HEAD.size + size
-            ):
+            before = _head(rows._blocks[-1]).last if rows._blocks else -1
+            if not (before < first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(block) == _HEAD.size + size):
                 raise ValueError("history is damaged")
             rows._blocks.append(block)
             rows._count += count
@@ -177,29 +189,37 @@ class Rows:
         for at, place in enumerate(self._places):
             yield place, list(self._numbers[at * self._width : (at + 1) * self._width])
 
-    def _reopen(self, block: _Block) -> None:
+    def _reopen(self, block: bytes) -> None:
         """Puts the rows of the newest block before the new ones; those of a damaged block are lost."""
+        places, numbers = self._plain(block)
+        self._count += len(places) - _head(block).rows
+        self._places, self._numbers = places + self._places, numbers + self._numbers
+
+    def _plain(self, block: bytes) -> tuple[array[int], array[int]]:
+        """Places and numbers of a block's rows; none of a damaged one."""
         places, columns = self._opened(block, range(self._width))
-        self._count += len(places) - block.rows
-        self._places = array("q", places) + self._places
         numbers = array("H", bytes(2 * self._width * len(places)))
         for column, read in enumerate(columns):
             numbers[column :: self._width] = read
-        self._numbers = numbers + self._numbers
+        return array("q", places), numbers
 
-    def _sealed(self) -> _Block:
-        places = self._places
+    def _sealed(self, places: array[int], numbers: array[int], *, again: bool = True) -> bytes:
+        """A block of rows; one that is not full is soon compressed again, so that is done quickly."""
         gaps = array("I", (min(later - earlier, 0xFFFFFFFF) for earlier, later in pairwise(places)))
-        parts = [little(gaps)]
-        for column in range(self._width):
-            plain = little(self._numbers[column :: self._width])
+        columns = [numbers[column :: self._width] for column in range(self._width)]
+        whole = not again or len(places) >= _BLOCK_ROWS
+        least = array("H", map(min, columns) if whole else bytes(2 * self._width))
+        parts = [little(gaps), little(least)]
+        for column, low in zip(columns, least, strict=True):
+            plain = little(array("H", [number - low for number in column]) if low else column)
             parts += (plain[::2], plain[1::2])
-        data = zlib.compress(b"".join(parts), _LEVEL)
-        return _Block(_HEAD.pack(places[0], places[-1], len(places), len(data)) + data)
+        data = zlib.compress(b"".join(parts), _LEVEL if whole else _QUICK_LEVEL)
+        return _HEAD.pack(places[0], places[-1], len(places), len(data)) + data
 
-    def _opened(self, block: _Block, columns: Sequence[int]) -> tuple[list[int], list[array[int]]]:
-        first, _, rows, _ = _HEAD.unpack_from(block)
-        start = 4 * (rows - 1)
+    def _opened(self, block: bytes, columns: Sequence[int]) -> tuple[list[int], list[array[int]]]:
+        first, _, rows, _ = _head(block)
+        gaps = 4 * (rows - 1)
+        start = gaps + 2 * self._width
         size = start + 2 * rows * self._width
         try:
             plain = zlib.decompressobj().decompress(memoryview(block)[_HEAD.size :], size + 1)
@@ -208,14 +228,16 @@ class Rows:
         if len(plain) != size:  # it came from elsewhere, and is damaged
             return [], [array("H") for _ in columns]
         places = [first]
-        for gap in from_little("I", plain[:start]):
+        for gap in from_little("I", plain[:gaps]):
             places.append(places[-1] + gap)
+        least = from_little("H", plain[gaps:start])
         read = []
         for column in columns:
             at = start + 2 * rows * column
             both = bytearray(2 * rows)
             both[::2], both[1::2] = plain[at : at + rows], plain[at + rows : at + 2 * rows]
-            read.append(from_little("H", bytes(both)))
+            numbers, low = from_little("H", bytes(both)), least[column]
+            read.append(array("H", [low + number & LARGEST for number in numbers]) if low else numbers)
         return places, read
 
 

@@ -44,7 +44,7 @@ _TIERS = (
 )
 """All samples of 15 min (900 at most), 10 s of 2 h, 1 min of 24 h, 10 min of 7 days."""
 
-_MAGIC = b"TPH1"
+_MAGIC = b"TPH2"
 _HEAD = struct.Struct("<4sddB")  # magic, shift, time of the last query, number of tiers
 _TIER = struct.Struct("<?qHI")  # whether trimmed, place of the rows that wait, their numbers, bytes of the rows
 _LATEST_S = 1e12
@@ -277,7 +277,7 @@ class _Tier:
         self._figures = figures
         self._rows = Rows(2 + 3 * figures, rare=spec.unit_s > _SAMPLES_UNIT_S)
         self._at: int | None = None
-        self._waiting: list[array[int]] = []
+        self._waiting = array("H")  # one row after the other
         self.trimmed = False
         """Whether older rows are gone."""
 
@@ -289,22 +289,29 @@ class _Tier:
             return at_s, row
         closed = None
         if self._at is not None and at != self._at:
-            whole = merged_rows(self._waiting, self._figures)
+            whole = self._merged()
             self._append(self._at, whole)
             closed = self._at * self._spec.unit_s, whole
-            self._waiting = []
+            self._waiting = array("H")
         self._at = at
-        self._waiting.append(row)
-        if len(self._waiting) > _MOST_WAITING:
-            self._waiting = [merged_rows(self._waiting, self._figures)]
+        self._waiting += row
+        if len(self._waiting) > _MOST_WAITING * len(row):
+            self._waiting = self._merged()
         return closed
+
+    def _merged(self) -> array[int]:
+        """One row for those that wait."""
+        width = 2 + 3 * self._figures
+        return merged_rows(
+            [self._waiting[at : at + width] for at in range(0, len(self._waiting), width)], self._figures
+        )
 
     def packed(self, most_bytes: int) -> bytes:
         """Its rows, the newest first, and those that wait."""
         rows, whole = self._rows.packed(max(most_bytes, 0))
-        waiting = array("H", (number for row in self._waiting for number in row))
-        head = _TIER.pack(self.trimmed or not whole, -1 if self._at is None else self._at, len(waiting), len(rows))
-        return head + little(waiting) + rows
+        at = -1 if self._at is None else self._at
+        head = _TIER.pack(self.trimmed or not whole, at, len(self._waiting), len(rows))
+        return head + little(self._waiting) + rows
 
     def unpack(self, plain: bytes, at: int, theirs: Sequence[str], keys: Sequence[str]) -> int:
         """Takes what `packed` returned from a place on; returns where it ends.
@@ -326,7 +333,9 @@ class _Tier:
         rows = Rows.unpacked(
             plain[middle : middle + size], width, self._spec.most_rows, rare=self._spec.unit_s > _SAMPLES_UNIT_S
         )
-        self._waiting = [_in_order(numbers[i : i + width], places) for i in range(0, waiting, width)]
+        self._waiting = array("H")
+        for first in range(0, waiting, width):
+            self._waiting += _in_order(numbers[first : first + width], places)
         self._at = waits_at if self._waiting else None
         if tuple(theirs) == tuple(keys):
             self._rows = rows
@@ -365,7 +374,7 @@ class _Tier:
         for at, count, states, codes in self._rows.read(place, first, last):
             yield _Row(at * unit_s, length_s, count, states, codes)
         if self._at is not None and first <= self._at < last:
-            row = merged_rows(self._waiting, self._figures)
+            row = self._merged()
             middle, below, above = row[2 + 3 * place : 5 + 3 * place]
             yield _Row(self._at * unit_s, length_s, row[0], row[1], (middle, below, above))
 

@@ -16,10 +16,11 @@ from tpumon.errors import MEANING, Reason
 from tpumon.figures import COMPARED, values
 from tpumon.history.states import restarted, state_of
 from tpumon.history.tiers import Tiers
-from tpumon.model import Sample, State, Target, Workers
+from tpumon.model import Distribution, Sample, State, Target, Workers
 
-STEP_BUCKETS_S = (*(round(digit * 10.0**power, 6) for power in range(-3, 2) for digit in (1, 2, 5)), 100.0)
-"""Upper bounds of the step histogram's buckets, 1 ms to 100 s; one more bucket holds longer steps."""
+_PER_DECADE = 14
+STEP_BUCKETS_S = tuple(float(f"{10 ** (place / _PER_DECADE - 3):.3g}") for place in range(5 * _PER_DECADE + 1))
+"""Upper bounds of the step histogram's buckets, 1 ms to 100 s, 18 % apart; one more bucket holds longer steps."""
 
 
 @dataclass(slots=True)
@@ -39,6 +40,10 @@ class StepHistogram:
         for duration_s in durations_s:
             self.counts[bisect_left(STEP_BUCKETS_S, duration_s)] += 1
             self.sum_s += duration_s
+
+    def distribution(self) -> Distribution:
+        """As it is now."""
+        return Distribution(bounds=STEP_BUCKETS_S, counts=tuple(self.counts), total=self.sum_s)
 
 
 def _is_of(restart: Sample | None, sample: Sample) -> bool:
@@ -165,6 +170,8 @@ class Histories:
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
         """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
+        self.finders: Mapping[str, bool] = {}
+        """Whether the workers can be found, as `Workers.finders`."""
 
     def follow(self, workers: Workers) -> None:
         """Replaces the workers; those that stay keep their history."""
@@ -175,6 +182,7 @@ class Histories:
             history.target = target
             self._workers[target.worker] = history
         self.waiting = workers.waiting
+        self.finders = workers.finders
 
     def _new(self, target: Target) -> WorkerHistory:
         tiers = Tiers(tuple(COMPARED)) if self._remember else None

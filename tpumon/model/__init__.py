@@ -8,6 +8,7 @@ from tpumon.model.bounds import bounded
 from tpumon.model.figures import (
     CoreFigures,
     DeviceFigures,
+    Distribution,
     Figures,
     FunctionFigures,
     MxuMethod,
@@ -17,29 +18,41 @@ from tpumon.model.figures import (
     StepSource,
     StepTimes,
 )
+from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged
 from tpumon.model.job import Framework, JobSigns
+from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
 from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
+    "RUNTIME_COUNTS",
+    "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
     "SIMULATED_MARK",
     "Address",
+    "Cause",
     "Caution",
     "CautionCode",
     "Change",
+    "Confidence",
     "CoreFigures",
     "DeviceFigures",
+    "Distribution",
+    "Evidence",
     "Failure",
     "Figures",
+    "Finding",
+    "FindingId",
     "Framework",
     "FunctionFigures",
+    "Grade",
     "Handover",
     "JobSigns",
     "Mark",
     "MxuMethod",
+    "NotJudged",
     "Percentiles",
     "Query",
     "RuntimeFigures",

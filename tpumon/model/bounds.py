@@ -19,7 +19,8 @@ LONGEST_STEP_S = 1e6
 SHORTEST_STEP_S = 1e-9
 _LARGEST_RATIO = 1000.0  # a wrong peak may put a utilization above 1; beyond this it says nothing
 _SHARES = {
-    "idle_ratio", "duty_cycle_ratio", "infeed_ratio", "device_time_ratio",
+    "idle_ratio", "duty_cycle_ratio", "infeed_ratio", "device_time_ratio", "op_time_ratios", "collective_ratio",
+    "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio",
     "runtime_duty_cycle_ratio", "runtime_hbm_bandwidth_utilization_ratio",
 }  # fmt: skip
 _ROUNDING = 1e-6  # relative: how far a share may pass 1, and an average its minimum and maximum
@@ -81,7 +82,7 @@ def _is_off(name: str, value: object) -> bool:
         return True
     if name.endswith("_bytes"):
         return value >= BYTES_BELOW
-    if name.endswith("_ratio"):
+    if name.endswith(("_ratio", "_ratios")):
         return value > (1 + _ROUNDING if name in _SHARES else _LARGEST_RATIO)
     if name in _STEPS:
         return value > LONGEST_STEP_S or 0 < value < SHORTEST_STEP_S

@@ -18,6 +18,7 @@ class ChipKind:
         hbm_bytes_per_s: peak bandwidth of one chip, reads and writes together.
         devices: device planes per chip in a trace; two cores that act as one (megacore) have one plane.
         cores: its TensorCores.
+        mxu_width: rows and columns of a matrix unit; of 7x as of v6e.
     """
 
     name: str
@@ -27,6 +28,7 @@ class ChipKind:
     hbm_bytes_per_s: float
     devices: int
     cores: int
+    mxu_width: int = 128
 
 
 # From Google's documentation. JAX's own table differs: 140 TFLOP/s and 825 GB/s for v3, 2460 GB/s for v5p.
@@ -40,8 +42,10 @@ CHIPS: Mapping[str, ChipKind] = {
         ChipKind(name="v4", pci_device="005e", flops_per_s=275e12, hbm_bytes_per_s=1228e9, devices=1, cores=2),
         ChipKind(name="v5e", pci_device="0063", flops_per_s=197e12, hbm_bytes_per_s=819e9, devices=1, cores=1),
         ChipKind(name="v5p", pci_device="0062", flops_per_s=459e12, hbm_bytes_per_s=2765e9, devices=1, cores=2),
-        ChipKind(name="v6e", pci_device="006f", flops_per_s=918e12, hbm_bytes_per_s=1640e9, devices=1, cores=1),
-        ChipKind(name="7x", pci_device="0076", flops_per_s=2307e12, hbm_bytes_per_s=7380e9, devices=2, cores=2),
+        ChipKind(name="v6e", pci_device="006f", flops_per_s=918e12, hbm_bytes_per_s=1640e9, devices=1, cores=1,
+                 mxu_width=256),
+        ChipKind(name="7x", pci_device="0076", flops_per_s=2307e12, hbm_bytes_per_s=7380e9, devices=2, cores=2,
+                 mxu_width=256),
     )
 }  # fmt: skip
 """All chips, by name."""

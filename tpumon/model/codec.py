@@ -34,7 +34,7 @@ def flat() -> Mapping[str, Any]:
 
 
 def limited(most: int) -> Mapping[str, Any]:
-    """Metadata of a list with its own maximum length."""
+    """Metadata of a list or a text with its own maximum length."""
     return {"most": most}
 
 
@@ -51,7 +51,7 @@ def to_plain(value: Any) -> Any:
     if kind is tuple:
         return [to_plain(item) for item in value]
     if isinstance(value, Mapping):
-        return dict(value)
+        return {name: to_plain(item) for name, item in value.items()}
     plain: dict[str, Any] = {}
     for name, is_flat in _layout(cast("Hashable", kind)):
         item = getattr(value, name)
@@ -79,7 +79,7 @@ def _layout(kind: type) -> tuple[tuple[str, bool], ...]:
 def _of_dataclass(kind: type[Any]) -> Decode:
     hints = get_type_hints(kind)
     layout = [
-        (item.name, "flat" in item.metadata, _decoder(hints[item.name], item.metadata.get("most", _MOST_ITEMS)), item)
+        (item.name, "flat" in item.metadata, _decoder(hints[item.name], item.metadata.get("most")), item)
         for item in fields(kind)
         if item.metadata.get("json", True)
     ]
@@ -107,19 +107,22 @@ def _has_default(item: Field[Any]) -> bool:
     return item.default is not MISSING or item.default_factory is not MISSING
 
 
-def _decoder(hint: Any, most: int) -> Decode:
+def _decoder(hint: Any, most: int | None = None) -> Decode:
     origin, arguments = get_origin(hint), get_args(hint)
+    most_items = _MOST_ITEMS if most is None else most
     if origin in {Union, UnionType}:
         (inner,) = (argument for argument in arguments if argument is not NoneType)
         return _decoder(inner, most)
     if origin is Literal:
         return lambda raw: raw if isinstance(raw, str) and raw in arguments else None
     if origin is tuple:
-        return _of_list(_decoder(arguments[0], _MOST_ITEMS), most)
+        return _of_list(_decoder(arguments[0]), most_items)
     if origin is Mapping:
-        return _of_mapping(_decoder(arguments[1], _MOST_ITEMS), most)
+        return _of_mapping(_decoder(arguments[1]), most_items)
     if is_dataclass(hint):
         return _of_dataclass(hint)  # type: ignore[arg-type]  # a dataclass is a type here, not an instance
+    if hint is str and most is not None:
+        return lambda raw: one_line(raw, limit=most) if isinstance(raw, str) else None
     return _SCALARS[hint]
 
 

@@ -5,8 +5,10 @@ Names end in their unit: ratios 0-1, times in seconds, sizes in bytes. `tpumon.f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Literal
 
 from tpumon.model.codec import limited, not_in_json
@@ -16,6 +18,8 @@ StepSource = Literal["server", "steps", "modules", "host"]
 
 _MOST_ROWS = 1024
 _MOST_FUNCTIONS = 20
+_MOST_PROGRAMS = 32
+_EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,33 @@ class Percentiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """How many values of which size there have been since a process started.
+
+    Attributes:
+        bounds: upper bounds of the buckets, ascending.
+        counts: values in each bucket, not cumulative; one more than bounds, for values above the last one.
+        total: sum of the values.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float
+
+    def buckets(self) -> list[tuple[float, int]]:
+        """Upper bounds with the number of values up to each, infinity last; most empty ones at the start are left out.
+
+        Which are left out may differ from worker to worker: sums over workers stay right, because a missing one counts
+        as 0. One in the middle or at the end would count as 0, too, so none is left out there. Some empty ones stay, so
+        that a value below all others seldom makes a new series, whose first value `rate` does not count.
+        """
+        used = next((place for place, count in enumerate(self.counts) if count), len(self.bounds))
+        first = max(used - _EMPTY_BUCKETS, 0)
+        sums = accumulate(self.counts[first:])
+        return list(zip((*self.bounds[first:], math.inf), sums, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionFigures:
     """One function of the program in the window; all programs compiled from it, one for each shape, count as one.
 
@@ -72,6 +103,7 @@ class CoreFigures:
     Attributes:
         chip: number of the chip on its host, or in the slice if the trace covers several hosts.
         core: number of the core on its chip.
+        collective_ratio: share of its window in collectives, waiting for other cores included.
     """
 
     chip: int | None = None
@@ -80,6 +112,7 @@ class CoreFigures:
     flops_utilization_ratio: float | None = None
     infeed_ratio: float | None = None
     step_time_s: float | None = None
+    collective_ratio: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,11 +146,15 @@ class RuntimeFigures:
         uptime_s: time since it started.
         megascale_error: 1 if it reports an error of the multislice network, otherwise 0.
         slice_error: 1 if it reports an error of the slice, otherwise 0.
+        latencies: by the keys of RUNTIME_LATENCIES; not part of the JSON.
+        counts: by the keys of RUNTIME_COUNTS; not part of the JSON.
     """
 
     uptime_s: float | None = None
     megascale_error: float | None = None
     slice_error: float | None = None
+    latencies: Mapping[str, Distribution] = field(default_factory=dict, metadata=not_in_json())
+    counts: Mapping[str, float] = field(default_factory=dict, metadata=not_in_json())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +176,15 @@ class Figures:
         functions: what the program ran, heaviest first.
         infeed_ratio: share of a step spent waiting for infeed.
         step_parts_s: mean time per step by part; the keys are those of `tpumon.figures.STEP_PARTS`.
+        step_work_s: time of an average step that the busiest core spends in ops other than collectives.
+        op_time_ratios: share of the window by kind of op; the keys are those of `tpumon.figures.OP_KINDS`. Together
+            with `idle_ratio` they add up to 1.
+        matmul_padding_ratio: share of the matrix units' work that is padding, by the shapes of the ops.
+        barrier_ratio: share of a step in which cores wait at barriers.
+        debug_print_ratio: share of a step in which the device prints.
+        compile_ratio: share of the window in which the host traced or compiled functions.
+        input_wait_ratio: share of the window in which the thread that runs the steps waited for input.
+        programs: ids of the compiled programs that ran, heaviest first.
         per_core: one row per core; empty without a trace.
         hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
         devices: one row per device, from the runtime metric service.
@@ -159,6 +205,14 @@ class Figures:
     functions: tuple[FunctionFigures, ...] = field(default=(), metadata=limited(_MOST_FUNCTIONS))
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
+    op_time_ratios: Mapping[str, float] | None = None
+    step_work_s: float | None = None
+    matmul_padding_ratio: float | None = None
+    barrier_ratio: float | None = None
+    debug_print_ratio: float | None = None
+    compile_ratio: float | None = None
+    input_wait_ratio: float | None = None
+    programs: tuple[str, ...] = field(default=(), metadata=limited(_MOST_PROGRAMS))
     per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
     hbm_used_bytes: int | None = None
     hbm_total_bytes: int | None = None

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
 from tpumon.model.figures import Figures
+from tpumon.model.finding import Cause, FindingId
 
 SCHEMA_VERSION = 1
 
@@ -40,6 +41,7 @@ EXPORTER = "exporter"
 
 _STALE_INTERVALS = 2.5
 _MOST_TROUBLES = 20
+_MOST_FINDINGS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,8 @@ class Sample:
         figures: what the query measured; in JSON its fields are merged into the sample.
         slice: the slice that the worker belongs to, if known.
         truncated: None for a whole trace; otherwise what is missing and which span the figures cover.
+        findings: what is wrong with the worker, as the one who judges it says; None: nobody has judged it yet.
+        judged: the findings that could be judged of it, present or not; None: nobody has judged it yet.
         errors: what failed; the profiler's failure, if any, comes last.
         warnings: cautions about the figures, such as dropped events; in JSON `warnings` and `warning_codes`.
         server_text: the text that a Monitor RPC answered with, safe for a terminal; not part of the JSON.
@@ -119,6 +123,8 @@ class Sample:
     figures: Figures = field(default_factory=Figures, metadata=flat())
     slice: str | None = None
     truncated: str | None = None
+    findings: tuple[Cause, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
+    judged: tuple[FindingId, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
     errors: tuple[Failure, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
     warnings: tuple[Caution, ...] = field(default=(), metadata=not_in_json())
     server_text: str | None = field(default=None, metadata=not_in_json())

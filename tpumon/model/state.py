@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tpumon.model.finding import Finding, NotJudged
+
 State = Literal["waiting", "live", "no-activity", "stale", "busy", "continuous", "paused", "down"]
 """waiting: not queried yet. live: answered, even if only with runtime metrics. no-activity: answers, but nothing runs.
 stale: answered, but too long ago, or the exporter that follows it does not answer. busy: another profiling session is
@@ -75,8 +77,6 @@ class Standing:
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since_unix_s: since when it is well, or since when it is not.
         critical_since_unix_s: since when it is critical; None: it is not.
-        slow_for, very_slow_for, less_idle_for: number of consecutive samples that exceed a limit of the fleet.
-        judged_unix_s: start of the last sample that was judged.
     """
 
     worker: str
@@ -86,10 +86,6 @@ class Standing:
     ok: bool | None = None
     ok_since_unix_s: float | None = None
     critical_since_unix_s: float | None = None
-    slow_for: int = 0
-    very_slow_for: int = 0
-    less_idle_for: int = 0
-    judged_unix_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +100,8 @@ class Handover:
         shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
         history: by worker, as `tpumon.history.Tiers.packed` wrote it; "" is the history of the whole fleet.
         figures: keys of the figures in `history`, in order.
+        findings: what is wrong now; None: the exporter does not judge.
+        not_judged: what it cannot judge.
     """
 
     complete: bool
@@ -113,3 +111,5 @@ class Handover:
     shift_s: float = 0.0
     history: Mapping[str, bytes] = field(default_factory=dict)
     figures: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] | None = None
+    not_judged: tuple[NotJudged, ...] = ()

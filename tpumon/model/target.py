@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
@@ -39,10 +40,16 @@ class Workers:
     Attributes:
         targets: unique by name and by address; a worker that stays keeps its name.
         waiting: if there are no targets, one line that says where tpumon looked and what to do.
+        finders: by name, whether each way in which they are found works now; if not, the known workers stay.
     """
 
     targets: tuple[Target, ...] = ()
     waiting: str | None = None
+    finders: Mapping[str, bool] = field(default_factory=dict, compare=False)
+
+    def says_else_than(self, other: Workers | None) -> bool:
+        """Whether the workers differ, or whether they can be found."""
+        return other is None or self != other or self.finders != other.finders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,34 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from tpumon.model import Finding
 from tpumon.model.codec import to_plain
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Profile
     from tpumon.xspace.summary import TraceFigures
-
-
-Severity = Literal["info", "warning", "critical"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something that is wrong, for the overview; found elsewhere.
-
-    Attributes:
-        finding: its ID.
-        severity: how bad it is.
-        sentence: what is wrong.
-        remedy: what to do.
-    """
-
-    finding: str
-    severity: Severity
-    sentence: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +36,7 @@ class Capture:
     Attributes:
         hosts: at least one.
         figures: of all hosts together.
-        findings: what is wrong, worst first.
+        findings: what is wrong, the worst first, as `tpumon why` judges it.
     """
 
     hosts: tuple[Host, ...]

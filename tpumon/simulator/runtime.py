@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from tpumon.model import SIMULATED_MARK
+from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, SIMULATED_MARK
 from tpumon.simulator.figures import figures
 from tpumon.simulator.rpc import Abort, Code, Method
 from tpumon.simulator.scenario import SECOND, USABLE_HBM_RATIO, Job, to_ns
 from tpumon.wire import GET_RUNTIME_METRIC, LIST_SUPPORTED_METRICS, runtime_metrics_pb2
+from tpumon.wire.runtime_metrics_pb2 import Metric
 
 _PERIOD_NS = SECOND  # averaging period of duty cycle and HBM utilization
 
@@ -58,6 +60,10 @@ class RuntimeMetrics:
                 "HBM bandwidth used in the last second, in percent",
                 self._hbm_utilization,
             )
+        self._between_slices: dict[str, Callable[[int], Metric]] = {}
+        if job.topology.hosts > 1:  # as of one slice of several; libtpu has these for no other job
+            self._between_slices = {row.name: partial(_times, key) for key, row in RUNTIME_LATENCIES.items()}
+            self._between_slices |= {row.name: partial(_count, key) for key, row in RUNTIME_COUNTS.items()}
         self.methods: dict[str, Method] = {GET_RUNTIME_METRIC: self._get, LIST_SUPPORTED_METRICS: self._list}
 
     async def _get(self, data: bytes) -> bytes:
@@ -67,6 +73,13 @@ class RuntimeMetrics:
         except DecodeError:
             raise Abort(Code.INTERNAL, "") from None
         name = request.metric_name
+        if name in self._between_slices:
+            response = runtime_metrics_pb2.MetricResponse()
+            response.metric.name = name
+            response.metric.description = f"{SIMULATED_MARK}: of the network between slices"
+            uptime_ns = self._uptime_ns(to_ns(self._clock()) - self._epoch_unix_ns)
+            response.metric.metrics.append(self._between_slices[name](uptime_ns))
+            return response.SerializeToString()
         if name not in self._metrics:
             raise Abort(Code.NOT_FOUND, f"Metric {name} is not found")
         description, values = self._metrics[name]
@@ -103,7 +116,7 @@ class RuntimeMetrics:
             raise Abort(Code.INTERNAL, "") from None
         except re.error as error:
             raise Abort(Code.INVALID_ARGUMENT, f"filter {request.filter!r}: {error}") from None
-        for name in self._metrics:
+        for name in (*self._metrics, *self._between_slices):
             if wanted.search(name):
                 response.supported_metric.add(metric_name=name)
         return response.SerializeToString()
@@ -151,5 +164,38 @@ class RuntimeMetrics:
             yield _Value(local, size)
 
     def _uptime(self, now_ns: int) -> Iterator[_Value]:
-        began_ns = self._job.up_since_ns(self._worker, now_ns) or 0
-        yield _Value(None, (now_ns - began_ns) // SECOND)
+        yield _Value(None, self._uptime_ns(now_ns) // SECOND)
+
+    def _uptime_ns(self, now_ns: int) -> int:
+        return now_ns - (self._job.up_since_ns(self._worker, now_ns) or 0)
+
+
+_TYPICAL_US = {"tcp_min_rtt": 400, "host_compute": 900, "host_to_device_transfer": 1500}
+_SHARES = (0.15, 0.6, 0.2, 0.04, 0.01)  # of values up to the typical time, and up to each of its doubles
+
+
+def _times(key: str, uptime_ns: int) -> Metric:
+    """Ten values a second since the job started, in buckets of libtpu's kind: 2^i us."""
+    typical_us = _TYPICAL_US.get(key, 6000)
+    made = Metric()
+    pairs = made.attribute.value.kvlist_attr.attributes
+    pairs.add(key="buffer_size").value.string_attr = "4MB"
+    options = made.distribution.bucket_options.exponential_buckets
+    options.num_finite_buckets, options.growth_factor, options.scale = 26, 2.0, 1.0
+    counts = [0] * (options.num_finite_buckets + 2)
+    values = uptime_ns // (SECOND // 10)
+    for place, share in enumerate(_SHARES):
+        counts[typical_us.bit_length() + place] = int(values * share)
+    made.distribution.bucket_counts.extend(counts)
+    made.distribution.count = sum(counts)
+    made.distribution.mean = 1.2 * typical_us
+    return made
+
+
+def _count(key: str, uptime_ns: int) -> Metric:
+    """A gigabyte a second, one packet of 1500 bytes in 2,000 sent again."""
+    sent_bytes = uptime_ns  # a byte a nanosecond
+    kind, _, unit = key.removeprefix("tcp_").partition("_")
+    made = Metric()
+    made.counter.as_int = sent_bytes // (1500 if unit == "packets" else 1) // (2000 if kind == "retransmitted" else 1)
+    return made

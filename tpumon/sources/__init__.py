@@ -2,6 +2,7 @@
 
 from tpumon.sources.base import ProfilerFactory, ProfilerSource, SourceOptions
 from tpumon.sources.companion import Companion, OpenClient, Reading
+from tpumon.sources.connecting import Connecting
 from tpumon.sources.monitor import MonitorSource
 from tpumon.sources.rpc import Client
 from tpumon.sources.runtime import RuntimeMetrics
@@ -27,6 +28,7 @@ __all__ = [
     "PROFILERS",
     "Client",
     "Companion",
+    "Connecting",
     "OpenClient",
     "ProfilerFactory",
     "ProfilerSource",

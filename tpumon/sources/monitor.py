@@ -63,6 +63,7 @@ class MonitorSource(ProfilerSource):
         Raises:
             SourceError: the call failed, or the answer holds neither text nor figures.
         """
+        await self._client.wait_for_turn()
         window_s = query.window_s if query.window_s is not None else _USUAL_WINDOW_S
         request = MonitorRequest(duration_ms=round(window_s * 1000), monitoring_level=query.level, timestamp=True)
         time_unix_s, start_s = time.time(), time.monotonic()
@@ -161,6 +162,12 @@ def _from_text(lines: Sequence[str]) -> Figures:
     )
 
 
+_ONLY_FROM_TRACES = (
+    *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
+    "input_wait_ratio",
+)
+
+
 def _complete(figures: Figures, level: int) -> Figures:
     """The figures of a level with their methods, and a reason for each that is absent.
 
@@ -170,13 +177,13 @@ def _complete(figures: Figures, level: int) -> Figures:
     """
     shown = of_level(figures, level)
     asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if level > 1 else 1]
+    absent = dict.fromkeys(_ONLY_FROM_TRACES if level > 1 else (), "only traces show it")
     return replace(
         shown,
         mxu_method=None if shown.mxu_utilization_ratio is None else "server",
         step_source=None if shown.step_time_s is None else "server",
-        absent={
-            name: figures.absent.get(name, "not sent by the server") for name in asked if getattr(shown, name) is None
-        },
+        absent=absent
+        | {name: figures.absent.get(name, "not sent by the server") for name in asked if getattr(shown, name) is None},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from google.protobuf.message import Message
 from tpumon import __version__, wire
 from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
 from tpumon.sources.answers import COMPRESSED, parse
+from tpumon.sources.connecting import Connecting, ConnectTurn
 from tpumon.system.descriptors import may_connect
 from tpumon.text import one_line
 
@@ -45,6 +47,7 @@ _Reply = TypeVar("_Reply", bound=Message)
 BUSY_TEXT = "Another profiling session active."
 _MONITOR_MISSING_TEXT = "unimplemented."
 _NO_DESCRIPTORS = "tpumon has no file descriptors left; raise its limit (ulimit -n)"
+_MANY_CONNECTIONS = "not asked yet: tpumon is making many other connections"
 _LARGER = re.compile(r"larger than max(?:.* vs\. (\d+))?")
 
 
@@ -82,18 +85,43 @@ class Client:
         address: `host:port`, already validated.
         use_proxy: obey `http_proxy`; gRPC would do so even for loopback.
         max_bytes: the largest answer to accept; those that hold no trace are smaller.
+        connecting: shared with other clients, which then make few connections at a time; None: with nobody.
     """
 
     _connecting = 0  # calls of all clients that may be making a connection
 
-    def __init__(self, address: str, *, use_proxy: bool = False, max_bytes: int = 1_000_000 * MAX_TRACE_MB) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        use_proxy: bool = False,
+        max_bytes: int = 1_000_000 * MAX_TRACE_MB,
+        connecting: Connecting | None = None,
+    ) -> None:
         self.address = address
         self.connection = 0
         """Number of connections so far: what was learned about a server holds for one of them."""
         self._called: set[str] = set()
-        self._channel = grpc.aio.insecure_channel(
-            address, options=channel_options(use_proxy=use_proxy, max_bytes=max_bytes)
-        )
+        self._options = channel_options(use_proxy=use_proxy, max_bytes=max_bytes)
+        self._channel: grpc.aio.Channel | None = None  # it costs memory: made for the first call
+        self._connecting_with = connecting or Connecting()
+        self._turn: ConnectTurn | None = None
+        self._was_late = False
+
+    async def wait_for_turn(self) -> None:
+        """Waits until the next call may make a connection, if there is none; a call waits by itself if this did not."""
+        if not self.connected and self._turn is None:
+            turn = await self._connecting_with.turn(lambda: self.connected, late=self._was_late)
+            if self._turn is None:
+                self._turn = turn
+            else:
+                turn.give_back()
+
+    def _end_turn(self) -> None:
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.give_back()
+            self._was_late = turn.was_late
 
     async def call(self, path: str, request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
         """One unary call.
@@ -107,12 +135,21 @@ class Client:
         Raises:
             SourceError: the call failed, or the answer is not such a message.
         """
+        if not self.connected:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.wait_for_turn()
+            except TimeoutError:
+                raise SourceError("unavailable", _MANY_CONNECTIONS, address=self.address) from None
         connecting = not self.connected
         if connecting:
             if not may_connect(Client._connecting):
+                self._end_turn()
                 raise SourceError("internal", _NO_DESCRIPTORS, address=self.address)
             self.connection += 1
         self._called.add(path)
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
         method = self._channel.unary_unary(path, response_deserializer=_Answer)  # a bad answer is ours to report
         Client._connecting += connecting
         try:
@@ -121,6 +158,7 @@ class Client:
             raise _source_error(self.address, error, timeout_s=timeout_s) from error
         finally:
             Client._connecting -= connecting
+            self._end_turn()
         try:
             return await parse(answer.take(), reply_type, path.rpartition("/")[2])
         except SourceError as error:
@@ -133,11 +171,13 @@ class Client:
     @property
     def connected(self) -> bool:
         """Whether the connection of the last call is still up; False before the first call."""
-        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+        return self._channel is not None and self._channel.get_state() is grpc.ChannelConnectivity.READY
 
     async def close(self) -> None:
         """Ends calls in flight and closes the connection."""
-        await self._channel.close()
+        self._end_turn()
+        if self._channel is not None:
+            await self._channel.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -233,7 +233,7 @@ class RuntimeMetrics(Companion):
         errors = {name: answer for name, answer in answers.items() if isinstance(answer, SourceError)}
         missing = {name for name, error in errors.items() if error.status in {"NOT_FOUND", "UNIMPLEMENTED"}}
         failed = {name: error for name, error in errors.items() if name not in missing}
-        if len(failed) == len(answers):
+        if failed and not metrics:
             raise next(iter(failed.values()))
         reading = reading_of(metrics)
         if reading.figures.devices:  # if there are none, the runtime is only starting

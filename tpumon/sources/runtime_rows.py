@@ -10,9 +10,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tpumon.model import SIMULATED_MARK, Caution, DeviceFigures, Figures, RuntimeFigures
+from tpumon.model import (
+    RUNTIME_COUNTS,
+    RUNTIME_LATENCIES,
+    SIMULATED_MARK,
+    Caution,
+    DeviceFigures,
+    Distribution,
+    Figures,
+    RuntimeFigures,
+)
 from tpumon.sources.companion import Reading
 from tpumon.sources.monitor import ratio_of_percent
+from tpumon.sources.runtime_distributions import distribution_of
 from tpumon.text import one_line
 from tpumon.wire.runtime_metrics_pb2 import AttrValue, Metric, TpuMetric
 
@@ -88,7 +98,10 @@ _PER_DEVICE: dict[str, tuple[str, Callable[[Number], Number | None]]] = {
 }
 _OF_WORKER: dict[str, str] = {UPTIME: "uptime_s", MEGASCALE_ERROR: "megascale_error", SLICE_ERROR: "slice_error"}
 
-METRICS: tuple[str, ...] = (*_PER_DEVICE, *_OF_WORKER)
+_LATENCIES = {row.name: key for key, row in RUNTIME_LATENCIES.items()}
+_COUNTS = {row.name: key for key, row in RUNTIME_COUNTS.items()}
+
+METRICS: tuple[str, ...] = (*_PER_DEVICE, *_OF_WORKER, *_LATENCIES, *_COUNTS)
 """The metrics to ask for; every version has the first one."""
 
 
@@ -113,13 +126,32 @@ def reading_of(answers: Mapping[str, TpuMetric]) -> Reading:
     return Reading(
         figures=Figures(
             devices=figures,
-            runtime=RuntimeFigures(**runtime),
+            runtime=RuntimeFigures(**runtime, latencies=_latencies(answers, tables.warnings), counts=_counts(answers)),
             hbm_used_bytes=_sum([device.hbm_used_bytes for device in figures]),
             hbm_total_bytes=_sum([device.hbm_total_bytes for device in figures]),
         ),
         warnings=_first_warnings(tables.warnings),
         simulated=any(SIMULATED_MARK in answer.description for answer in answers.values()),
     )
+
+
+def _latencies(answers: Mapping[str, TpuMetric], warnings: list[Caution]) -> Mapping[str, Distribution]:
+    made = {key: distribution_of(answers[name]) for name, key in _LATENCIES.items() if name in answers}
+    if unknown := [key for key, one in made.items() if one is None and answers[RUNTIME_LATENCIES[key].name].metrics]:
+        name = RUNTIME_LATENCIES[unknown[0]].name
+        words = f"the runtime metric service reports buckets that make no histogram ({name}): ignored"
+        warnings.append(Caution("impossible-values", words))
+    return {key: one for key, one in made.items() if one is not None}
+
+
+def _counts(answers: Mapping[str, TpuMetric]) -> Mapping[str, float]:
+    """The sum of all rows of each counter."""
+    values = {key: [row.value for row in _rows(answers[name])] for name, key in _COUNTS.items() if name in answers}
+    return {
+        key: float(sum(value for value in row if value is not None))
+        for key, row in values.items()
+        if row and all(value is not None and 0 <= value < _LARGEST for value in row)
+    }
 
 
 def _first_devices(tables: _Tables) -> list[str]:
@@ -174,7 +206,7 @@ def _text(value: AttrValue) -> str:
 
 def _number(row: Metric) -> Number | None:
     measure = row.WhichOneof("measure")
-    if measure is None:
+    if measure not in {"gauge", "counter"}:
         return None
     message = getattr(row, measure)
     kind = message.WhichOneof("value")

@@ -101,6 +101,7 @@ class TraceSource(ProfilerSource):
         """
         self._tracing = None
         self._restraint.check()
+        await self._client.wait_for_turn()
         start_s = time.monotonic()
         async with Turn(self._lane) as turn:
             try:

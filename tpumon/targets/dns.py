@@ -41,6 +41,7 @@ class _Name:
         address: as it was given.
         several: whether any answer held several addresses: then each of them is a worker.
         missed: known addresses, oldest first, with the number of answers in a row that lacked them.
+        resolved: whether the last look-up had an answer; None before the first one.
     """
 
     address: str
@@ -48,6 +49,7 @@ class _Name:
     port: int
     several: bool = False
     missed: dict[str, int] = field(default_factory=dict)
+    resolved: bool | None = None
 
     def learn(self, ips: Sequence[str], *, all_gone: bool) -> None:
         """Notes an answer; of IPv4 and IPv6, which are the same workers twice, only the known version."""
@@ -117,7 +119,7 @@ class DnsNames:
             finally:
                 asking.cancel()
             workers = self._workers()
-            if workers != sent:
+            if workers.says_else_than(sent):
                 sent = workers
                 yield workers
             # `all_gone` is a question, not an event to wait for.
@@ -132,7 +134,9 @@ class DnsNames:
                 try:
                     ips = await self._resolve(name.host)
                 except (OSError, UnicodeError):  # no answer in time, or a name that cannot be; what was known stays
+                    name.resolved = False
                     return
+                name.resolved = True
                 name.learn(ips, all_gone=all_gone())
 
         async with asyncio.TaskGroup() as group:
@@ -142,7 +146,9 @@ class DnsNames:
     def _workers(self) -> Workers:
         names = self._names
         places = [names[address].addresses() if address in names else [address] for address in self._addresses]
-        return Workers(targets=name_targets([place for some in places for place in some]))
+        targets = name_targets([place for some in places for place in some])
+        answers = [name.resolved for name in names.values() if name.resolved is not None]
+        return Workers(targets=targets, finders={"dns": all(answers)} if answers else {})
 
 
 def _name(text: str) -> _Name | None:

@@ -76,7 +76,10 @@ class TargetFile:
                 except (OSError, _BadFileError) as error:  # TimeoutError is an OSError
                     workers = None
                     self._note_trouble(error)
-                if workers is not None and workers != self._sent:
+                workers = workers or self._sent
+                if workers is not None:
+                    workers = replace(workers, finders={"targets-file": self._trouble is None})
+                if workers is not None and workers.says_else_than(self._sent):
                     self._sent = workers
                     yield workers
                 await asyncio.sleep(self._poll_s)
@@ -97,6 +100,7 @@ class TargetFile:
     def _note_trouble(self, error: Exception) -> None:
         why = str(error)
         if isinstance(error, OSError):
+            self._seen = None  # what comes back is read, though it is the same
             why = error.strerror or f"it cannot be read within {_READ_S:.0f} s"
         trouble = f"--targets {self._path}: {one_line(why)}"
         if self._sent is None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ class _Slice:
     Attributes:
         ready: whether it is READY, as the API last said.
         line: why it is not, or what else a user should know; None: all is well.
+        told: whether the API told about it when it was last asked.
         ips: of its workers, in their order; the last known ones while it is not ready.
         ports: where their profiler servers may be.
         port_of: where they are, by IP address.
@@ -67,6 +68,7 @@ class _Slice:
     name: str
     ready: bool = False
     line: str | None = None
+    told: bool = False
     ips: tuple[str | None, ...] = ()
     ports: tuple[int, ...] = ()
     port_of: dict[str, int] = field(default_factory=dict)
@@ -175,7 +177,9 @@ class NamedTpus:
                 if tpu.ready and (not tpu.port_of or not settled) and clock_s() >= tpu.knock_at_s:
                     await self._find_ports(tpu, clock_s)
             workers = self._now()
-            if workers != self._sent and (workers.targets or not self._any_answers(all_gone)):
+            if self._sent is not None and not workers.targets and self._any_answers(all_gone):
+                workers = replace(self._sent, finders=workers.finders)
+            if workers.says_else_than(self._sent):
                 self._sent = workers
                 yield workers
             self._say_lines()
@@ -197,7 +201,9 @@ class NamedTpus:
                 raise NoTargetError(f"--tpu {tpu.name}: {words}") from None
             tpu.line = f"TPU {tpu.name}: {words}"
             tpu.ready = tpu.ready and passing
+            tpu.told = False
             return
+        tpu.told = True
         tpu.line = _line(tpu.name, node, self._api.zone)
         tpu.ready = node.state == "READY"
         if not tpu.ready:
@@ -239,8 +245,12 @@ class NamedTpus:
         """All workers while any slice is there, those of the others down; none if no slice is."""
         here = [tpu for tpu in self._slices if self._runtime_only or tpu.port_of]
         if any(tpu.ready for tpu in here) and (targets := [target for tpu in here for target in tpu.targets()]):
-            return Workers(targets=tuple(targets))
-        return Workers(waiting="; ".join(line for tpu in self._slices for line in tpu.lines()))
+            return Workers(targets=tuple(targets), finders=self._finders())
+        lines = "; ".join(line for tpu in self._slices for line in tpu.lines())
+        return Workers(waiting=lines, finders=self._finders())
+
+    def _finders(self) -> Mapping[str, bool]:
+        return {"tpu-api": all(tpu.told for tpu in self._slices)}
 
     def _say_lines(self) -> None:
         """Says what a user should know beside the workers, each line once."""

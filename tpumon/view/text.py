@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tpumon.figures import IDLE, INFEED, MXU, STEP, Figure
@@ -39,16 +40,26 @@ class TextOutput:
         self._queries = Counter({worker: count for worker, count in self._queries.items() if worker in followed})
         self._name_workers = len(found.targets) > 1
 
-    def write(self, sample: Sample) -> None:
-        """Writes the sample's block; a query that nobody answered has none, but counts."""
+    def write(self, sample: Sample, more: Sequence[str] = ()) -> None:
+        """Writes the sample's block; a query that nobody answered has none, but counts.
+
+        Args:
+            sample: the sample.
+            more: further lines about its worker, written without a block, too.
+        """
         number = self._queries[sample.worker]
         self._queries[sample.worker] += 1
-        if not sample.answered:
+        if not sample.answered and not more:
             return
         lines = [f"Cloud TPU Monitoring Results (Sample {number}):", ""] if self._number_samples else []
         if self._name_workers:
             lines.append(f"Worker: {sample.worker}")
-        self._stream.write("\n".join([*lines, render_block(sample, level=self._level), "", ""]))
+        block = [render_block(sample, level=self._level)] if sample.answered else []
+        self.say([*lines, *block, *more])
+
+    def say(self, lines: Sequence[str]) -> None:
+        """Writes lines, and an empty one after them."""
+        self._stream.write("\n".join([*lines, "", ""]))
         self._stream.flush()
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tpumon/wire/runtime_metrics.proto\x12\x0btpumon.wire\"C\n\rMetricRequest\x12\x13\n\x0bmetric_name\x18\x01 \x01(\t\x12\x1d\n\x15skip_node_aggregation\x18\x02 \x01(\x08\"8\n\x0eMetricResponse\x12&\n\x06metric\x18\x01 \x01(\x0b\x32\x16.tpumon.wire.TpuMetric\"T\n\tTpuMetric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12$\n\x07metrics\x18\x03 \x03(\x0b\x32\x13.tpumon.wire.Metric\"\x8c\x01\n\x06Metric\x12)\n\tattribute\x18\x01 \x01(\x0b\x32\x16.tpumon.wire.Attribute\x12#\n\x05gauge\x18\x03 \x01(\x0b\x32\x12.tpumon.wire.GaugeH\x00\x12\'\n\x07\x63ounter\x18\x04 \x01(\x0b\x32\x14.tpumon.wire.CounterH\x00\x42\t\n\x07measure\"?\n\tAttribute\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.tpumon.wire.AttrValue\"\x9c\x01\n\tAttrValue\x12\x15\n\x0bstring_attr\x18\x01 \x01(\tH\x00\x12\x13\n\tbool_attr\x18\x02 \x01(\x08H\x00\x12\x12\n\x08int_attr\x18\x03 \x01(\x03H\x00\x12\x15\n\x0b\x64ouble_attr\x18\x04 \x01(\x01H\x00\x12\x30\n\x0bkvlist_attr\x18\x06 \x01(\x0b\x32\x19.tpumon.wire.KeyValueListH\x00\x42\x06\n\x04\x61ttr\":\n\x0cKeyValueList\x12*\n\nattributes\x18\x01 \x03(\x0b\x32\x16.tpumon.wire.Attribute\"_\n\x05Gauge\x12\x13\n\tas_double\x18\x01 \x01(\x01H\x00\x12\x10\n\x06\x61s_int\x18\x02 \x01(\x03H\x00\x12\x13\n\tas_string\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x61s_bool\x18\x04 \x01(\x08H\x00\x42\x07\n\x05value\"9\n\x07\x43ounter\x12\x13\n\tas_double\x18\x01 \x01(\x01H\x00\x12\x10\n\x06\x61s_int\x18\x02 \x01(\x04H\x00\x42\x07\n\x05value\"-\n\x1bListSupportedMetricsRequest\x12\x0e\n\x06\x66ilter\x18\x01 \x01(\t\"V\n\x1cListSupportedMetricsResponse\x12\x36\n\x10supported_metric\x18\x01 \x03(\x0b\x32\x1c.tpumon.wire.SupportedMetric\"\x81\x03\n\x0fSupportedMetric\x12\x13\n\x0bmetric_name\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x36\n\x0bmetric_kind\x18\x03 \x01(\x0e\x32!.tpumon.wire.SupportedMetric.Kind\x12:\n\nvalue_type\x18\x04 \x01(\x0e\x32&.tpumon.wire.SupportedMetric.ValueType\x12\x19\n\x11\x65xternal_gke_name\x18\x05 \x01(\t\x12\x19\n\x11\x65xternal_gce_name\x18\x06 \x01(\t\"B\n\x04Kind\x12\x10\n\x0cKIND_UNKNOWN\x10\x00\x12\t\n\x05GAUGE\x10\x01\x12\x0b\n\x07\x43OUNTER\x10\x02\x12\x10\n\x0c\x44ISTRIBUTION\x10\x03\"]\n\tValueType\x12\x16\n\x12VALUE_TYPE_UNKNOWN\x10\x00\x12\t\n\x05INT64\x10\x01\x12\n\n\x06\x44OUBLE\x10\x02\x12\n\n\x06STRING\x10\x03\x12\x08\n\x04\x42OOL\x10\x04\x12\x0b\n\x07\x42UCKETS\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tpumon/wire/runtime_metrics.proto\x12\x0btpumon.wire\"C\n\rMetricRequest\x12\x13\n\x0bmetric_name\x18\x01 \x01(\t\x12\x1d\n\x15skip_node_aggregation\x18\x02 \x01(\x08\"8\n\x0eMetricResponse\x12&\n\x06metric\x18\x01 \x01(\x0b\x32\x16.tpumon.wire.TpuMetric\"T\n\tTpuMetric\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12$\n\x07metrics\x18\x03 \x03(\x0b\x32\x13.tpumon.wire.Metric\"\xbf\x01\n\x06Metric\x12)\n\tattribute\x18\x01 \x01(\x0b\x32\x16.tpumon.wire.Attribute\x12#\n\x05gauge\x18\x03 \x01(\x0b\x32\x12.tpumon.wire.GaugeH\x00\x12\'\n\x07\x63ounter\x18\x04 \x01(\x0b\x32\x14.tpumon.wire.CounterH\x00\x12\x31\n\x0c\x64istribution\x18\x05 \x01(\x0b\x32\x19.tpumon.wire.DistributionH\x00\x42\t\n\x07measure\"?\n\tAttribute\x12\x0b\n\x03key\x18\x01 \x01(\t\x12%\n\x05value\x18\x02 \x01(\x0b\x32\x16.tpumon.wire.AttrValue\"\x9c\x01\n\tAttrValue\x12\x15\n\x0bstring_attr\x18\x01 \x01(\tH\x00\x12\x13\n\tbool_attr\x18\x02 \x01(\x08H\x00\x12\x12\n\x08int_attr\x18\x03 \x01(\x03H\x00\x12\x15\n\x0b\x64ouble_attr\x18\x04 \x01(\x01H\x00\x12\x30\n\x0bkvlist_attr\x18\x06 \x01(\x0b\x32\x19.tpumon.wire.KeyValueListH\x00\x42\x06\n\x04\x61ttr\":\n\x0cKeyValueList\x12*\n\nattributes\x18\x01 \x03(\x0b\x32\x16.tpumon.wire.Attribute\"_\n\x05Gauge\x12\x13\n\tas_double\x18\x01 \x01(\x01H\x00\x12\x10\n\x06\x61s_int\x18\x02 \x01(\x03H\x00\x12\x13\n\tas_string\x18\x03 \x01(\tH\x00\x12\x11\n\x07\x61s_bool\x18\x04 \x01(\x08H\x00\x42\x07\n\x05value\"9\n\x07\x43ounter\x12\x13\n\tas_double\x18\x01 \x01(\x01H\x00\x12\x10\n\x06\x61s_int\x18\x02 \x01(\x04H\x00\x42\x07\n\x05value\"\x94\x04\n\x0c\x44istribution\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x0c\n\x04mean\x18\x02 \x01(\x01\x12?\n\x0e\x62ucket_options\x18\x06 \x01(\x0b\x32\'.tpumon.wire.Distribution.BucketOptions\x12\x15\n\rbucket_counts\x18\x07 \x03(\x03\x1a\xdc\x01\n\rBucketOptions\x12\x44\n\x13\x65xponential_buckets\x18\x02 \x01(\x0b\x32%.tpumon.wire.Distribution.ExponentialH\x00\x12>\n\x10\x65xplicit_buckets\x18\x03 \x01(\x0b\x32\".tpumon.wire.Distribution.ExplicitH\x00\x12:\n\x0elinear_buckets\x18\x04 \x01(\x0b\x32 .tpumon.wire.Distribution.LinearH\x00\x42\t\n\x07options\x1aO\n\x0b\x45xponential\x12\x1a\n\x12num_finite_buckets\x18\x01 \x01(\x05\x12\x15\n\rgrowth_factor\x18\x02 \x01(\x01\x12\r\n\x05scale\x18\x03 \x01(\x01\x1a\x1a\n\x08\x45xplicit\x12\x0e\n\x06\x62ounds\x18\x01 \x03(\x01\x1a\x43\n\x06Linear\x12\x1a\n\x12num_finite_buckets\x18\x01 \x01(\x05\x12\r\n\x05width\x18\x02 \x01(\x01\x12\x0e\n\x06offset\x18\x03 \x01(\x01\"-\n\x1bListSupportedMetricsRequest\x12\x0e\n\x06\x66ilter\x18\x01 \x01(\t\"V\n\x1cListSupportedMetricsResponse\x12\x36\n\x10supported_metric\x18\x01 \x03(\x0b\x32\x1c.tpumon.wire.SupportedMetric\"\x81\x03\n\x0fSupportedMetric\x12\x13\n\x0bmetric_name\x18\x01 \x01(\t\x12\x0c\n\x04unit\x18\x02 \x01(\t\x12\x36\n\x0bmetric_kind\x18\x03 \x01(\x0e\x32!.tpumon.wire.SupportedMetric.Kind\x12:\n\nvalue_type\x18\x04 \x01(\x0e\x32&.tpumon.wire.SupportedMetric.ValueType\x12\x19\n\x11\x65xternal_gke_name\x18\x05 \x01(\t\x12\x19\n\x11\x65xternal_gce_name\x18\x06 \x01(\t\"B\n\x04Kind\x12\x10\n\x0cKIND_UNKNOWN\x10\x00\x12\t\n\x05GAUGE\x10\x01\x12\x0b\n\x07\x43OUNTER\x10\x02\x12\x10\n\x0c\x44ISTRIBUTION\x10\x03\"]\n\tValueType\x12\x16\n\x12VALUE_TYPE_UNKNOWN\x10\x00\x12\t\n\x05INT64\x10\x01\x12\n\n\x06\x44OUBLE\x10\x02\x12\n\n\x06STRING\x10\x03\x12\x08\n\x04\x42OOL\x10\x04\x12\x0b\n\x07\x42UCKETS\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,25 +38,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TPUMETRIC']._serialized_start=177
   _globals['_TPUMETRIC']._serialized_end=261
   _globals['_METRIC']._serialized_start=264
-  _globals['_METRIC']._serialized_end=404
-  _globals['_ATTRIBUTE']._serialized_start=406
-  _globals['_ATTRIBUTE']._serialized_end=469
-  _globals['_ATTRVALUE']._serialized_start=472
-  _globals['_ATTRVALUE']._serialized_end=628
-  _globals['_KEYVALUELIST']._serialized_start=630
-  _globals['_KEYVALUELIST']._serialized_end=688
-  _globals['_GAUGE']._serialized_start=690
-  _globals['_GAUGE']._serialized_end=785
-  _globals['_COUNTER']._serialized_start=787
-  _globals['_COUNTER']._serialized_end=844
-  _globals['_LISTSUPPORTEDMETRICSREQUEST']._serialized_start=846
-  _globals['_LISTSUPPORTEDMETRICSREQUEST']._serialized_end=891
-  _globals['_LISTSUPPORTEDMETRICSRESPONSE']._serialized_start=893
-  _globals['_LISTSUPPORTEDMETRICSRESPONSE']._serialized_end=979
-  _globals['_SUPPORTEDMETRIC']._serialized_start=982
-  _globals['_SUPPORTEDMETRIC']._serialized_end=1367
-  _globals['_SUPPORTEDMETRIC_KIND']._serialized_start=1206
-  _globals['_SUPPORTEDMETRIC_KIND']._serialized_end=1272
-  _globals['_SUPPORTEDMETRIC_VALUETYPE']._serialized_start=1274
-  _globals['_SUPPORTEDMETRIC_VALUETYPE']._serialized_end=1367
+  _globals['_METRIC']._serialized_end=455
+  _globals['_ATTRIBUTE']._serialized_start=457
+  _globals['_ATTRIBUTE']._serialized_end=520
+  _globals['_ATTRVALUE']._serialized_start=523
+  _globals['_ATTRVALUE']._serialized_end=679
+  _globals['_KEYVALUELIST']._serialized_start=681
+  _globals['_KEYVALUELIST']._serialized_end=739
+  _globals['_GAUGE']._serialized_start=741
+  _globals['_GAUGE']._serialized_end=836
+  _globals['_COUNTER']._serialized_start=838
+  _globals['_COUNTER']._serialized_end=895
+  _globals['_DISTRIBUTION']._serialized_start=898
+  _globals['_DISTRIBUTION']._serialized_end=1430
+  _globals['_DISTRIBUTION_BUCKETOPTIONS']._serialized_start=1032
+  _globals['_DISTRIBUTION_BUCKETOPTIONS']._serialized_end=1252
+  _globals['_DISTRIBUTION_EXPONENTIAL']._serialized_start=1254
+  _globals['_DISTRIBUTION_EXPONENTIAL']._serialized_end=1333
+  _globals['_DISTRIBUTION_EXPLICIT']._serialized_start=1335
+  _globals['_DISTRIBUTION_EXPLICIT']._serialized_end=1361
+  _globals['_DISTRIBUTION_LINEAR']._serialized_start=1363
+  _globals['_DISTRIBUTION_LINEAR']._serialized_end=1430
+  _globals['_LISTSUPPORTEDMETRICSREQUEST']._serialized_start=1432
+  _globals['_LISTSUPPORTEDMETRICSREQUEST']._serialized_end=1477
+  _globals['_LISTSUPPORTEDMETRICSRESPONSE']._serialized_start=1479
+  _globals['_LISTSUPPORTEDMETRICSRESPONSE']._serialized_end=1565
+  _globals['_SUPPORTEDMETRIC']._serialized_start=1568
+  _globals['_SUPPORTEDMETRIC']._serialized_end=1953
+  _globals['_SUPPORTEDMETRIC_KIND']._serialized_start=1792
+  _globals['_SUPPORTEDMETRIC_KIND']._serialized_end=1858
+  _globals['_SUPPORTEDMETRIC_VALUETYPE']._serialized_start=1860
+  _globals['_SUPPORTEDMETRIC_VALUETYPE']._serialized_end=1953
 # @@protoc_insertion_point(module_scope)

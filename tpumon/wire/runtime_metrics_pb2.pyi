@@ -32,14 +32,16 @@ class TpuMetric(_message.Message):
     def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., metrics: _Optional[_Iterable[_Union[Metric, _Mapping]]] = ...) -> None: ...
 
 class Metric(_message.Message):
-    __slots__ = ("attribute", "gauge", "counter")
+    __slots__ = ("attribute", "gauge", "counter", "distribution")
     ATTRIBUTE_FIELD_NUMBER: _ClassVar[int]
     GAUGE_FIELD_NUMBER: _ClassVar[int]
     COUNTER_FIELD_NUMBER: _ClassVar[int]
+    DISTRIBUTION_FIELD_NUMBER: _ClassVar[int]
     attribute: Attribute
     gauge: Gauge
     counter: Counter
-    def __init__(self, attribute: _Optional[_Union[Attribute, _Mapping]] = ..., gauge: _Optional[_Union[Gauge, _Mapping]] = ..., counter: _Optional[_Union[Counter, _Mapping]] = ...) -> None: ...
+    distribution: Distribution
+    def __init__(self, attribute: _Optional[_Union[Attribute, _Mapping]] = ..., gauge: _Optional[_Union[Gauge, _Mapping]] = ..., counter: _Optional[_Union[Counter, _Mapping]] = ..., distribution: _Optional[_Union[Distribution, _Mapping]] = ...) -> None: ...
 
 class Attribute(_message.Message):
     __slots__ = ("key", "value")
@@ -88,6 +90,50 @@ class Counter(_message.Message):
     as_double: float
     as_int: int
     def __init__(self, as_double: _Optional[float] = ..., as_int: _Optional[int] = ...) -> None: ...
+
+class Distribution(_message.Message):
+    __slots__ = ("count", "mean", "bucket_options", "bucket_counts")
+    class BucketOptions(_message.Message):
+        __slots__ = ("exponential_buckets", "explicit_buckets", "linear_buckets")
+        EXPONENTIAL_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+        EXPLICIT_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+        LINEAR_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+        exponential_buckets: Distribution.Exponential
+        explicit_buckets: Distribution.Explicit
+        linear_buckets: Distribution.Linear
+        def __init__(self, exponential_buckets: _Optional[_Union[Distribution.Exponential, _Mapping]] = ..., explicit_buckets: _Optional[_Union[Distribution.Explicit, _Mapping]] = ..., linear_buckets: _Optional[_Union[Distribution.Linear, _Mapping]] = ...) -> None: ...
+    class Exponential(_message.Message):
+        __slots__ = ("num_finite_buckets", "growth_factor", "scale")
+        NUM_FINITE_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+        GROWTH_FACTOR_FIELD_NUMBER: _ClassVar[int]
+        SCALE_FIELD_NUMBER: _ClassVar[int]
+        num_finite_buckets: int
+        growth_factor: float
+        scale: float
+        def __init__(self, num_finite_buckets: _Optional[int] = ..., growth_factor: _Optional[float] = ..., scale: _Optional[float] = ...) -> None: ...
+    class Explicit(_message.Message):
+        __slots__ = ("bounds",)
+        BOUNDS_FIELD_NUMBER: _ClassVar[int]
+        bounds: _containers.RepeatedScalarFieldContainer[float]
+        def __init__(self, bounds: _Optional[_Iterable[float]] = ...) -> None: ...
+    class Linear(_message.Message):
+        __slots__ = ("num_finite_buckets", "width", "offset")
+        NUM_FINITE_BUCKETS_FIELD_NUMBER: _ClassVar[int]
+        WIDTH_FIELD_NUMBER: _ClassVar[int]
+        OFFSET_FIELD_NUMBER: _ClassVar[int]
+        num_finite_buckets: int
+        width: float
+        offset: float
+        def __init__(self, num_finite_buckets: _Optional[int] = ..., width: _Optional[float] = ..., offset: _Optional[float] = ...) -> None: ...
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    MEAN_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    BUCKET_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    mean: float
+    bucket_options: Distribution.BucketOptions
+    bucket_counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, count: _Optional[int] = ..., mean: _Optional[float] = ..., bucket_options: _Optional[_Union[Distribution.BucketOptions, _Mapping]] = ..., bucket_counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListSupportedMetricsRequest(_message.Message):
     __slots__ = ("filter",)

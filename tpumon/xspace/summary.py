@@ -11,17 +11,21 @@ from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
 from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.catalogue.totals import (
     custom_call_ratio,
     matrix_flops,
     merge_tables,
+    padding_ratio,
     root_totals,
+    times_by_kind_ps,
     unknown_bytes_ratio,
 )
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.hardware.peaks import Peak
 from tpumon.xspace.steps.functions import NO_STEP, TOO_FEW, function_figures
-from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, step_parts_s
+from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
+from tpumon.xspace.times import host_times, mxu_width, op_time_ratios, wait_ratios
 from tpumon.xspace.trace import CoreTotals, Trace
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 
@@ -35,7 +39,13 @@ _DEVICE_FIGURES = (
     "flops_utilization_ratio",
     "hbm_bandwidth_utilization_ratio",
     "infeed_ratio",
+    "op_time_ratios",
+    "matmul_padding_ratio",
+    "barrier_ratio",
+    "debug_print_ratio",
 )
+_NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
+_NO_STEPS = "no steps in the window"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +103,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     traces = [trace for trace in traces if trace.hardware != "CPU"] or traces
     if any(trace.hardware == "TPU" for trace in traces):
         traces = [trace for trace in traces if trace.hardware == "TPU"]
-    device, steps = _device_part(traces), _steps_part(traces)
+    device, steps, host = _device_part(traces), _steps_part(traces), _Part(*host_times(traces))
     warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
     warnings += [*device.warnings, *steps.warnings]
     truncated = _truncated(traces)
@@ -108,7 +118,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
         hostnames=tuple(dict.fromkeys(name for trace in traces for name in trace.hostnames)),
         warnings=tuple(warnings),
         truncated=truncated,
-        figures=_without_lost(traces, _together(device, steps)),
+        figures=_without_lost(traces, _together(device, steps, host)),
         stepless=steps.absent.get("step_time_s", "").startswith(NO_STEP),
     )
 
@@ -145,14 +155,16 @@ def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
     return replace(figures, **gone, per_core=(), absent={**figures.absent, **dict.fromkeys(names, TRUNCATED)})
 
 
-def _together(device: _Part, steps: _Part) -> Figures:
-    """The device's figures and those of the steps; each field is computed by one of them at most."""
+def _together(device: _Part, *others: _Part) -> Figures:
+    """The device's figures, those of the steps and of the host; each field is computed by one of them at most."""
     computed = {
         item.name: value
+        for part in others
         for item in fields(Figures)
-        if (value := getattr(steps.figures, item.name)) != getattr(_NOTHING, item.name)
+        if (value := getattr(part.figures, item.name)) != getattr(_NOTHING, item.name)
     }
-    return replace(device.figures, **computed, absent={**device.absent, **steps.absent})
+    absent = {name: why for part in (device, *others) for name, why in part.absent.items()}
+    return replace(device.figures, **computed, absent=absent)
 
 
 def _device_part(traces: Sequence[Trace]) -> _Part:
@@ -176,6 +188,7 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
     root = root_totals(table)
     mxu, mxu_method = _mxu(traces)
     has_modules_only = any(trace.has_matrix_ops is None for trace in traces)
+    barrier, debug_print = wait_ratios(cores)
     computed = Figures(
         mxu_utilization_ratio=mxu,
         mxu_method=mxu_method,
@@ -185,6 +198,10 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
         hbm_bandwidth_utilization_ratio=(
             _of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s) if root.has_bytes else None
         ),
+        op_time_ratios=None if has_modules_only else op_time_ratios(cores, total_ps),
+        matmul_padding_ratio=padding_ratio(table, mxu_width(traces)),
+        barrier_ratio=barrier,
+        debug_print_ratio=debug_print,
     )
     reasons = {
         "mxu_utilization_ratio": _why_no_mxu(traces),
@@ -196,6 +213,10 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
             if len(table) and not root.has_bytes
             else _why_no_rate(peak.hbm_bytes_per_s)
         ),
+        "op_time_ratios": _NO_OPS_RECORDED if has_modules_only else "no ops and no steps in the window",
+        "matmul_padding_ratio": _NO_MATRIX_SHAPES,
+        "barrier_ratio": _NO_STEPS,
+        "debug_print_ratio": _NO_STEPS,
     }
     return _Part(
         figures=computed,
@@ -340,6 +361,7 @@ def _marked_steps(traces: Sequence[Trace]) -> _Part:
             step_source="steps",
             step_durations_s=tuple(durations_s.tolist()),
             step_parts_s=step_parts_s(shared),
+            step_work_s=own_work_s(shared),
             infeed_ratio=infeed,
             per_core=per_core,
         ),
@@ -375,6 +397,7 @@ def _module_steps(traces: Sequence[Trace]) -> _Part:
             ),
             step_durations_s=tuple(durations_s.tolist()),
             step_parts_s=step_parts_s(means),
+            step_work_s=own_work_s(means),
             infeed_ratio=infeed,
             per_core=_per_core(traces, means),
         ),
@@ -391,8 +414,8 @@ def _host_steps(traces: Sequence[Trace]) -> _Part:
     if traces[-1].hardware == "TPU":
         per_core = _per_core(traces, [None] * len(traces))
         has_infeed = any(trace.has_infeed for trace in traces)
-        absent["infeed_ratio"] = "no steps in the window" if has_infeed else "no infeed ops"
-        absent["step_parts_s"] = "no steps in the window"
+        absent["infeed_ratio"] = _NO_STEPS if has_infeed else "no infeed ops"
+        absent["step_parts_s"] = _NO_STEPS
     else:
         waits_s = [trace.host.input_wait_s for trace in traces if trace.host and trace.host.input_wait_s is not None]
         if waits_s:
@@ -472,4 +495,7 @@ def _core_figures(
         flops_utilization_ratio=_of_peak(root.flops, root.normalized_ps or root.time_ps, trace.peak.flops_per_s),
         infeed_ratio=infeed,
         step_time_s=step_s,
+        collective_ratio=(
+            _ratio(times_by_kind_ps(core.table)[TimeKind.COLLECTIVE], core.total_ps) if len(core.table) else None
+        ),
     )

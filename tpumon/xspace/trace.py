@@ -22,6 +22,7 @@ from tpumon.xspace.planes.core import (
     CoreOps,
     CorePlace,
     Duty,
+    ModuleRuns,
     core_ops,
     core_place,
     read_core_lines,
@@ -29,10 +30,12 @@ from tpumon.xspace.planes.core import (
 )
 from tpumon.xspace.planes.plane import Value
 from tpumon.xspace.planes.space import Space, read_space
-from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather
+from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
-from tpumon.xspace.steps.linking import CONSUMER_STATS, number_markers
-from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, whole_steps
+from tpumon.xspace.steps.host_time import may_show_input, read_compiling
+from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
+from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
+from tpumon.xspace.steps.waits import StepWaits, step_waits
 from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
 from tpumon.xspace.wire.stored import FileBytes, Stored
 
@@ -48,12 +51,14 @@ class CoreTotals:
         table: its ops, added up.
         op_time_ps: self time of its ops.
         total_ps: from first to last of its steps and ops.
+        waits: what it did in its steps that is no op; None where it has no steps.
     """
 
     place: CorePlace
     table: OpTable = field(repr=False)
     op_time_ps: float
     total_ps: float
+    waits: StepWaits | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +82,12 @@ class Trace:
             that do not run it twice are left out.
         choice: which function that is; None if steps are marked, or no core ran any module.
         functions: what the cores ran; what the host called if there is no TPU.
+        programs_ps: time that ran of each program, by its id.
         host: what the host's threads show; None if they were not needed.
+        compile_ratio: share of the time from the first event of host or devices to the last in which the host traced
+            or compiled functions; None without events of the host.
+        input_wait_ratio: share of the same time in which the training thread waited for TensorFlow's input pipeline;
+            None if no event shows that.
         gpus: what its GPUs did.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
@@ -102,7 +112,10 @@ class Trace:
     module_steps: Mapping[int, CoreSteps]
     choice: StepChoice | None
     functions: tuple[Function, ...]
+    programs_ps: Mapping[str, int]
     host: HostActivity | None
+    compile_ratio: float | None
+    input_wait_ratio: float | None
     gpus: GpuActivity
     start_unix_s: float | None
     hostnames: tuple[str, ...]
@@ -143,7 +156,8 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
         xspace: its bytes, or a regular file of them, which is then not held in memory as a whole.
 
     Raises:
-        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event.
+        SourceError: `malformed`, the bytes are not a trace; `empty-trace`, it holds no event; `too-large`, it has more
+            ids in a plane, or events in a line, than are read.
     """
     return trace_of(read_space(stored(xspace)))
 
@@ -188,19 +202,22 @@ def _trace(
         ran: whether any program ran on them, counted or not.
     """
     marked = any(len(core.steps) for core in lines)
-    functions = _functions(lines)
+    runs = [core.module_runs() for core in lines]
+    functions = _functions(runs)
     host = None if marked else _host(space, functions)
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
     sparse = [(core_place(plane), plane) for plane in (space.sparse_cores if hardware == "TPU" else ())]
     on_chip = Counter(place.chip for place in (*(core.place for core in lines), *(place for place, _ in sparse)))
     span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
-    cores = _cores(space, lines, choice, on_chip)
+    numbered = number_markers(space.host, lines)
+    cores = _cores(lines, numbered, choice, on_chip)
     duties = [(core.totals.place, core.duty) for core in cores]
     duties += [(p, read_sparse_core(plane, span_ps, shared=_is_shared(p, on_chip))) for p, plane in sparse]
     steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
     if steps is not None and not (len(steps) and len(steps.cores)):
         steps, host = None, _host(space, ())
     gpus = read_gpus(space.gpus)
+    compile_ratio, input_wait_ratio, host_programs_ps = _host_times(space, host, cores)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     host_stats = space.host.stats() if space.host else {}
@@ -221,38 +238,44 @@ def _trace(
         module_steps={} if marked else {i: core.steps for i, core in enumerate(cores) if core.steps is not None},
         choice=choice,
         functions=functions or (host.functions if host else ()),
+        programs_ps=_programs_ps(runs) or host_programs_ps,
         host=host,
+        compile_ratio=compile_ratio,
+        input_wait_ratio=input_wait_ratio,
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
         simulated=any(SIMULATED_MARK in remark for remark in space.remarks),
-        remarks=_remarks(space, cores),
+        remarks=_remarks(space, cores, numbered.capped),
         truncation=truncation,
     )
     return trace, [core.evidence for core in cores]
 
 
 def _cores(
-    space: Space, lines: Sequence[CoreLines], choice: StepChoice | None, on_chip: Mapping[int | None, int]
+    lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None, on_chip: Mapping[int | None, int]
 ) -> list[_Core]:
     """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
     marked, by_markers = any(len(core.steps) for core in lines), not any(len(core.modules) for core in lines)
-    markers = number_markers(space.host, lines)
-    periods = choice.function.places if choice and choice.function else {}
+    runs = choice.function.places if choice and choice.function else {}
     cores = []
-    for i, (core, own) in enumerate(zip(lines, markers, strict=True)):
+    for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True)):
         events = core.read_ops()
         ops = core_ops(core.plane, events)
-        steps = None
+        steps = waits = None
         if marked:
-            steps = core_steps(ops, *whole_steps(core, ops.events, *own))
-        elif i in periods and len(periods[i]) > 1:
-            steps = period_steps(ops, periods[i])
+            whole, groups = whole_steps(core, ops.events, *own)
+            steps = core_steps(ops, whole, groups)
+            waits = step_waits(core, whole)
+        elif i in runs and len(runs[i]) > 1:
+            whole = periods(runs[i])
+            steps = period_steps(ops, whole)
+            waits = step_waits(core, whole)
         every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
         cores.append(
             _Core(
                 # Markers that do not count are none, unless none of the core's counts.
-                totals=_totals(core, ops, own[0] if len(own[0]) else core.steps),
+                totals=_totals(core, ops, own[0] if len(own[0]) else core.steps, waits),
                 steps=steps,
                 duty=ops.duty(core.modules, shared=_is_shared(core.place, on_chip)),
                 window_ps=extent(*every),
@@ -265,13 +288,17 @@ def _cores(
     return cores
 
 
-def _totals(core: CoreLines, ops: CoreOps, markers: Events) -> CoreTotals:
+def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | None) -> CoreTotals:
     """What is kept of a core; its time lasts from first to last of ops and markers. XProf: SetTotalTimePs."""
     begin_ps, duration_ps = markers.device_span_ps()
     spans = [span for span in (ops.span_ps, extent((begin_ps, begin_ps + duration_ps))) if span is not None]
     span_ps = float(max(end for _, end in spans) - min(begin for begin, _ in spans)) if spans else 0.0
     return CoreTotals(
-        place=core.place, table=ops.table, op_time_ps=ops.op_time_ps, total_ps=max(ops.op_time_ps, span_ps)
+        place=core.place,
+        table=ops.table,
+        op_time_ps=ops.op_time_ps,
+        total_ps=max(ops.op_time_ps, span_ps),
+        waits=waits,
     )
 
 
@@ -280,13 +307,50 @@ def _is_shared(place: CorePlace, on_chip: Mapping[int | None, int]) -> bool:
     return place.chip is not None and on_chip[place.chip] > 1
 
 
-def _functions(cores: Sequence[CoreLines]) -> tuple[Function, ...]:
+def _functions(cores: Sequence[Mapping[str, ModuleRuns]]) -> tuple[Function, ...]:
     runs = (
         (name, i, module.begin_ps, module.duration_ps)
-        for i, core in enumerate(cores)
-        for name, module in core.module_runs().items()
+        for i, modules in enumerate(cores)
+        for name, module in modules.items()
     )
     return gather(runs, on_device=True)
+
+
+def _programs_ps(cores: Sequence[Mapping[str, ModuleRuns]]) -> dict[str, int]:
+    times_ps = Counter[str]()
+    for modules in cores:
+        for name, runs in modules.items():
+            times_ps[program_of(name)] += int(runs.duration_ps.sum())
+    return times_ps
+
+
+def _host_times(
+    space: Space, host: HostActivity | None, cores: Sequence[_Core]
+) -> tuple[float | None, float | None, Mapping[str, int]]:
+    """The shares of time in which the host compiled and waited for input, and the programs that it ran itself.
+
+    Args:
+        space: the trace.
+        host: what its threads show, if that is known already.
+        cores: its TensorCores.
+    """
+    if space.host is None or not space.host.lines():
+        return None, None, {}
+    if host is None and (not cores or may_show_input(space.host)):
+        host = read_host(space.host, space.gpus)
+    spans = [core.window_ps for core in cores]
+    if host is None:
+        compiling = read_compiling(space.host)
+        compile_ps, wait_ps = covered_ps(compiling.begin_ps, compiling.end_ps), None
+        spans.append(extent((compiling.begin_ps, compiling.end_ps)))
+    else:
+        compile_ps, wait_ps = host.compile_ps, host.input_wait_ps
+        spans.append(host.window_ps)
+    known = [span for span in spans if span is not None]
+    # Nothing takes no time in no window.
+    window_ps = max(max(end for _, end in known) - min(begin for begin, _ in known) if known else 0, 1)
+    programs_ps = {} if host is None else host.programs_ps
+    return compile_ps / window_ps, None if wait_ps is None else wait_ps / window_ps, programs_ps
 
 
 def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:
@@ -349,9 +413,9 @@ def _chips_duty_ps(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
     return busy_ps, total_ps
 
 
-def _remarks(space: Space, cores: Sequence[_Core]) -> tuple[Caution, ...]:
+def _remarks(space: Space, cores: Sequence[_Core], capped: str | None) -> tuple[Caution, ...]:
     remarks = [Caution("profiler", remark) for remark in space.remarks if SIMULATED_MARK not in remark]
-    remarks += [Caution("capped", words) for words in space.capped]
+    remarks += [Caution("capped", words) for words in (*space.capped, *filter(None, [capped]))]
     if dropped := sum(core.dropped for core in cores):
         remarks.append(Caution("impossible-times", f"{dropped} device events with impossible times are left out"))
     return tuple(remarks)

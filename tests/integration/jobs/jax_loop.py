@@ -66,6 +66,9 @@ while True:
             jax.block_until_ready(attention(inputs))
         else:
             batch = (small, few) if args.program == "shapes" and done.steps % 2 else (inputs, wanted)
+            if args.program == "new-shapes":
+                rows = done.steps + 65
+                batch = (jnp.ones((rows, 32)), jnp.ones((rows, 1)))
             weights = jax.block_until_ready(train_step(weights, *batch))
     progress.pace(started_s, args.step_ms)
     done.step_done()

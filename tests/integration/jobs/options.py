@@ -18,9 +18,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--width", type=int, default=64, help="of the model, for longer steps; only at the start")
     parser.add_argument(
         "--program",
-        choices=("jitted", "shapes", "eager"),
+        choices=("jitted", "shapes", "new-shapes", "eager"),
         default="jitted",
-        help="JAX: one function for a batch of one shape, or of two in turn; or operation by operation",
+        help="JAX: one function for a batch of one shape, of two in turn, or ever new ones; or operation by operation",
     )
     parser.add_argument("--own-trace", metavar="DIR", help="the job's owner profiles it, from now until this is gone")
     parser.add_argument(

@@ -226,8 +226,10 @@ class Draft:
         ms = [0.0] * len(Part)
         ms[Part.CONVOLUTION], ms[Part.LOOP] = program.convolution, program.loop
         ms[Part.ALL_REDUCE], ms[Part.IDLE] = program.all_reduce, program.idle
-        ms[Part.INPUT_GAP if program.jax else Part.INFEED] = 1.3
-        ms[Part.OUTFEED] = 0.0 if program.jax else 0.3
+        # A shorter step has less input.
+        length = (program.convolution + program.loop) / (TRAINING.convolution + TRAINING.loop)
+        ms[Part.INPUT_GAP if program.jax else Part.INFEED] = 1.3 * length
+        ms[Part.OUTFEED] = 0.0 if program.jax else 0.3 * length
         if self.stretch != 1.0:
             extra = 1 + (self.stretch - 1) * sum(ms) / (program.convolution + program.loop)
             ms[Part.CONVOLUTION] *= extra

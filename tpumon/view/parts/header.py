@@ -10,8 +10,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.fleet import Severity
 from tpumon.history import State
+from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
 from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.view.drawing.lines import Line, Lines, cut, tame

@@ -357,21 +357,22 @@ class Page:
         words = []
         for item in fields(RuntimeFigures):
             key, value = item.name, getattr(sample.figures.runtime, item.name)
-            if value is None:
+            if not isinstance(value, (int, float)):  # absent, or too much for a line
                 continue
             name = key.removesuffix("_s").replace("_", " ")
             words.append(f"{name} {age(value) if key.endswith('_s') else f'{value:g}'}")
         return self._blank(self._text(f"Runtime: {', '.join(words)}")) if words else []
 
     def _absent(self, sample: Sample) -> Lines:
-        wanted = [
-            (name, why) for name, why in sample.figures.absent.items() if getattr(sample.figures, name, None) is None
-        ]
+        wanted: dict[str, list[str]] = {}
+        for name, why in sample.figures.absent.items():
+            if getattr(sample.figures, name, None) is None:
+                wanted.setdefault(why, []).append(_LABELS.get(name, name))
         if not wanted or self._level < 2:
             return []
         lines = self._title("Unavailable")
-        for name, why in wanted:
-            lines += self._text(f"{_LABELS.get(name, name)}: {why}")
+        for why, labels in wanted.items():
+            lines += self._text(f"{', '.join(labels)}: {why}")
         return lines
 
     def _warnings(self, sample: Sample) -> Lines:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpumon.figures import MXU, STEP
-from tpumon.fleet import Assessment, Fleet, Severity, Thresholds, Verdict
+from tpumon.fleet import Assessment, Fleet, Thresholds, Verdict
 from tpumon.history import NO_FIGURES, Changes, State, WorkerHistory
-from tpumon.model import Change, Handover, Sample, Workers
+from tpumon.model import Change, Handover, Sample, Severity, Workers
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.spans import Spans

@@ -9,8 +9,9 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.figures import COMPARED, MXU, Figure
-from tpumon.fleet import Across, Severity
+from tpumon.fleet import Across
 from tpumon.history import State
+from tpumon.model import Severity
 from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import Axis, level, spark
 from tpumon.view.drawing.lines import Line

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from tpumon.fleet import Severity, Thresholds
+from tpumon.fleet import Thresholds
 from tpumon.history import State
+from tpumon.model import Severity
 from tpumon.view.drawing.cells import clock
 from tpumon.view.drawing.lines import Line, Lines, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, LOOKS, Glyphs
@@ -123,13 +124,13 @@ class _Page:
 
 
 def _thresholds(limits: Thresholds) -> list[tuple[str, str]]:
-    times = f"{limits.sustained} samples in a row"
     warn, critical = limits.step_warn_ratio, limits.step_critical_ratio
     points = f"{100 * limits.idle_below_ratio:g}"
+    own_work = f"! own work above {warn:g}x the slice's median, X above {critical:g}x"
+    infeed = f"! above {limits.infeed_warn_ratio:.0%} of a step, X above {limits.infeed_critical_ratio:.0%}"
     return [
-        ("step time", f"! above {warn:g}x the slice's median, X above {critical:g}x, {times}"),
-        ("idle", f"! {points} points below the slice's median, {times}: the others wait for this worker"),
-        ("infeed", f"! above {limits.infeed_warn_ratio:.0%} of a step, X above {limits.infeed_critical_ratio:.0%}"),
+        ("straggler", f"{own_work}, while it waits at least {points} points less than the others"),
+        ("infeed", f"{infeed}, {limits.sustained} samples in a row"),
         ("HBM", f"! above {limits.hbm_warn_ratio:.0%} of the fullest device, X above {limits.hbm_critical_ratio:.0%}"),
         ("MXU", "none: how busy the matrix units can be depends on the model"),
     ]

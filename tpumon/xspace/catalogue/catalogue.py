@@ -29,6 +29,9 @@ KIND = np.dtype(
         ("flops", "<f8"),
         ("model_flops", "<f8"),
         ("hbm_bytes", "<f8"),
+        ("time_kind", "u1"),
+        ("padding_128", "<f8"),
+        ("padding_256", "<f8"),
     ]
 )
 """One kind of op as a row of an array; `key` tells ops apart, the rest is as in OpKind."""
@@ -37,6 +40,7 @@ Kinds = NDArray[np.void]
 """Rows of KIND."""
 
 _MOST_ROWS, _MOST_BYTES = 131_072, 32 << 20  # of metadata; a program has some thousand ops of some hundred bytes
+_UNKNOWN = (-1.0, -1.0)  # padding
 _ID, _GOES_ON = b"\x08", b"\x80"  # tag of an XEventMetadata's id, with which it begins; a varint's byte before others
 _Names = tuple[tuple[int, str], ...]
 
@@ -133,7 +137,7 @@ def _stands_alone(raw: bytes, wanted: Container[int]) -> bool:
     )
 
 
-def _row(kind: OpKind) -> tuple[int, int, bool, bool, bool, bool, bool, int, int, int]:
+def _row(kind: OpKind) -> tuple[object, ...]:
     return (
         hash(kind.key),  # 64 bits: that two of 100,000 ops share it has a chance of 1 in 3 billion
         kind.category,
@@ -145,4 +149,6 @@ def _row(kind: OpKind) -> tuple[int, int, bool, bool, bool, bool, bool, int, int
         kind.flops,
         kind.model_flops or (0 if kind.custom else kind.flops),
         kind.hbm_bytes or 0,
+        kind.time_kind,
+        *(kind.paddings or _UNKNOWN),
     )

@@ -10,6 +10,8 @@ from enum import IntEnum
 from google.protobuf.message import DecodeError
 
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
+from tpumon.xspace.catalogue.shapes import paddings
+from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
 
 _CUSTOM_CALL = "custom-call"
@@ -27,6 +29,8 @@ _MATRIX_CATEGORIES = frozenset(
     }
 )
 """Categories whose ops use the matrix units, or may: what a custom call does is its own business."""
+_NOT_LAID_OUT = frozenset({_CUSTOM_CALL, "megacore fusion"})
+"""Whose shapes say nothing of the matrix units' work: a kernel pads as it likes, a megacore fusion holds ops."""
 _MATRIX_CODE = re.compile(r"\s(?:convolution|dot|ragged-dot|custom-call)\(|kind=kOutput\b")
 _DEEPEST = 4  # fusions within fusions
 ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the number is a mistake
@@ -110,6 +114,9 @@ class OpKind:
         model_flops: of one occurrence.
         hbm_bytes: read and written by one occurrence; None where the trace does not say.
         custom: a custom call, whose FLOPs come with its events.
+        time_kind: see TimeKind.
+        paddings: share of its work on the matrix units that is padding, for each of WIDTHS; None where the trace does
+            not say, or it is no matrix operation that the compiler laid out.
     """
 
     key: tuple[int, str]
@@ -121,6 +128,8 @@ class OpKind:
     model_flops: int
     hbm_bytes: int | None
     custom: bool
+    time_kind: TimeKind
+    paddings: tuple[float, float] | None
 
 
 Visited = dict[tuple[int, int], bool]
@@ -143,16 +152,20 @@ def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visite
     stats = named(metadata.stats, plane.stat_names, wanted)
     category, symbol = stats.get("hlo_category"), stats.get("symbol_id")
     name = metadata.display_name or metadata.name
+    matrix = _uses_matrix_units(plane, metadata, category, _DEEPEST, visited)
+    flops = _whole(stats.get("flops"))
     return OpKind(
         key=(_whole(stats.get("program_id")), name),
         shown=not name.startswith("region"),
         category=_category(category),
         counted="program_id" in stats and isinstance(symbol, int) and symbol != 0,
-        matrix=_uses_matrix_units(plane, metadata, category, _DEEPEST, visited),
-        flops=_whole(stats.get("flops")),
+        matrix=matrix,
+        flops=flops,
         model_flops=_whole(stats.get("model_flops")),
         hbm_bytes=_hbm_bytes(stats.get("memory_access_breakdown")),
         custom=category == _CUSTOM_CALL,
+        time_kind=time_kind(category, name, metadata.name),
+        paddings=paddings(metadata.name, flops) if matrix and category not in _NOT_LAID_OUT else None,
     )
 
 

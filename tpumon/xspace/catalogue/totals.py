@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from tpumon.xspace.catalogue.catalogue import CATALOGUE, Kinds
 from tpumon.xspace.catalogue.kinds import ABSURD
+from tpumon.xspace.catalogue.shapes import WIDTHS
+from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.columns.columns import Floats, Ints, Mask
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
@@ -29,6 +31,7 @@ OP_STATS = (
 
 _SUMS = ("occurrences", "time_ps", "self_ps", "self_ps2", "normalized_ps", "flops", "model_flops", "hbm_bytes")
 _FLAGS = ("shown", "matrix", "custom", "has_bytes")
+_SAME = ("time_kind", "padding_128", "padding_256")  # the same of one op wherever it runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +52,9 @@ class OpTable:
         matrix: whether it uses the matrix units.
         custom: whether it is a custom call.
         shown: whether XProf's op profile shows it.
+        time_kind: what kind of time its own time is, values of TimeKind.
+        padding_128: share of its matrix units' work that is padding, if they are 128 wide; -1 where unknown.
+        padding_256: the same of those that are 256 wide.
     """
 
     key: Ints
@@ -64,6 +70,9 @@ class OpTable:
     matrix: Mask
     custom: Mask
     shown: Mask
+    time_kind: NDArray[np.uint8]
+    padding_128: Floats
+    padding_256: Floats
 
     def __len__(self) -> int:
         return len(self.key)
@@ -77,7 +86,7 @@ class OpTable:
 
 def merge_tables(tables: Sequence[OpTable]) -> OpTable:
     """Ops of several cores or hosts as one; XProf: OpMetricsDbCombiner."""
-    columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in (*_SUMS, *_FLAGS)}
+    columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in (*_SUMS, *_FLAGS, *_SAME)}
     return _merged(np.concatenate([table.key for table in tables]), columns)
 
 
@@ -88,7 +97,9 @@ def _merged(key: Ints, columns: dict[str, NDArray[np.generic]]) -> OpTable:
     first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else order
     if len(key):
         columns = {
-            name: (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
+            name: column[order[first]]
+            if name in _SAME
+            else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
             for name, column in columns.items()
         }
     return OpTable(key=key[first], **columns)  # type: ignore[arg-type]
@@ -150,6 +161,24 @@ def unknown_bytes_ratio(table: OpTable) -> float:
     return float(table.self_ps[table.leaves & ~table.has_bytes].sum()) / time_ps if time_ps else 0.0
 
 
+def times_by_kind_ps(table: OpTable) -> Floats:
+    """Own time of the ops of each TimeKind; together it is all that ops took."""
+    times_ps = np.bincount(table.time_kind, weights=table.self_ps, minlength=len(TimeKind))
+    return np.maximum(times_ps, 0.0)
+
+
+def padding_ratio(table: OpTable, width: int) -> float | None:
+    """Share of the matrix operations' work that is padding, weighted by their own time; None where no shape says it.
+
+    Args:
+        table: ops of cores of one kind.
+        width: of their matrix units, 128 or 256.
+    """
+    padding = table.padding_256 if width > WIDTHS[0] else table.padding_128
+    known = (padding >= 0) & (table.self_ps > 0)
+    return float(np.average(padding[known], weights=table.self_ps[known])) if known.any() else None
+
+
 class OpIndex:
     """The kinds of ops that a line's events are of.
 
@@ -189,7 +218,7 @@ class OpIndex:
             "flops": flops,
             "model_flops": model_flops,
             "hbm_bytes": counts * kinds["hbm_bytes"],
-            **{name: kinds[name] for name in _FLAGS},
+            **{name: kinds[name] for name in (*_FLAGS, *_SAME)},
         }
         counted = kinds["counted"]
         return _merged(kinds["key"][counted], {name: column[counted] for name, column in columns.items()})

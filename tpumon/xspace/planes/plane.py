@@ -22,12 +22,14 @@ Value = int | float | str | bytes
 TENSOR_CORE_STEPS = "Steps"
 TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
 TENSOR_CORE_OPS, SPARSE_CORE_OPS = "XLA Ops", "Sparse Core Ops"
+TRACE_ME = "XLA TraceMe"
 
 TPU_PREFIX, HOST_THREADS = "/device:TPU:", "/host:CPU"
 _TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")
 _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})")
 
 MOST_LINES = 10_000  # a thread is a line
+_MOST_IDS = 1_000_000  # of a plane's events and stats; a program has some thousand ops
 _LINES = 3  # field number of XPlane
 _SMALL_LETTER = np.uint8(0x20)  # the bit that makes a letter a small one
 
@@ -56,7 +58,7 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
         end: where in it.
 
     Raises:
-        SourceError: `malformed`.
+        SourceError: `malformed`; `too-large`, it names more than a million events and stats.
     """
     head: list[memoryview] = []
     lines: list[tuple[int, int]] = []
@@ -77,6 +79,8 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
         lines = [(first, last) for number, _, first, last in every if number == _LINES]
         tail = b"".join(stored[at:last] for number, at, _, last in every if number != _LINES)
         outline = _parsed(tail)
+    if len(outline.event_metadata) + len(outline.stat_metadata) > _MOST_IDS:  # FLOPs would be left out with the others
+        raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events and stats")
     return Outline(outline, tuple(read_line(stored, *span) for span in lines[: MOST_LINES + 1]), _says_dropped(tail))
 
 

@@ -59,7 +59,8 @@ def read_space(stored: Stored) -> Space:
     """Sorts the planes of a serialized XSpace.
 
     Raises:
-        SourceError: `malformed`, the bytes are not an XSpace; `empty-trace`, no line has an event.
+        SourceError: `malformed`, the bytes are not an XSpace; `empty-trace`, no line has an event; `too-large`, a plane
+            has too many ids.
     """
     head, spans = [], []
     for number, begin, value_begin, end, _ in fields(stored):

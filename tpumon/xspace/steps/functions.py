@@ -30,7 +30,7 @@ EAGER = f"{NO_STEP}eager dispatch"
 TOO_FEW = "no two steps in the window"
 
 _LONGEST_NAME = 60
-_PROGRAM_ID = re.compile(r"\(\d+\)$")
+_PROGRAM_ID = re.compile(r"\((\d+)\)$")
 _CALL = re.compile(r"PjitFunction\((.*)\)", re.DOTALL)
 _JIT = re.compile(r"(?:jit|pmap)\((.*)\)", re.DOTALL)
 _METADATA = re.compile(r"#.*#$", re.DOTALL)
@@ -200,6 +200,12 @@ def named_function(raw: str) -> str:
     name = call[1] if call else _PROGRAM_ID.sub("", _METADATA.sub("", raw))
     inner = _JIT.fullmatch(name) if call else None
     return one_line(inner[1] if inner else name, limit=_LONGEST_NAME) or _NAMELESS
+
+
+def program_of(module: str) -> str:
+    """The id of the program that a module is: of jit_f(123) it is 123; the whole name where there is none."""
+    number = _PROGRAM_ID.search(module)
+    return number[1][:_LONGEST_NAME] if number else one_line(module, limit=_LONGEST_NAME)
 
 
 def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> tuple[Function, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -23,13 +24,12 @@ from tpumon.xspace.steps.functions import (
     named_function,
     with_device_time,
 )
+from tpumon.xspace.steps.host_time import EAGER_OP, compiling_ps, input_waits
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
+_PROGRAM = "program_id"
 _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer level 2
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
-# A pipeline's own thread reads ahead; only what the training thread does is waiting. `Iterator::Root` is what
-# IteratorGetNextOp waits for, where the latter is not recorded.
-_INPUT_WAIT = re.compile(r"IteratorGetNext\w*Op::DoCompute|Iterator::Root(::.*)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,9 @@ class HostActivity:
         functions: compiled functions that the program called.
         input_wait_s: mean time per step that the training thread waited for TensorFlow's input pipeline; None if the
             trace does not show that.
+        input_wait_ps: the same of the whole window.
+        compile_ps: time in which any thread traced or compiled a function.
+        programs_ps: time in ops of each program, by its id; empty if the ops do not tell.
         window_ps: first and last moment of all events; None if there are none.
     """
 
@@ -55,6 +58,9 @@ class HostActivity:
     pauses_s: tuple[float, ...] = ()
     functions: tuple[Function, ...] = ()
     input_wait_s: float | None = None
+    input_wait_ps: int | None = None
+    compile_ps: int = 0
+    programs_ps: Mapping[str, int] = field(default_factory=dict)
     window_ps: tuple[int, int] | None = None
 
 
@@ -95,7 +101,9 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
         SourceError: `malformed`.
     """
     names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
-    threads = [plane.read([line], (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE)) for line in plane.lines()]
+    lines = plane.lines()
+    wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM, EAGER_OP)
+    threads = [plane.read([line], wanted) for line in lines]
     window_ps = extent(*((events.begin_ps, events.end_ps) for events in threads))
     device_ps = gpu_times_ps(gpus) if gpus else module_times_ps(plane.stat_names, threads)
     functions = with_device_time(gather(_calls(threads, names), on_device=False), device_ps)
@@ -103,20 +111,27 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     choice = choose_step(functions) if marked is None else None
     function = None if choice is None else choice.function
     steps = marked if function is None else _called(function)
+    place = steps.place if steps is not None else _calling_thread(functions)
+    waits = input_waits(threads, [line.name for line in lines], place, names, plane.stat_names)
+    common = HostActivity(
+        functions=functions,
+        window_ps=window_ps,
+        input_wait_ps=None if waits is None else covered_ps(waits.begin_ps, waits.end_ps),
+        compile_ps=compiling_ps(threads, names),
+        programs_ps=_programs_ps(threads),
+    )
     if steps is None:
-        reason = TOO_FEW if choice is None else choice.reason
-        return HostActivity(reason=reason, functions=functions, window_ps=window_ps)
+        return replace(common, reason=TOO_FEW if choice is None else choice.reason)
     kept = np.ones(len(steps.runs) - 1, dtype=np.bool_) if marked else steps.runs.steps()
     period_ps = steps.runs.period_ps
-    wait_ps = _input_wait_ps(names, threads[steps.place], steps.runs, kept)
-    return HostActivity(
+    wait_ps = None if waits is None else _within_steps_ps(waits, steps.runs, kept)
+    return replace(
+        common,
         periods_s=tuple((period_ps[kept] / PS_PER_S).tolist()),
         step_name=steps.name,
         annotated=len(steps.runs) if marked else 0,
         pauses_s=tuple((period_ps[~kept] / PS_PER_S).tolist()),
-        functions=functions,
         input_wait_s=None if wait_ps is None else wait_ps / PS_PER_S / int(kept.sum()),
-        window_ps=window_ps,
     )
 
 
@@ -165,12 +180,28 @@ def _called(function: Function) -> _Steps:
     return _Steps(function.name, place, function.places[place], function.weight_ps)
 
 
-def _input_wait_ps(names: Mapping[int, str], thread: Events, runs: Runs, kept: Mask) -> int | None:
-    """Time that the training thread waited for input during its steps."""
-    wanted = [number for number, name in names.items() if _INPUT_WAIT.fullmatch(name)]
-    waits = thread.bare().take(np.isin(thread.metadata_id, wanted))
-    if not len(waits):
-        return None
+def _calling_thread(functions: Sequence[Function]) -> int | None:
+    """The thread whose calls took longest."""
+    times_ps = Counter[int]()
+    for function in functions:
+        for place, runs in function.places.items():
+            times_ps[place] += int(runs.duration_ps.sum())
+    return max(times_ps, key=lambda place: times_ps[place], default=None)
+
+
+def _programs_ps(threads: Sequence[Events]) -> dict[str, int]:
+    """Time in ops by the id of their program."""
+    times_ps = Counter[str]()
+    for events in threads:
+        if (column := events.stats.get(_PROGRAM)) is not None:
+            told = column.rows
+            for number, here in by_id(column.integers()[told]):
+                times_ps[str(number)] += int(events.duration_ps[told[here]].sum())
+    return times_ps
+
+
+def _within_steps_ps(waits: Events, runs: Runs, kept: Mask) -> int:
+    """Time of waiting during steps."""
     spans = zip(*_spans(runs.begin_ps, kept), strict=True)
     return sum(covered_ps(np.clip(waits.begin_ps, *span), np.clip(waits.end_ps, *span)) for span in spans)
 

@@ -8,6 +8,7 @@ do not count then; where none is reached at all, the first marker of every core 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,6 +27,7 @@ _LAUNCH_STATS = ("device_ordinal", "queue_id", "run_id")
 _STREAM_STATS = ("request_id", "queue_addr")
 _HOST_STATS = (_ROOT, _ASYNC, "_pt", "_p", "_ct", "_c", "core_type", *_LAUNCH_STATS, *_STREAM_STATS)
 
+_MOST_ROOTS = 1_000_000
 _RUN_ID_MASK = np.uint64((1 << 27) - 1)  # the device knows so many bits of a run's number
 _LAUNCH = "DoEnqueueProgram"
 _ENQUEUE = "EnqueueRequestLocked"
@@ -34,7 +36,23 @@ _ROOT_NAMES = {"TraceContext": 1, "ProcessBatch": 2, "BatchingSessionRun": 1}  #
 _TOLD_CONTEXT, _LAUNCH_CONTEXT, _STREAM_CONTEXT = range(3)
 
 
-def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> list[tuple[Events, Ints]]:
+class Numbered(NamedTuple):
+    """The markers of all cores.
+
+    Attributes:
+        markers: of every core, those that count, and the number of each.
+        capped: what there was too much of, if so; the markers are then numbered by counting.
+    """
+
+    markers: list[tuple[Events, Ints]]
+    capped: str | None = None
+
+
+class _CappedError(Exception):
+    """There is too much of something; the words say of what."""
+
+
+def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> Numbered:
     """The markers of every core, numbered so that the same step has the same number; those that do not count are out.
 
     XProf: GroupTpuEventsOSS, CreateEventGroups, MergeHostSteps.
@@ -46,12 +64,18 @@ def number_markers(host: Plane | None, cores: Sequence[CoreLines]) -> list[tuple
     Raises:
         SourceError: `malformed`.
     """
-    numbers = _numbers(host, cores)
+    capped = None
+    try:
+        numbers = _numbers(host, cores)
+    except _CappedError as error:
+        numbers, capped = None, str(error)
     if numbers is None:
-        return [(core.steps, np.arange(len(core.steps))) for core in cores]
+        return Numbered([(core.steps, np.arange(len(core.steps))) for core in cores], capped)
     ends = np.cumsum([len(core.steps) for core in cores])
     own = np.split(numbers, ends[:-1])
-    return [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]
+    return Numbered(
+        [_merged(core.steps, np.flatnonzero(n >= 0), n[n >= 0]) for core, n in zip(cores, own, strict=True)]
+    )
 
 
 def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
@@ -70,6 +94,11 @@ def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
     threads = _Threads({name: [n for n, found in names.items() if found == name] for name in set(names.values())})
     for line in host.lines():
         threads.add(host.read([line], _HOST_STATS))
+        if threads.roots > _MOST_ROOTS:
+            words = (
+                f"the trace has more than {_MOST_ROOTS:,} roots of steps: step markers are matched by counting instead"
+            )
+            raise _CappedError(words)
     numbers = threads.graph().numbers(devices, first)
     return numbers if (numbers >= 0).any() else None
 
@@ -127,6 +156,8 @@ class _Threads:
         self._begins_ps: list[Ints] = []
         self._made, self._used = Links(), Links()
         self._count = 0
+        self.roots = 0
+        """How many of them are roots."""
 
     def add(self, events: Events) -> None:
         """Adds the events of one thread that carry any of the stats, or are roots by name."""
@@ -143,6 +174,7 @@ class _Threads:
             level[others] = own
             is_root |= others
         self._is_root.append(is_root)
+        self.roots += int(is_root.sum())
         self._levels.append(level)
         self._begins_ps.append(events.begin_ps)
         self._link(events, np.arange(len(events)) + self._count)

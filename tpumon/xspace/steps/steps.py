@@ -135,13 +135,17 @@ def _all_reduces(ops: CoreOps, inside: slice | Mask, step: Ints, duration_ps: In
     return np.stack([step[known], ids[known], duration_ps[known]], axis=1)
 
 
-def period_steps(ops: CoreOps, runs: Runs) -> CoreSteps:
-    """Assigns a core's ops to the periods between starts of a function; pauses are left out."""
+def periods(runs: Runs) -> Events:
+    """The periods between starts of a function; pauses are left out."""
     steps = runs.steps()
     length_ps = runs.period_ps[steps]
-    markers = Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
+    return Events(metadata_id=length_ps, begin_ps=runs.begin_ps[:-1][steps], duration_ps=length_ps)
+
+
+def period_steps(ops: CoreOps, markers: Events) -> CoreSteps:
+    """Assigns a core's ops to the periods between starts of a function."""
     # The periods touch: an op that starts with one belongs to it, and not to the one before.
-    return core_steps(ops, markers, np.arange(len(length_ps)), touching=False)
+    return core_steps(ops, markers, np.arange(len(markers)), touching=False)
 
 
 def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> tuple[Events, Ints]:
@@ -330,6 +334,19 @@ def parts_of_steps_ps(hosts: Sequence[HostSteps]) -> dict[str, NDArray[np.float6
         "idle": np.maximum(length_ps.min(axis=0) - known_ps, 0),
         "compute": compute_ps,
     }
+
+
+def own_work_s(hosts: Sequence[HostSteps]) -> float:
+    """Time of an average step that the core with most work spends in ops other than collectives, in seconds.
+
+    Infeed, outfeed and transfers count: while a worker waits for its own host, other workers wait for it.
+
+    Args:
+        hosts: the same steps of each host.
+    """
+    table = np.concatenate([host.by_category_ps for host in hosts])
+    shared = table[:, :, Category.ALL_REDUCE] + table[:, :, Category.SEND_RECV]
+    return float((table.sum(axis=2) - shared).max(axis=0).mean()) / PS_PER_S
 
 
 def mean_step(cores: Mapping[int, CoreSteps]) -> HostSteps:

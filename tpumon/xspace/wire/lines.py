@@ -27,6 +27,7 @@ _EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.m
 _BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache; a multiple of 8
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
+MOST_EVENTS = 10_000_000  # of a line; a trace of 64 MB has 2,000,000 ordinary ones
 _LOWEST, _ONE = np.uint64(0x0101010101010101), np.uint64(1)
 _FEW_BYTES = 32 * 53  # a line of so many bytes is read sooner by the runtime
 
@@ -89,13 +90,16 @@ class Line:
         """Where the line's events are.
 
         Raises:
-            SourceError: `malformed`.
+            SourceError: `malformed`; `too-large`, there are more than MOST_EVENTS.
         """
         padded = self.stored[self.begin : self.end + len(PADDING)]
         size = self.end - self.begin
         if len(padded) < size + len(PADDING):
             padded = memoryview(bytes(self.raw) + PADDING)
-        return _split(padded, self.first, size) or pack(_outline(self.raw).events)
+        packed = _split(padded, self.first, size) or pack(_outline(self.raw).events)
+        if len(packed.begin) > MOST_EVENTS:  # without the others, its device would look idle
+            raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")
+        return packed
 
 
 def pack(events: Sequence[bytes]) -> Packed:

@@ -1,0 +1,39 @@
+"""What reading a trace takes, counted instead of timed."""
+
+from __future__ import annotations
+
+import sys
+import tracemalloc
+from types import FrameType
+from typing import Any
+
+from tpumon.xspace import figures, read_trace
+from tpumon.xspace.catalogue.catalogue import CATALOGUE
+
+
+def cost(xspace: bytes) -> tuple[int, int]:
+    """Lines of Python run and functions of C called, and the peak of memory, in bytes."""
+    steps = 0
+    CATALOGUE.clear()  # what is known of earlier traces costs nothing
+
+    def count_line(_frame: FrameType, event: str, _arg: Any) -> Any:
+        nonlocal steps
+        steps += event == "line"
+        return count_line
+
+    def count_call(_frame: FrameType, event: str, _arg: Any) -> None:
+        nonlocal steps
+        steps += event == "c_call"
+
+    previous = sys.gettrace(), sys.getprofile()
+    tracemalloc.start()
+    sys.settrace(count_line)
+    sys.setprofile(count_call)
+    try:
+        figures([read_trace(xspace)])
+    finally:
+        sys.settrace(previous[0])
+        sys.setprofile(previous[1])
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return steps, peak

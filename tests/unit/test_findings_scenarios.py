@@ -1,0 +1,107 @@
+"""The table of scenarios and findings: each fault of a simulated job is found, by its name, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.scenes import BEGIN_UNIX_S, Scene
+from tpumon.fleet import Fleet
+
+BEGIN, END, ROUNDS = 12, 22, 28
+SAMPLES = 3
+INTERVAL_S = 10.0
+
+AT = f"@{BEGIN * INTERVAL_S:.0f}+{(END - BEGIN) * INTERVAL_S:.0f}"
+
+# finding: scenarios that have it, and in them nothing else
+DIAGONAL = {
+    "input-bound": [f"input-bound{AT}", f"input-bound{AT}:share=0.15+jitter"],
+    "host-bound": [f"host-bound{AT}"],
+    "idle": [f"jax+input-bound{AT}", f"jax+host-bound{AT}"],
+    "straggler": [
+        f"straggler{AT}:by=0.4", f"straggler{AT}:by=0.1+jitter", f"straggler{AT}:by=0.05+jitter",
+        f"jax+straggler{AT}:by=0.1", f"slow-core{AT}:by=0.4", f"slow-core{AT}:by=0.1+jitter",
+    ],
+    "slow-down": [f"slow-down{AT}:by={by}" for by in (0.1, 0.2, 0.5)] + [f"jax+slow-down{AT}:by=0.15+jitter"],
+    "hang": [f"hang{AT}", f"jax+hang{AT}"],
+    "hbm-nearly-full": [f"hbm-nearly-full{AT}"],
+    "recompiling": [f"recompiling{AT}", f"jax+recompiling{AT}"],
+    "collective-bound": [f"collective-bound{AT}", f"jax+collective-bound{AT}:share=0.6+jitter"],
+    "outfeed-bound": [f"outfeed-bound{AT}", f"outfeed-bound{AT}:share=0.1"],
+    "host-transfer-bound": [f"host-transfer-bound{AT}"],
+    "async-wait": [f"async-wait{AT}", f"jax+async-wait{AT}:share=0.7"],
+    "data-shuffle": [f"data-shuffle{AT}:share=0.4"],
+    "sparsecore-bound": [f"sparsecore-bound{AT}"],
+    "barrier-wait": [f"barrier-wait{AT}", f"jax+barrier-wait{AT}"],
+    "debug-print": [f"debug-print{AT}", f"jax+debug-print{AT}:share=0.1"],
+    "low-mxu": [f"small-shapes{AT}"],
+    "memory-bound": [f"memory-bound{AT}"],
+    "compute-bound": [f"compute-bound{AT}"],
+}  # fmt: skip
+ROWS = [(finding, scenario) for finding, scenarios in DIAGONAL.items() for scenario in scenarios]
+
+NOTHING = ["steady", "jax", "jitter", "checkpoint@60:every=60", "compile-pause", "jax+checkpoint@60:every=60"]
+
+
+def course(scenario, rounds=ROUNDS, **given):
+    """The findings after each round of samples."""
+    scene, fleet = Scene(scenario, interval_s=INTERVAL_S, **given), Fleet()
+    fleet.follow(scene.workers)
+    found = []
+    for number in range(rounds):
+        for sample in scene.round(number):
+            fleet.add(sample)
+        now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
+        fleet.assess(now_unix_s)
+        found.append({finding.finding: finding for finding in fleet.findings(now_unix_s)})
+    return found
+
+
+@pytest.mark.parametrize(("finding", "scenario"), ROWS, ids=[f"{row[0]}: {row[1]}" for row in ROWS])
+def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(finding, scenario):
+    """The diagonal of the table; off it, nothing."""
+    found = course(scenario)
+    assert all(not round_ for round_ in found[:BEGIN])
+    assert all(set(round_) <= {finding} for round_ in found)
+    assert all(finding in round_ for round_ in found[BEGIN + SAMPLES - 1 : END])
+    assert all(not round_ for round_ in found[END + SAMPLES - 1 :])
+
+
+@pytest.mark.parametrize("scenario", NOTHING)
+def test_a_healthy_job_has_no_finding(scenario):
+    """Jitter, checkpoints and compilations are no fault."""
+    assert all(not round_ for round_ in course(scenario))
+
+
+@pytest.mark.parametrize("scenario", [f"straggler{AT}:worker=2,by=0.1", f"slow-core{AT}:worker=2,core=1,by=0.4"])
+def test_the_straggler_is_named(scenario):
+    """Of four workers that step together, the third."""
+    last = course(scenario)[END - 1]["straggler"]
+    assert last.workers == ("sim-v6e-16-w2",)
+    assert last.since_unix_s == pytest.approx(BEGIN_UNIX_S + BEGIN * INTERVAL_S, abs=2.1 * INTERVAL_S)
+    if "core" in scenario:
+        assert "core 0 of chip 1" in last.sentence
+
+
+def test_who_hung_first_is_named():
+    """By the queue of programs that is empty, while those of the others are not."""
+    assert "Stopped first: sim-v6e-16-w1," in course(f"hang{AT}:worker=1")[END - 1]["hang"].sentence
+
+
+def test_several_faults_at_once_are_all_found():
+    """A straggler does not hide that HBM is full, nor input that is slow."""
+    last = course(f"straggler{AT}:by=0.3+hbm-nearly-full{AT}+input-bound{AT}")[END - 1]
+    assert set(last) == {"straggler", "hbm-nearly-full", "input-bound"}
+
+
+def test_a_slow_drift_is_found():
+    """Ten percent in ten minutes: no step is much longer than the one before."""
+    found = course("drift@120:by=0.3,over=1200", rounds=90)
+    first = next(number for number, round_ in enumerate(found) if round_)
+    assert set(found[first]) == {"slow-down"}
+    assert first < 60
+
+
+def test_another_program_is_no_slow_down():
+    """An evaluation with shorter steps, and the training after it."""
+    assert all(not round_ for round_ in course("evaluation@120:every=600,lasts=200", rounds=60))

@@ -1,0 +1,131 @@
+"""`tpumon why`: what is wrong, who causes it, since when, and what to do; then it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from tpumon.answer import Answer, answer_of
+from tpumon.commands.analyze import read_host
+from tpumon.commands.collecting import collect, collect_recorded
+from tpumon.commands.profiles import trace_files
+from tpumon.errors import NoTargetError
+from tpumon.feed import FeedSettings, Recorded
+from tpumon.fleet import Fleet, Thresholds
+from tpumon.logdir import TRACE_SUFFIX
+from tpumon.model import Evidence, Finding, Sample, Target, Workers
+from tpumon.view.drawing.cells import age, clock
+from tpumon.view.explained import by_reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhySettings:
+    """What to judge, and how to print it.
+
+    Attributes:
+        feed: where samples come from.
+        samples: how many of each worker to wait for.
+        output: what stdout gets.
+    """
+
+    feed: FeedSettings
+    samples: int
+    output: Literal["text", "json"] = "text"
+
+
+def run(settings: WhySettings) -> int:
+    """Takes the samples that a judgement needs, or reads what there is, and prints one answer.
+
+    Returns:
+        0; 3 if no worker answered.
+
+    Raises:
+        NoTargetError: there is no worker.
+        UsageError: there is nothing to read.
+    """
+    answer = answer_for(settings)
+    if settings.output == "json":
+        print(answer.to_json(), flush=True)
+    else:
+        print("\n".join(_lines(answer)), flush=True)
+    return 0 if answer.answered else NoTargetError.exit_status
+
+
+def answer_for(settings: WhySettings) -> Answer:
+    """The answer to print.
+
+    Raises:
+        NoTargetError: there is no worker.
+        UsageError: there is nothing to read.
+    """
+    origin = settings.feed.origin
+    if not isinstance(origin, Recorded):
+        return answer_of(collect(settings.feed, settings.samples), time.time())
+    if is_capture(origin.where):
+        return answer_of(*_captured(settings.feed, origin.where))
+    return answer_of(*collect_recorded(settings.feed, origin.where))
+
+
+def is_capture(where: str) -> bool:
+    """Whether a path leads to a saved profile rather than to recorded samples."""
+    path = Path(where).expanduser()
+    if not path.is_dir():
+        return path.name.endswith(TRACE_SUFFIX)
+    return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
+
+
+def _captured(settings: FeedSettings, where: str) -> tuple[Fleet, float]:
+    """Judges the files of one profile; returns also the time at which they began."""
+    samples = [read_host(file).sample for file in trace_files([where])]
+    return judge_capture(samples, settings.output_options.thresholds)
+
+
+def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> tuple[Fleet, float]:
+    """Judges the hosts of one profile, one sample of each; returns also the time at which they began."""
+    begin_unix_s = max(sample.time_unix_s for sample in samples)
+    names: dict[str, None] = {}
+    fleet = Fleet(replace(thresholds, sustained=1))
+    for number, sample in enumerate(samples):
+        names[f"{sample.worker}#{number}" if sample.worker in names else sample.worker] = None
+    targets = [Target(worker=name, address=sample.address) for name, sample in zip(names, samples, strict=True)]
+    fleet.follow(Workers(targets=tuple(targets)))
+    for name, sample in zip(names, samples, strict=True):
+        fleet.add(replace(sample, worker=name, time_unix_s=begin_unix_s))
+    return fleet, begin_unix_s
+
+
+def _lines(answer: Answer) -> Iterator[str]:
+    """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
+    yield f"{answer.verdict}: {answer.sentence}"
+    for finding in answer.findings:
+        yield ""
+        yield from _finding_lines(finding, answer.time_unix_s)
+    if answer.not_judged:
+        yield ""
+        yield "Not judged, so its absence says nothing:"
+        yield from (f"  {names}: {reason}" for names, reason in by_reason(answer.not_judged))
+
+
+def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
+    since = finding.since_unix_s
+    told = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))})"
+    yield f"{finding.severity} {finding.finding}{told}, confidence {finding.confidence}"
+    yield f"  {finding.sentence}"
+    more = f" and {finding.more_workers} more" if finding.more_workers else ""
+    yield f"  workers: {', '.join(finding.workers)}{more}"
+    if finding.evidence:
+        yield f"  evidence: {', '.join(_shown(name, one) for name, one in finding.evidence.items())}"
+    yield f"  to do: {finding.remedy}"
+    yield f"  see {finding.url}"
+
+
+def _shown(name: str, evidence: Evidence) -> str:
+    against = [
+        f"{what} {value:.4g}"
+        for what, value in (("limit", evidence.threshold), ("compared with", evidence.reference))
+        if value is not None
+    ]
+    return f"{name} {evidence.value:.4g}" + (f" ({', '.join(against)})" if against else "")

@@ -1,0 +1,11 @@
+"""What is wrong with a job: one rule a file, and the judge that applies them to the samples of all workers.
+
+Pure: samples in, findings out. docs/findings.md explains each finding.
+"""
+
+from tpumon.findings.base import Account, Member, Rule, Seen
+from tpumon.findings.judge import Judge, group_of
+from tpumon.findings.table import RULES
+from tpumon.findings.thresholds import Thresholds
+
+__all__ = ["RULES", "Account", "Judge", "Member", "Rule", "Seen", "Thresholds", "group_of"]

@@ -1,0 +1,146 @@
+"""What a rule is, and what it sees.
+
+A rule is one file: a class with a finding's limits, its words and its remedy. It is pure: samples in, a number out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from tpumon.findings.thresholds import Thresholds
+from tpumon.history import Moment
+from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, Sample, State, Target
+
+MemoryT = TypeVar("MemoryT")
+AcrossT = TypeVar("AcrossT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one query of one worker showed.
+
+    Attributes:
+        target: the worker.
+        sample: the query's sample, answered or not.
+        state: the state that it puts the worker in.
+        values: the compared figures, by key of `tpumon.figures`.
+        restarted: whether the job was restarted before it.
+    """
+
+    target: Target
+    sample: Sample
+    state: State
+    values: Mapping[str, float | None]
+    restarted: bool = False
+
+    @property
+    def figures(self) -> Figures:
+        """The figures of the sample."""
+        return self.sample.figures
+
+    @property
+    def at(self) -> Moment:
+        """When the query began."""
+        return Moment(self.sample.time_unix_s, self.sample.taken_monotonic_s)
+
+
+def seconds_between(begin: Moment, end: Moment) -> float:
+    """Seconds from one moment to another, by the monotonic clock where both have it; at least 0."""
+    if begin.monotonic_s is not None and end.monotonic_s is not None:
+        return max(end.monotonic_s - begin.monotonic_s, 0.0)
+    return max(end.time_unix_s - begin.time_unix_s, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer(Generic[MemoryT]):
+    """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
+
+    seen: Seen
+    memory: MemoryT
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Generic[MemoryT, AcrossT]):
+    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
+
+    seen: Seen
+    memory: MemoryT
+    across: AcrossT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A finding as it concerns one worker.
+
+    Attributes:
+        words: the reason in a few words, for a row in a table.
+        sentence: what is the matter; `{who}` stands for the workers: "on w3", "on 3 of 8 workers".
+        evidence: the figures that it rests on, by name.
+        severity: how bad it is.
+        confidence: how sure it is.
+        figure: key of the figure to mark on the screen; None: none of them.
+        remedy: what to do, if it is not what the rule always says.
+    """
+
+    words: str
+    sentence: str
+    evidence: Mapping[str, Evidence]
+    severity: Grade = "warning"
+    confidence: Confidence = "high"
+    figure: str | None = None
+    remedy: str | None = None
+
+
+class Rule(Generic[MemoryT, AcrossT]):
+    """Judges one finding. The judge adds the hysteresis.
+
+    Attributes:
+        finding: the finding.
+        remedy: what to do about it.
+        samples: how many in a row must agree; None: as many as the user wants.
+        leaves_below: the strength below which it counts as gone.
+        compares: whether it compares the workers of a slice, so that `across` gets them.
+        states: states in which it is judged beside `live`.
+        hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
+        begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
+    """
+
+    finding: ClassVar[FindingId]
+    remedy: ClassVar[str]
+    samples: ClassVar[int | None] = None
+    leaves_below: ClassVar[float] = 0.8
+    compares: ClassVar[bool] = False
+    states: ClassVar[frozenset[State]] = frozenset()
+    hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
+    begins_it: ClassVar[frozenset[FindingId]] = frozenset()
+
+    def __init__(self, limits: Thresholds) -> None:
+        self.limits = limits
+
+    def judges(self, seen: Seen) -> bool:
+        """Whether a query says anything about the finding."""
+        return seen.state == "live" or seen.state in self.states
+
+    def memory(self) -> MemoryT:
+        """What the rule remembers of a worker whose job begins."""
+        return None  # type: ignore[return-value]  # a rule without memory
+
+    def take(self, memory: MemoryT, seen: Seen) -> None:
+        """Remembers what a query showed."""
+
+    def across(self, _peers: Sequence[Peer[MemoryT]]) -> AcrossT:
+        """What the workers of a slice have in common; computed once per batch of samples. Needs `compares`."""
+        return None  # type: ignore[return-value]  # a rule that compares no workers
+
+    def strength(self, member: Member[MemoryT, AcrossT]) -> float | str:
+        """The worker's figure relative to its limit: above 1 it counts. A text: why it cannot be judged."""
+        raise NotImplementedError
+
+    def account(self, member: Member[MemoryT, AcrossT]) -> Account:
+        """Describes the finding, which is present."""
+        raise NotImplementedError
+
+
+AnyRule = Rule[Any, Any]

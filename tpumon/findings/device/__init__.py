@@ -1,0 +1,1 @@
+"""Rules about what the devices spend their time on."""

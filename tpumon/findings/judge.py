@@ -1,0 +1,345 @@
+"""The one judge: what is wrong, from the samples of all workers, and since when.
+
+A finding appears when several samples in a row agree and leaves when several in a row do not, so that a worker at a
+limit does not come and go. Time without figures changes nothing; a restart of the job begins anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen
+from tpumon.findings.table import RULES
+from tpumon.findings.thresholds import Thresholds
+from tpumon.history import Moment
+from tpumon.model import Cause, Finding, FindingId, Grade, NotJudged, Target
+
+URL = "docs/findings.md#"
+
+_LEAVES_AFTER = 2  # samples in a row below the limit
+_UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
+_QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
+_GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
+
+
+@dataclass(slots=True)
+class _Held:
+    """One rule's view of one worker.
+
+    Attributes:
+        needed: samples in a row that must agree.
+        strengths: of the last samples that could be judged, with the time of each.
+        unknown: how many samples in a row could not be judged.
+        reason: why the last one could not; None if it could.
+        since: since when the finding is present; None: it is not.
+        account: how it concerns the worker, while it is present.
+        strength: of the last sample that could be judged.
+    """
+
+    needed: int
+    strengths: deque[tuple[float, Moment]]
+    unknown: int = 0
+    reason: str | None = None
+    since: Moment | None = None
+    account: Account | None = None
+    strength: float = 0.0
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known that the finding is present, or that it is not."""
+        if self.since is not None or self.reason is not None:
+            return self.since is not None
+        return len(self.strengths) >= self.needed or any(value <= 1 for value, _ in self.strengths)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it cannot be judged; None if it can, or no sample came."""
+        if self.is_judged:
+            return None
+        return self.reason or (f"{self.needed} samples in a row must agree" if self.strengths else None)
+
+    def note(self, strength: float | str, at: Moment, leaves_below: float) -> None:
+        """Adds what a sample says."""
+        if isinstance(strength, str):
+            self.unknown += 1
+            self.reason = strength
+            if self.unknown >= _UNKNOWN_AFTER:
+                self.since, self.account = None, None
+                self.strengths.clear()
+            return
+        self.unknown, self.reason, self.strength = 0, None, strength
+        self.strengths.append((strength, at))
+        last = list(self.strengths)[-self.needed :]
+        if self.since is None:
+            if len(last) == self.needed and all(value > 1 for value, _ in last):
+                self.since = last[0][1]
+        elif all(value < leaves_below for value, _ in last[-_LEAVES_AFTER:]):
+            self.since, self.account = None, None
+
+
+@dataclass(slots=True)
+class _Worker:
+    """What is kept of a worker: its last query, and per rule its memory and view."""
+
+    target: Target
+    group: str | None
+    seen: Seen | None = None
+    memories: dict[FindingId, Any] = field(default_factory=dict)
+    held: dict[FindingId, _Held] = field(default_factory=dict)
+    causes: tuple[Cause, ...] = ()
+
+    def memory(self, rule: AnyRule) -> Any:
+        """What a rule remembers of it."""
+        if rule.finding not in self.memories:
+            self.memories[rule.finding] = rule.memory()
+        return self.memories[rule.finding]
+
+    def peer(self, rule: AnyRule, stale: Container[str]) -> Peer[Any] | None:
+        """The worker as a rule sees it; None if it was not queried yet."""
+        seen = self.seen
+        if seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
+            seen = replace(seen, state="stale")
+        return None if seen is None else Peer(seen, self.memory(rule))
+
+
+@dataclass(slots=True)
+class _Group:
+    """The workers that are compared, and which of them have which finding since when.
+
+    Attributes:
+        hidden: findings that others explain.
+        interval_s: from one query of a worker to its next one, as of the last query.
+        across: what rules know of all workers, and how many queries ago.
+    """
+
+    workers: list[_Worker] = field(default_factory=list)
+    since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
+    hidden: set[FindingId] = field(default_factory=set)
+    interval_s: float = 0.0
+    across: dict[FindingId, tuple[int, Any]] = field(default_factory=dict)
+
+    def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
+        """Notes since when a worker has a finding; None: it has not."""
+        if since is not None:
+            self.since.setdefault(finding, {})[worker] = since.time_unix_s
+        elif finding in self.since:
+            self.since[finding].pop(worker, None)
+
+
+class _Shown(NamedTuple):
+    """A finding of a worker that is shown."""
+
+    worker: _Worker
+    held: _Held
+    account: Account
+
+
+class Judge:
+    """Judges workers by the table of rules.
+
+    Args:
+        limits: limits that users can set.
+    """
+
+    def __init__(self, limits: Thresholds) -> None:
+        self._limits = limits
+        self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
+        self._workers: dict[str, _Worker] = {}
+        self._groups: dict[str | None, _Group] = {}
+
+    def follow(self, targets: Iterable[Target]) -> None:
+        """Replaces the workers; those that stay keep what is known of them."""
+        known, self._workers, self._groups = self._workers, {}, {}
+        for target in targets:
+            worker = known.get(target.worker) or _Worker(target, None)
+            worker.target, worker.group = target, group_of(target)
+            self._workers[target.worker] = worker
+            group = self._groups.setdefault(worker.group, _Group())
+            group.workers.append(worker)
+            for finding, held in worker.held.items():
+                group.note(finding, target.worker, held.since)
+        for group in self._groups.values():
+            group.hidden = self._hidden(group)
+
+    def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> None:
+        """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
+
+        Args:
+            queries: what was seen.
+            stale: names of workers whose figures are no longer current; with them nobody is compared.
+        """
+        changed: dict[str | None, list[_Worker]] = {}
+        for seen in queries:
+            worker = self._workers.get(seen.target.worker)
+            if worker is None:
+                continue
+            group = self._groups[worker.group]
+            if seen.restarted:
+                for finding in worker.held:
+                    group.note(finding, seen.target.worker, None)
+                worker.memories, worker.held = {}, {}
+            worker.seen = seen
+            group.interval_s = seen.sample.interval_s or group.interval_s
+            for rule in self._rules:
+                rule.take(worker.memory(rule), seen)
+            changed.setdefault(worker.group, []).append(worker)
+        for name, workers in changed.items():
+            group = self._groups[name]
+            for rule in self._rules:
+                self._apply(rule, group, workers, stale)
+            hidden = self._hidden(group)
+            is_new, group.hidden = hidden != group.hidden, hidden
+            for worker in group.workers if is_new else workers:
+                worker.causes = tuple(self._causes(worker, hidden))
+
+    def causes(self, worker: str) -> tuple[Cause, ...]:
+        """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
+        known = self._workers.get(worker)
+        return () if known is None else known.causes
+
+    def findings(self, workers: Iterable[str]) -> tuple[Finding, ...]:
+        """The findings, by slice, the worst first.
+
+        Args:
+            workers: those that are neither stale nor down; others take no part.
+        """
+        current = set(workers)
+        found = []
+        for group in self._groups.values():
+            there = [worker for worker in group.workers if worker.target.worker in current]
+            for rule in self._rules:
+                shown = (
+                    []
+                    if rule.finding in group.hidden or not group.since.get(rule.finding)
+                    else list(_shown(rule, there))
+                )
+                if shown:
+                    found.append(_finding(rule, shown, len(there)))
+        order = {rule.finding: place for place, rule in enumerate(self._rules)}
+        return tuple(sorted(found, key=lambda one: (_GRADES[one.severity], order[one.finding], -len(one.workers))))
+
+    def not_judged(self, workers: Iterable[str]) -> tuple[NotJudged, ...]:
+        """What cannot be judged of some of the workers, with the reason that most of them have."""
+        current = [known for name in workers if (known := self._workers.get(name)) is not None]
+        found = []
+        for rule in self._rules:
+            held = [worker.held.get(rule.finding) for worker in current]
+            reasons = Counter(why for one in held if one is not None and (why := one.why_not) is not None)
+            if reasons:
+                reason, _ = reasons.most_common(1)[0]
+                found.append(NotJudged(finding=rule.finding, reason=reason, workers=reasons.total()))
+        return tuple(found)
+
+    def judged(self, worker: str) -> tuple[FindingId, ...]:
+        """The findings that can be judged of a worker, present or not."""
+        known = self._workers.get(worker)
+        return () if known is None else tuple(finding for finding, held in known.held.items() if held.is_judged)
+
+    def _apply(self, rule: AnyRule, group: _Group, changed: Sequence[_Worker], stale: Container[str]) -> None:
+        """Applies a rule to the workers of a slice that were queried."""
+        across = self._across(rule, group, len(changed), stale) if rule.compares else rule.across(())
+        needed = rule.samples or self._limits.sustained
+        for worker in changed:
+            seen = worker.seen
+            if seen is None or not rule.judges(seen):
+                continue
+            member = Member(seen, worker.memory(rule), across)
+            held = worker.held.get(rule.finding)
+            if held is None:
+                held = worker.held[rule.finding] = _Held(needed, deque(maxlen=max(needed, _LEAVES_AFTER)))
+            held.note(rule.strength(member), member.seen.at, rule.leaves_below)
+            group.note(rule.finding, worker.target.worker, held.since)
+            # While it is about to leave, what supported it last stands.
+            if held.since is not None and held.reason is None and held.strength >= rule.leaves_below:
+                held.account = rule.account(member)
+
+    def _across(self, rule: AnyRule, group: _Group, queries: int, stale: Container[str]) -> Any:
+        """What the workers of a slice have in common; of a large one, as it was a few queries ago."""
+        passed, across = group.across.get(rule.finding, (len(group.workers), None))
+        passed += queries
+        if passed * _QUERIES_PART >= len(group.workers):
+            peers = [peer for one in group.workers if (peer := one.peer(rule, stale)) is not None]
+            passed, across = 0, rule.across(peers)
+        group.across[rule.finding] = passed, across
+        return across
+
+    def _causes(self, worker: _Worker, hidden: Container[FindingId]) -> Iterator[Cause]:
+        """The findings of a worker, the worst first."""
+        causes = []
+        for rule in self._rules:
+            held = worker.held.get(rule.finding)
+            if held is None or held.since is None or held.account is None or rule.finding in hidden:
+                continue
+            if worker.seen is None or not rule.judges(worker.seen):
+                continue
+            account = held.account
+            causes.append(
+                Cause(
+                    words=account.words,
+                    finding=rule.finding,
+                    severity=account.severity,
+                    since_unix_s=held.since.time_unix_s,
+                    figure=account.figure,
+                    excess=max(held.strength - 1, 0.0),
+                )
+            )
+        yield from sorted(causes, key=lambda cause: (_GRADES[cause.severity], -cause.excess))
+
+    def _hidden(self, group: _Group) -> set[FindingId]:
+        """The findings of a slice that others explain."""
+        since = {finding: min(times.values()) for finding, times in group.since.items() if times}
+        slack_s = group.interval_s * (self._limits.sustained + 1)
+        return {
+            rule.finding
+            for rule in self._rules
+            if rule.finding in since
+            and (
+                not rule.hidden_by.isdisjoint(since)
+                or any(since.get(other, -1.0) >= since[rule.finding] - slack_s for other in rule.begins_it)
+            )
+        }
+
+
+def group_of(target: Target) -> str | None:
+    """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
+    return f"\0{target.worker}" if target.independent else target.slice
+
+
+def _shown(rule: AnyRule, workers: Sequence[_Worker]) -> Iterator[_Shown]:
+    """The workers that have a finding, the worst first."""
+    having = [
+        _Shown(worker, held, held.account)
+        for worker in workers
+        if (held := worker.held.get(rule.finding)) is not None
+        and held.since is not None
+        and held.account is not None
+        and worker.seen is not None
+        and rule.judges(worker.seen)
+    ]
+    yield from sorted(having, key=lambda one: (_GRADES[one.account.severity], -one.held.strength))
+
+
+def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
+    worst = shown[0].account
+    names = tuple(one.worker.target.worker for one in shown)
+    if len(names) == 1:
+        who = f"On {names[0]}"
+    elif len(names) == members:
+        who = f"On all {members} workers"
+    else:
+        who = f"On {len(names)} of {members} workers"
+    return Finding(
+        finding=rule.finding,
+        severity=worst.severity,
+        confidence=worst.confidence,
+        workers=names,
+        slice=shown[0].worker.target.slice,
+        since_unix_s=min(one.held.since.time_unix_s for one in shown if one.held.since is not None),
+        evidence=worst.evidence,
+        sentence=worst.sentence.replace("{who}", who),
+        remedy=worst.remedy or rule.remedy,
+        url=f"{URL}{rule.finding}",
+    )

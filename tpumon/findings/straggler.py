@@ -1,0 +1,169 @@
+"""straggler: the worker that the others of its slice wait for.
+
+All workers of a slice step together, so their step times are equal. The one that they wait for is the one that waits
+least itself: it has the least idle time and the least time in collectives, and so the most work of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median, median_low
+
+from tpumon.figures import IDLE
+from tpumon.findings.base import Account, Member, Peer, Rule, Seen
+from tpumon.findings.own_work import own_work_s, waited_ratio
+from tpumon.findings.recent import SAMPLES, Recent, median_of_others, spread
+from tpumon.model import Evidence
+
+_SIGMAS = 4.0  # beyond what varies anyway, from worker to worker or from sample to sample
+_FEWEST_FOR_SPREAD = 5
+_CORE_LIMIT_RATIO = 0.03
+_FEWEST = 2
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known of a worker.
+
+    Attributes:
+        waited, work_s: of its last sample: share of the time waited, and own work per step.
+        less: how much less than the others it waited, in each of its last samples.
+        more: how much more than the others it worked, as a fraction.
+        core: chip and number of the core that waits least.
+        core_less: how much less that core waited than the others of this worker, while it was the same.
+    """
+
+    waited: float | None = None
+    work_s: float = 0.0
+    less: Recent = field(default_factory=Recent)
+    more: Recent = field(default_factory=Recent)
+    core: tuple[int, int] | None = None
+    core_less: Recent = field(default_factory=Recent)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Waiting and own work of the workers of a slice, ascending, and how much work varies, as a fraction."""
+
+    waited: list[float]
+    work_s: list[float]
+    spread_ratio: float
+
+
+class Straggler(Rule[_Memory, _Slice]):
+    """Own work above the slice's median while the others wait more; or one such core of a worker."""
+
+    finding = "straggler"
+    remedy = (
+        "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "
+        "(uneven batches, padding, checkpoints); if it stays slow, replace the host"
+    )
+    compares = True
+    samples = 1  # medians of three
+    leaves_below = 0.7
+
+    def memory(self) -> _Memory:
+        """Nothing is known yet."""
+        return _Memory()
+
+    def take(self, memory: _Memory, seen: Seen) -> None:
+        """Remembers waiting and own work of the sample."""
+        work_s = own_work_s(seen) if seen.state == "live" else None
+        memory.waited = None if work_s is None else waited_ratio(seen)
+        if work_s is None:
+            return
+        memory.work_s = work_s
+        cores = [
+            (core.idle_ratio + (core.collective_ratio or 0.0), (core.chip or 0, core.core or 0))
+            for core in seen.figures.per_core
+            if core.idle_ratio is not None
+        ]
+        if len(cores) >= _FEWEST:
+            least, place = min(cores)
+            if place != memory.core:
+                memory.core, memory.core_less = place, Recent()
+            memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
+
+    def across(self, peers: Sequence[Peer[_Memory]]) -> _Slice:
+        """What the workers that are live waited and worked last."""
+        known = [
+            (peer.memory.waited, peer.memory)
+            for peer in peers
+            if peer.seen.state == "live" and peer.memory.waited is not None
+        ]
+        among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
+        return _Slice(
+            waited=sorted(waited for waited, _ in known),
+            work_s=sorted(memory.work_s for _, memory in known),
+            spread_ratio=max(
+                spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
+                # The lower of two: one that changes must not hide itself.
+                median_low(memory.more.spread for _, memory in known) if known else 0.0,
+            ),
+        )
+
+    def strength(self, member: Member[_Memory, _Slice]) -> float | str:
+        """More work and less waiting than the others, each relative to its limit: the lesser counts; or of a core."""
+        memory, others = member.memory, member.across
+        if memory.waited is None:
+            return "step time or idle time is not known"
+        of_core = memory.core_less.median
+        if len(others.waited) < _FEWEST:
+            return "no other worker of its slice has figures" if of_core is None else of_core / _CORE_LIMIT_RATIO
+        usual = median_of_others(others.work_s, memory.work_s)
+        memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
+        memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
+        of_worker = self._of_worker(member)
+        if of_worker is None and of_core is None:
+            return f"it takes {SAMPLES} samples"
+        return max(of_worker or 0.0, (of_core or 0.0) / _CORE_LIMIT_RATIO)
+
+    def _of_worker(self, member: Member[_Memory, _Slice]) -> float | None:
+        more, less = member.memory.more.median, member.memory.less.median
+        if more is None or less is None:
+            return None
+        return min(more / self._limit_ratio(member), less / max(self.limits.idle_below_ratio, 1e-9))
+
+    def _limit_ratio(self, member: Member[_Memory, _Slice]) -> float:
+        return max(self.limits.step_warn_ratio - 1, _SIGMAS * member.across.spread_ratio, 1e-9)
+
+    def account(self, member: Member[_Memory, _Slice]) -> Account:
+        """Says who waits for whom, and by how much."""
+        memory = member.memory
+        less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
+        of_core = f"its core {core} of chip {chip} waits {100 * less:.0f} points less of the time than its others"
+        evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
+        has_slow_core = less > _CORE_LIMIT_RATIO
+        if (self._of_worker(member) or 0.0) > self.leaves_below:
+            whole = self._account_of_worker(member)
+            if not has_slow_core:
+                return whole
+            sentence = f"{whole.sentence} One core is slow: {of_core}."
+            return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence})
+        return Account(
+            words=f"core {core} of chip {chip} waits {100 * less:.0f} points less",
+            sentence=f"{{who}}, all cores wait for one: {of_core}.",
+            evidence=evidence,
+            confidence="medium",
+            figure=IDLE.key,
+        )
+
+    def _account_of_worker(self, member: Member[_Memory, _Slice]) -> Account:
+        memory = member.memory
+        waited, more = memory.waited or 0.0, memory.more.median or 0.0
+        others = median(member.across.waited)
+        evidence = {
+            "wait_ratio": Evidence(value=waited, reference=others),
+            "own_work_ratio": Evidence(value=1 + more, threshold=1 + self._limit_ratio(member), reference=1.0),
+            "own_work_s": Evidence(value=memory.work_s, reference=median(member.across.work_s)),
+        }
+        return Account(
+            words=f"waits {waited:.0%}, median {others:.0%}: others wait for it",
+            sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
+            f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
+            evidence=evidence,
+            severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
+            confidence="high" if member.seen.figures.step_work_s is not None else "medium",
+            figure=IDLE.key,
+        )

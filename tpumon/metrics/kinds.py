@@ -1,0 +1,87 @@
+"""What a metric is. An absent value has no series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tpumon.history import Histories, WorkerHistory
+from tpumon.model import Distribution, Sample
+
+Kind = Literal["gauge", "counter", "histogram"]
+Series = tuple[tuple[str, ...], float]
+"""Values of a metric's own labels, in order, and its value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """What every metric has.
+
+    Attributes:
+        name: as exposed; a counter's ends in `_total`.
+        help: one line: what is measured, and by which RPC, proto field or XProf function.
+        kind: its Prometheus type.
+        labels: its own labels, in addition to `worker`, which every metric about a worker has.
+    """
+
+    name: str
+    help: str
+    kind: Kind = "gauge"
+    labels: tuple[str, ...] = ()
+
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Names of its series on a Prometheus page."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
+        return (self.name,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleMetric(Metric):
+    """A figure of a worker's current sample; absent once the sample is stale.
+
+    Attributes:
+        values: the series of one sample.
+    """
+
+    values: Callable[[Sample], Iterable[Series]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetMetric(Metric):
+    """Describes how a worker is watched; present as long as the worker is followed.
+
+    Attributes:
+        values: the series of one worker at a time, in seconds since the epoch.
+    """
+
+    values: Callable[[WorkerHistory, float], Iterable[Series]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistogramMetric(Metric):
+    """Durations in classic buckets; absent once the worker's sample is stale.
+
+    Attributes:
+        value: the histogram of one worker and its current sample; None if nothing was counted.
+    """
+
+    value: Callable[[WorkerHistory, Sample], Distribution | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingMetric(Metric):
+    """What is wrong with a worker, as far as that can be judged; absent once the worker's sample is stale."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExporterMetric(Metric):
+    """Describes the exporter itself; has no `worker` label.
+
+    Attributes:
+        values: the series, from everything that is followed.
+    """
+
+    values: Callable[[Histories], Iterable[Series]]

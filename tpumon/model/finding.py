@@ -1,0 +1,130 @@
+"""What is wrong with a job: findings, their evidence, and what could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tpumon.model.codec import fallback, limited
+
+FindingId = Literal[
+    "input-bound",
+    "host-bound",
+    "straggler",
+    "slow-down",
+    "hang",
+    "idle",
+    "recompiling",
+    "collective-bound",
+    "memory-bound",
+    "compute-bound",
+    "low-mxu",
+    "outfeed-bound",
+    "host-transfer-bound",
+    "async-wait",
+    "data-shuffle",
+    "sparsecore-bound",
+    "barrier-wait",
+    "debug-print",
+    "hbm-nearly-full",
+    "hbm-growing",
+    "truncated",
+    "not-observed",
+]
+"""The closed set; docs/findings.md explains each."""
+
+Grade = Literal["info", "warning", "critical"]
+"""How bad a finding is. info: worth knowing, nothing to act on at once."""
+
+Confidence = Literal["high", "medium", "low"]
+
+_MOST_WORKERS = 10_000
+_LONGEST = 1000  # of what a sentence or a remedy says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One figure that a finding rests on.
+
+    Attributes:
+        value: the figure; ratios 0-1, times in seconds.
+        threshold: the limit that it exceeds; None if it has none.
+        reference: what it is compared with, for example the slice's median; None: with nothing.
+    """
+
+    value: float = field(metadata=fallback(0.0))
+    threshold: float | None = None
+    reference: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
+
+    Attributes:
+        words: the reason in a few words, for display.
+        finding: the finding; None for a failed query.
+        severity: how bad it is for this worker.
+        since_unix_s: since when this worker has it; None: not known.
+        figure: key of the figure that exceeds its limit, as in `tpumon.figures`; None if there is none.
+        excess: how far it exceeds its limit, as a fraction of that limit.
+    """
+
+    words: str = field(metadata=fallback(""))
+    finding: FindingId | None = None
+    severity: Grade = field(default="warning", metadata=fallback("warning"))
+    since_unix_s: float | None = None
+    figure: str | None = None
+    excess: float = field(default=0.0, metadata=fallback(0.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What is wrong with some workers of one slice.
+
+    Attributes:
+        finding: which of the closed set.
+        severity: how bad it is for the worst of the workers.
+        confidence: how sure it is.
+        workers: names of the workers that have it, the worst first.
+        more_workers: how many more have it, if not all are named.
+        slice: their slice; None: none is known.
+        since_unix_s: since when any of them has it.
+        evidence: figures of the worst worker, by name.
+        sentence: what is the matter.
+        remedy: what to do.
+        url: where it is explained.
+    """
+
+    finding: FindingId
+    severity: Grade = field(metadata=fallback("warning"))
+    confidence: Confidence = field(default="medium", metadata=fallback("medium"))
+    workers: tuple[str, ...] = field(default=(), metadata=limited(_MOST_WORKERS))
+    more_workers: int = field(default=0, metadata=fallback(0))
+    slice: str | None = None
+    since_unix_s: float | None = None
+    evidence: Mapping[str, Evidence] = field(default_factory=dict)
+    sentence: str = field(default="", metadata=limited(_LONGEST))
+    remedy: str = field(default="", metadata=limited(_LONGEST))
+    url: str = field(default="", metadata=fallback(""))
+
+    def naming(self, most: int) -> Finding:
+        """The finding with the worst `most` of its workers; the others are counted."""
+        more = max(len(self.workers) - most, 0)
+        return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotJudged:
+    """A finding that cannot be judged, so that its absence is no all-clear.
+
+    Attributes:
+        finding: which of the closed set.
+        reason: why, in a few words.
+        workers: how many workers it cannot be judged of.
+    """
+
+    finding: FindingId
+    reason: str = field(metadata=fallback(""))
+    workers: int = field(default=0, metadata=fallback(0))

@@ -1,0 +1,62 @@
+"""What a core does in its steps that is no op: it waits at barriers, or prints.
+
+XProf: event_time_fraction_analyzer. It has the mean over the steps that have such an event; here steps without one
+count too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tpumon.xspace.columns.columns import Mask
+from tpumon.xspace.columns.intervals import first_overlapping
+from tpumon.xspace.columns.timeline import Events
+from tpumon.xspace.planes.core import STEP_STATS, CoreLines
+from tpumon.xspace.planes.plane import TRACE_ME
+
+_BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWaits:
+    """Of one core, or of several together.
+
+    Attributes:
+        steps_ps: length of its steps.
+        barrier_ps: time in them that it waits at barriers.
+        debug_print_ps: time in them that it prints.
+    """
+
+    steps_ps: int
+    barrier_ps: int
+    debug_print_ps: int
+
+
+def step_waits(core: CoreLines, steps: Events) -> StepWaits:
+    """What a core does in its steps that is no op.
+
+    Args:
+        core: whose.
+        steps: its markers, or periods between runs; disjoint, in timeline order. An event belongs to the first that it
+            overlaps or touches.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    events = core.plane.read(core.plane.lines(TRACE_ME), STEP_STATS)
+    if core.span_ps is not None:
+        events = events.within(core.span_ps)
+    inside = first_overlapping(events.begin_ps, events.end_ps, steps.begin_ps, steps.end_ps) >= 0
+    names = {number: core.plane.event_name(number) for number in np.unique(events.metadata_id).tolist()}
+
+    def time_ps(words: str) -> int:
+        picked: Mask = inside & np.isin(events.metadata_id, [number for number, name in names.items() if words in name])
+        return int(events.device_span_ps()[1][picked].sum())
+
+    return StepWaits(
+        steps_ps=int(steps.device_span_ps()[1].sum()),
+        barrier_ps=time_ps(_BARRIER),
+        debug_print_ps=time_ps(_DEBUG_PRINT),
+    )
