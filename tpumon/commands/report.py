@@ -144,7 +144,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     """What is wrong, by the rules of `tpumon why`."""
     from tpumon.answer import answer_of
     from tpumon.commands.analyze import file_sample
-    from tpumon.commands.why import judge_capture
+    from tpumon.commands.judged import judge_capture
     from tpumon.fleet import Thresholds
     from tpumon.xspace import figures
 
