@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from fakes.run import tpumon
 from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
 from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
 from tpumon.__main__ import _command
@@ -336,3 +337,12 @@ def test_the_overview_shows_findings(tmp_path, capsys):
     _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text")
     assert "Findings\n  critical input-bound:" in found
     assert "To do:" in found
+
+
+def test_a_terminal_without_block_characters_gets_others(tmp_path):
+    files = [str(file) for file in saved(tmp_path, training(cores=2))]
+    done = tpumon("report", *files, "--section", "steps", env={"PYTHONIOENCODING": "ascii"}).ended(0)
+    assert done.out.isascii()
+    assert "us mean" in done.out
+    assert "?" not in done.out
+    assert "####" in done.out

@@ -165,7 +165,8 @@ def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], page
         case "text":
             from tpumon.report.render import text
 
-            print(text.render(pages, _width()))
+            shown = text.render(pages, _width())
+            print(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
         case "markdown":
             from tpumon.report.render import markdown
 
@@ -180,6 +181,14 @@ def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], page
 def _title(what: str, hosts: Sequence[Host]) -> str:
     others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
     return f"{what} of {one_line(hosts[0].name)}{others}"
+
+
+def _has_blocks(encoding: str) -> bool:
+    try:
+        "█…µ".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _width() -> int:

@@ -21,6 +21,14 @@ _MOST_LABEL = 24
 _LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter
 
 
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█░▒▓…µ\N{NO-BREAK SPACE}", "_.-=+*%#.+*~u ")
+
+
+def as_ascii(text: str) -> str:
+    """Text for a terminal or a log without block characters."""
+    return text.translate(_ASCII)
+
+
 def render(pages: Iterable[Page], width: int) -> str:
     """All sections, one below the other.
 
