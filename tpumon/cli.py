@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tpumon import __version__
-from tpumon.command_line.help_pages import MEASURE, OUTPUT, CommandPage, GroupPage
+from tpumon.command_line.help_pages import OUTPUT, CommandPage, GroupPage
 from tpumon.command_line.options import (
     AppearanceOptions,
     ExportOptions,
@@ -28,9 +28,9 @@ from tpumon.command_line.options import (
     option,
     takes,
 )
+from tpumon.command_line.reporting import ReportOptions, report_settings
 from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
 from tpumon.command_line.settings import (
-    NAMING_WORKERS,
     ReportFormat,
     check_from,
     check_no_queries,
@@ -39,11 +39,8 @@ from tpumon.command_line.settings import (
     level_of,
     origin_of,
     report_format,
-    report_output,
-    report_sections,
     sampling_of,
     selection_of,
-    share_of,
     stdout_of,
     thresholds_of,
     window_s_of,
@@ -54,7 +51,6 @@ from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
 
 if TYPE_CHECKING:
-    from tpumon.commands.capture import CaptureSettings
     from tpumon.feed import FeedSettings
 
 _USUAL_PROFILE_S = 1.0
@@ -366,65 +362,17 @@ def analyze_command(
 
 
 @app.command("report", cls=CommandPage)
-@takes(TargetOptions)
+@takes(TargetOptions, ReportOptions)
 def report_command(
     context: typer.Context,
     targets: TargetOptions,
+    options: ReportOptions,
     paths: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[FILE|DIR]...", help="As for analyze. Without it, a profile is taken of the workers named."
         ),
     ] = None,
-    against: Annotated[
-        list[str] | None,
-        option(
-            "--against",
-            panel=OUTPUT,
-            metavar="FILE|DIR",
-            help="Show what changed since this earlier profile, instead of sections; repeatable for several hosts.",
-        ),
-    ] = None,
-    fail_above: Annotated[
-        str | None,
-        option(
-            "--fail-above",
-            panel=OUTPUT,
-            metavar="PERCENT",
-            help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
-        ),
-    ] = None,
-    section: Annotated[
-        list[str] | None,
-        option(
-            "--section",
-            panel=OUTPUT,
-            metavar="NAME,...",
-            help="overview, ops, steps, input, memory, environment, or all. Default: overview; all with --output html.",
-        ),
-    ] = None,
-    output: Annotated[
-        str, option("--output", panel=OUTPUT, metavar="text|markdown|json|html", help="What to write to stdout.")
-    ] = "text",
-    top: Annotated[
-        int, option("--top", panel=OUTPUT, min=1, max=100_000, metavar="N", help="The most rows of a table of ops.")
-    ] = 20,
-    program: Annotated[
-        str | None,
-        option("--program", panel=OUTPUT, metavar="TEXT", help="Only ops of programs whose name contains this."),
-    ] = None,
-    filter_: Annotated[
-        str | None,
-        option(
-            "--filter",
-            panel=OUTPUT,
-            metavar="TEXT",
-            help="Only ops whose name, category, path or source contains this.",
-        ),
-    ] = None,
-    duration_ms: Annotated[
-        str, option("--duration-ms", panel=MEASURE, metavar="N", help="Length of a profile that is taken now.")
-    ] = "1000",
 ) -> Command:
     """Show the tables of a profile: operations, steps, where the time goes.
 
@@ -438,28 +386,8 @@ def report_command(
       tpumon report new/ --against old/ --fail-above 5%
     """
     from tpumon.commands import report
-    from tpumon.report.capture import Choice
 
-    capture = None
-    if not paths:
-        capture = _report_capture(context, targets, duration_ms)
-    elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
-        raise UsageError("a report is of files or of workers: leave out one of them")
-    form = report_output(context, output)
-    if fail_above is not None and not against:
-        raise UsageError("--fail-above requires --against FILE|DIR to compare with")
-    return partial(
-        report.run,
-        report.ReportSettings(
-            paths=paths or (),
-            capture=capture,
-            sections=report_sections(context, section or (), every=form == "html"),
-            choice=Choice(top=top, program=program, words=filter_),
-            output=form,
-            against=against or (),
-            fail_above=None if fail_above is None else share_of(context, "--fail-above", fail_above),
-        ),
-    )
+    return partial(report.run, report_settings(context, targets, options, paths or ()))
 
 
 @app.command("export", cls=CommandPage)
@@ -653,21 +581,6 @@ def completion_command(
 def _print(text: str) -> int:
     typer.echo(text)
     return 0
-
-
-def _report_capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -> CaptureSettings:
-    from tpumon.commands.capture import CaptureSettings
-
-    named = (targets.service_addr, targets.workers_list, targets.tpu, targets.targets, targets.simulate)
-    if not any(named):
-        raise UsageError("report requires FILE|DIR, or workers to profile: --service-addr HOST:PORT")
-    return CaptureSettings(
-        logdir="",
-        selection=selection_of(context, targets, level=0),
-        window_s=window_s_of(context, duration_ms) or _USUAL_PROFILE_S,
-        use_proxy=targets.use_proxy,
-        all_devices=False,
-    )
 
 
 def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from checks import FoundError, check_figures, check_text
 from google.protobuf.message import Message
 
+from support.captures import megacore, nested, training, with_input, with_memory
 from support.samples import failed_sample, sample
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, CUSTOM, INFEED, LOOP, SEND, WHILE, Traced, run_step
 from tpumon.commands import analyze
@@ -19,6 +20,10 @@ from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.process import _command
 from tpumon.remote import RemoteExporter, _TroubleError
+from tpumon.report.capture import Capture, Choice, Host
+from tpumon.report.compare import compare, page
+from tpumon.report.render import html, markdown, text
+from tpumon.report.table import SECTIONS, needs, report
 from tpumon.simulator.figures import figures as simulated_figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import monitor_result
@@ -39,6 +44,7 @@ from tpumon.wire.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.wire.xplane_pb2 import XSpace
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.outline import outline
+from tpumon.xspace.profile.profile import read_profile
 from tpumon_exporters import webconfig
 
 _Result = TypeVar("_Result")
@@ -98,8 +104,31 @@ def _read_trace(data: bytes) -> None:
     except SourceError as error:
         check_text(error.message)
         return
-    shown = analyze._sample("w", "w.xplane.pb", 0.0, trace)
+    shown = analyze.file_sample("w", "w.xplane.pb", 0.0, trace)
     _check_sample(shown)
+
+
+def _report(data: bytes) -> None:
+    """Every section, in every form."""
+    try:
+        profile = read_profile(data, needs(SECTIONS))
+    except SourceError as error:
+        check_text(error.message)
+        return
+    capture = Capture(hosts=(Host(name="w", profile=profile),), figures=figures([profile.trace]))
+    made = report(capture, tuple(SECTIONS), Choice())
+    comparison = compare(capture, capture, Choice())
+    pages = (*made.pages, page(comparison))
+    for found in (made.to_json(), comparison.to_json()):
+        json.dumps(found, allow_nan=False)
+    check_text(text.render(pages, 80), "the report", lines=True)
+    check_text(markdown.render(pages), "the report", lines=True)
+    html.render(pages, "w")
+
+
+def _report_traces() -> Iterable[bytes]:
+    for build in (training, nested, megacore, with_input, with_memory):
+        yield build().bytes()
 
 
 def _check_sample(shown: Sample) -> None:
@@ -212,7 +241,7 @@ def _metrics() -> Iterable[bytes]:
 def _samples() -> Sequence[Sample]:
     trace = figures([read_trace(next(iter(_traces())))])
     return (
-        analyze._sample("w", "w:8466", 1000.0, trace),
+        analyze.file_sample("w", "w:8466", 1000.0, trace),
         sample("w", address="w:8466", mxu_utilization_ratio=0.5, devices=[{"device": "0", "hbm_used_bytes": 5}]),
         failed_sample("w", "busy"),
     )
@@ -364,6 +393,7 @@ def _addresses(data: bytes) -> None:
 
 TARGETS = {
     "trace": Reader(_read_trace, _traces, XSpace, 60_000),
+    "report": Reader(_report, _report_traces, XSpace, 60_000),
     "monitor": Reader(_monitor, _monitor_answers, MonitorResponse),
     "monitor-text": Reader(_monitor_text, _monitor_texts),
     "runtime": Reader(_runtime, _metrics, MetricResponse),

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from fakes.run import tpumon
 from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
 from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
 from tpumon.__main__ import _command
@@ -17,6 +18,8 @@ from tpumon.report.render import html, markdown, text
 from tpumon.report.table import SECTIONS, report
 from tpumon.wire.hlo_pb2 import HloProgram
 from tpumon.wire.profiler_pb2 import ProfileOptions
+from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.profile.steps import _PARTS_OF
 
 ONE_CORE_STEP_S = 1e-6 * (300 + 500 + 30 + 100 + 60 + 65 + 70 + 200 + 40 + 20 + 10)
 
@@ -43,7 +46,8 @@ def test_the_overview_has_figures_steps_and_operations(tmp_path, capsys):
     assert [op["name"] for op in overview["top_ops"][:2]] == ["fusion.1", "infeed.1"]
     assert len(overview["top_ops"]) <= 10
     assert overview["environment"]["device_type"] == "TPU v5"
-    assert overview["findings"] == []
+    (finding,) = overview["findings"]
+    assert (finding["finding"], finding["since_unix_s"]) == ("input-bound", None)
 
 
 def test_only_what_is_chosen_is_counted(tmp_path):
@@ -266,6 +270,9 @@ def test_the_environment_says_how_the_profile_was_taken(tmp_path):
         (["x.pb", "--output", "xml"], "--output xml: choose one of text, markdown"),
         (["x.pb", "--service-addr", "h:1"], "of files or of workers"),
         ([], "requires FILE"),
+        (["x.pb", "--fail-above", "5%"], "requires --against"),
+        (["x.pb", "--against", "y.pb", "--fail-above", "much"], "give a share such as 5%"),
+        (["x.pb", "--against", "y.pb", "--section", "ops"], "leave out --section"),
     ],
 )
 def test_what_makes_no_sense_is_refused(argument, words):
@@ -294,3 +301,48 @@ def test_a_page_without_its_library_says_what_to_install(tmp_path, monkeypatch):
     made = report(capture_of(saved(tmp_path, training())), ("ops",), Choice())
     with pytest.raises(UsageError, match=r"pip install 'tpumon\[html\]'"):
         html.render(made.pages, "Profile")
+
+
+def test_a_truncated_trace_says_so_in_every_section(tmp_path, capsys):
+    traced = training(cores=2, steps=12)
+    traced.space.warnings.append("The trace buffers are full: device events were dropped.")
+    Plane(traced.space.planes[0]).event("XLA TraceMe", "Trace Buffers Dropped", 15_000, 10)
+    files = saved(tmp_path, traced)
+    assert capture_of(files).figures.truncated
+    status, found, _ = printed(capsys, *files, sections=tuple(SECTIONS), output="text")
+    assert status == 0
+    assert found.count("the trace is truncated") >= len(SECTIONS)
+
+
+def test_impossible_numbers_are_absent(tmp_path, capsys):
+    traced = training(cores=1)
+    core, host = (Plane(plane) for plane in traced.space.planes)
+    for stat in core.plane.stats:
+        if stat.metadata_id == core.stat_id("peak_hbm_bw_gigabytes_per_second"):
+            stat.double_value = 1e300
+    host.line("allocator", timestamp_ns=1 << 62)
+    host.event("allocator", "MemoryAllocation", 100, 1, index_on_host=0, bytes_allocated=5, fragmentation=1e999)
+    _, found, _ = printed(capsys, *saved(tmp_path, traced), sections=tuple(SECTIONS))
+    assert found["memory"]["memories"][0]["peak_bytes"] == 5
+    assert found["environment"]["peak_hbm_rate"] is None
+
+
+def test_every_kind_of_time_is_in_one_part_of_a_step():
+    """Otherwise the parts of a core's step would not add up to it."""
+    every = [category for categories in _PARTS_OF.values() for category in categories]
+    assert sorted(every) == sorted(Category)
+
+
+def test_the_overview_shows_findings(tmp_path, capsys):
+    _, found, _ = printed(capsys, *saved(tmp_path, training(cores=1)), output="text")
+    assert "Findings\n  critical input-bound:" in found
+    assert "To do:" in found
+
+
+def test_a_terminal_without_block_characters_gets_others(tmp_path):
+    files = [str(file) for file in saved(tmp_path, training(cores=2))]
+    done = tpumon("report", *files, "--section", "steps", env={"PYTHONIOENCODING": "ascii"}).ended(0)
+    assert done.out.isascii()
+    assert "us mean" in done.out
+    assert "?" not in done.out
+    assert "####" in done.out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -24,8 +24,6 @@ from tpumon.system.console import say
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tpumon.feed import FeedSettings, Recorded, Sampling
     from tpumon.fleet import Thresholds
     from tpumon.outputs import Export
@@ -79,35 +77,6 @@ def report_format(context: typer.Context, output: str) -> ReportFormat:
     if output not in set(ReportFormat) and not is_typed(context, "output"):
         return ReportFormat.text
     return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
-
-
-_REPORT_OUTPUTS: tuple[Literal["text", "markdown", "json", "html"], ...] = ("text", "markdown", "json", "html")
-
-
-def report_output(context: typer.Context, output: str) -> Literal["text", "markdown", "json", "html"]:
-    """The format of a report; as for `report_format`, TPUMON_OUTPUT may be meant for something else."""
-    found = next((one for one in _REPORT_OUTPUTS if one == output), None)
-    if found is None and is_typed(context, "output"):
-        check_choice(context, "--output", output, _REPORT_OUTPUTS)
-    return found or "text"
-
-
-def report_sections(context: typer.Context, names: Sequence[str], *, every: bool) -> tuple[str, ...]:
-    """The sections of a report, each once.
-
-    Args:
-        context: of the command.
-        names: as given; several may stand in one, with commas between.
-        every: whether all are shown if none is given.
-    """
-    from tpumon.report.table import SECTIONS
-
-    chosen = [name.strip() for text in names for name in text.split(",") if name.strip()]
-    for name in chosen:
-        check_choice(context, "--section", name, (*SECTIONS, "all"))
-    if "all" in chosen or (every and not chosen):
-        return tuple(SECTIONS)
-    return tuple(dict.fromkeys(chosen)) or ("overview",)
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -104,11 +104,19 @@ def _host(file: Path, name: str) -> Host:
     host = figures([trace])
     name = host.hostnames[0] if host.hostnames else name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
-    sample = _sample(name, str(file), time_unix_s, host)
+    sample = file_sample(name, str(file), time_unix_s, host)
     return Host(name=name, trace=trace, sample=sample)
 
 
-def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
+def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
+    """The figures of a file as a sample.
+
+    Args:
+        name: of the worker.
+        address: path of the file; "" for several.
+        time_unix_s: when its window began.
+        trace: its figures.
+    """
     sample = Sample(
         worker=name,
         address=address,
@@ -128,7 +136,7 @@ def _sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) ->
 
 def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
-    return _sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
+    return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
 def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:

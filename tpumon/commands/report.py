@@ -11,21 +11,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.commands.capture import CaptureSettings, take
 from tpumon.commands.profiles import opened, trace_files, why_unread
 from tpumon.logdir import TRACE_SUFFIX
+from tpumon.model import Finding
 from tpumon.report.blocks import Page
-from tpumon.report.capture import Capture, Choice, Finding, Host
+from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page, verdict
 from tpumon.report.table import needs, report
 from tpumon.system.console import say
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
+    from tpumon.commands.capture import CaptureSettings
     from tpumon.xspace.profile.profile import Part, Profile
 
 Format = Literal["text", "markdown", "json", "html"]
 
+_JUDGED = "overview"  # the section that shows findings
 _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
@@ -67,7 +69,7 @@ def run(settings: ReportSettings) -> int:
         return 1
     if settings.against:
         return max(_compare(settings, hosts), 0 if whole else 1)
-    made = report(_capture_of(hosts), settings.sections, settings.choice)
+    made = report(_capture_of(hosts, judged=_JUDGED in settings.sections), settings.sections, settings.choice)
     _print(settings, made.to_json, made.pages, _title("Profile", hosts))
     return 0 if whole else 1
 
@@ -92,6 +94,8 @@ def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Hos
     """The hosts' profiles, and whether none is missing."""
     if settings.capture is None:
         return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
+    from tpumon.commands.capture import take  # it needs gRPC, which reading files does without
+
     with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
         taken = take(replace(settings.capture, logdir=directory))
         hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
@@ -129,16 +133,29 @@ def _name(profile: Profile, file: Path, taken: set[str]) -> str:
     return f"{file} ({len(taken) + 1})"
 
 
-def _capture_of(hosts: tuple[Host, ...]) -> Capture:
+def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
     from tpumon.xspace import figures
 
     together = figures([host.profile.trace for host in hosts])
-    return Capture(hosts=hosts, figures=together, findings=_findings())
+    return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
 
 
-def _findings() -> tuple[Finding, ...]:
-    """What is wrong, by the rules of findings, once there are any that judge a single capture."""
-    return ()
+def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
+    """What is wrong, by the rules of `tpumon why`."""
+    from tpumon.answer import answer_of
+    from tpumon.commands.analyze import file_sample
+    from tpumon.commands.judged import judge_capture
+    from tpumon.fleet import Thresholds
+    from tpumon.xspace import figures
+
+    starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
+    samples = [
+        file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
+        for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
+    ]
+    findings = answer_of(*judge_capture(samples, Thresholds())).findings
+    # A capture whose traces do not say when they began has no since-when.
+    return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 
 
 def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page], title: str) -> None:
@@ -148,7 +165,8 @@ def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], page
         case "text":
             from tpumon.report.render import text
 
-            print(text.render(pages, _width()))
+            shown = text.render(pages, _width())
+            print(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
         case "markdown":
             from tpumon.report.render import markdown
 
@@ -163,6 +181,14 @@ def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], page
 def _title(what: str, hosts: Sequence[Host]) -> str:
     others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
     return f"{what} of {one_line(hosts[0].name)}{others}"
+
+
+def _has_blocks(encoding: str) -> bool:
+    try:
+        "█…µ".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def _width() -> int:

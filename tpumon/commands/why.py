@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tpumon.answer import Answer, answer_of
 from tpumon.commands.analyze import read_host
 from tpumon.commands.collecting import collect, collect_recorded
+from tpumon.commands.judged import judge_capture
 from tpumon.commands.profiles import trace_files
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings, Recorded
 from tpumon.fleet import Fleet
 from tpumon.logdir import TRACE_SUFFIX
-from tpumon.model import Evidence, Finding, Target, Workers
+from tpumon.model import Evidence, Finding
 from tpumon.view.drawing.cells import age, clock
 from tpumon.view.explained import by_reason
 
@@ -78,18 +79,9 @@ def is_capture(where: str) -> bool:
 
 
 def _captured(settings: FeedSettings, where: str) -> tuple[Fleet, float]:
-    """Judges the files of one profile as one sample of each host; returns also the time at which they began."""
+    """Judges the files of one profile; returns also the time at which they began."""
     samples = [read_host(file).sample for file in trace_files([where])]
-    begin_unix_s = max(sample.time_unix_s for sample in samples)
-    names: dict[str, None] = {}
-    fleet = Fleet(replace(settings.output_options.thresholds, sustained=1))
-    for number, sample in enumerate(samples):
-        names[f"{sample.worker}#{number}" if sample.worker in names else sample.worker] = None
-    targets = [Target(worker=name, address=sample.address) for name, sample in zip(names, samples, strict=True)]
-    fleet.follow(Workers(targets=tuple(targets)))
-    for name, sample in zip(names, samples, strict=True):
-        fleet.add(replace(sample, worker=name, time_unix_s=begin_unix_s))
-    return fleet, begin_unix_s
+    return judge_capture(samples, settings.output_options.thresholds)
 
 
 def _lines(answer: Answer) -> Iterator[str]:

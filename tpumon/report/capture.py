@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
+from tpumon.model import Finding
+from tpumon.model.codec import to_plain
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Profile
     from tpumon.xspace.summary import TraceFigures
-
-
-Severity = Literal["info", "warning", "critical"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something that is wrong, for the overview; found elsewhere.
-
-    Attributes:
-        finding: its ID.
-        severity: how bad it is.
-        sentence: what is wrong.
-        remedy: what to do.
-    """
-
-    finding: str
-    severity: Severity
-    sentence: str
-    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +36,7 @@ class Capture:
     Attributes:
         hosts: at least one.
         figures: of all hosts together.
-        findings: what is wrong, worst first.
+        findings: what is wrong, the worst first, as `tpumon why` judges it.
     """
 
     hosts: tuple[Host, ...]
@@ -79,3 +63,18 @@ class Choice:
         """What was chosen, in words; "" for everything."""
         parts = [f"program {one_line(self.program)}"] if self.program else []
         return ", ".join([*parts, *([f"ops with {one_line(self.words)!r}"] if self.words else [])])
+
+
+def plain_json(value: Any) -> Any:
+    """A frozen value as JSON has it; numbers that no trace can mean (infinite ones) are absent."""
+    return _finite(to_plain(value))
+
+
+def _finite(plain: Any) -> Any:
+    if isinstance(plain, float):
+        return plain if math.isfinite(plain) else None
+    if isinstance(plain, list):
+        return [_finite(each) for each in plain]
+    if isinstance(plain, Mapping):
+        return {name: _finite(each) for name, each in plain.items()}
+    return plain

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.model.codec import not_in_json, to_plain
+from tpumon.model.codec import not_in_json
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Page, Table
-from tpumon.report.capture import Capture, Choice
+from tpumon.report.capture import Capture, Choice, plain_json
 from tpumon.report.matching import match
 from tpumon.report.words import change_word, part_word, percent_word, time_cell, time_word
 from tpumon.report.work import Ledger, ledger
@@ -92,6 +92,7 @@ class Comparison:
         changes: largest first; those below 0.01 % of a step are left out.
         programs: those that differ, and those that do not.
         reason: why there is no step time; None if there is.
+        before_truncated, after_truncated: what is missing from a capture, and which span of it counts.
         limit: rows of a table of text; not part of the JSON.
     """
 
@@ -105,6 +106,8 @@ class Comparison:
     changes: tuple[Change, ...]
     programs: tuple[ProgramChange, ...]
     reason: str | None
+    before_truncated: str | None
+    after_truncated: str | None
     limit: int = field(metadata=not_in_json())
 
     def exceeds(self, limit_ratio: float) -> bool | None:
@@ -115,7 +118,7 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Fields as in docs/report.md."""
-        return {"schema": 1, **to_plain(self)}
+        return {"schema": 1, **plain_json(self)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +172,8 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
         changes=tuple(sorted(changes, key=lambda each: (-abs(each.per_step_s), each.what, each.name))),
         programs=_programs(old.book, new.book),
         reason=None if has_steps else old.reason or new.reason or "a capture has no steps",
+        before_truncated=before.figures.truncated,
+        after_truncated=after.figures.truncated,
         limit=choice.top,
     )
 
@@ -336,7 +341,10 @@ def _numbers(book: Ledger) -> dict[str, set[int]]:
 def page(comparison: Comparison) -> Page:
     """The comparison for people; changes that may be chance are only counted."""
     sure = [each for each in comparison.changes if each.noise is not True]
-    made: list[Block] = [Facts(title="Step time", rows=tuple(_facts(comparison)))]
+    cut = (("earlier", comparison.before_truncated), ("later", comparison.after_truncated))
+    lines = tuple(f"the {which} trace is truncated: {words}" for which, words in cut if words)
+    made: list[Block] = [Lines(title="Dropped events", lines=lines)] if lines else []
+    made.append(Facts(title="Step time", rows=tuple(_facts(comparison))))
     for title, picked in _TABLES:
         rows = [each for each in sure if picked(each)]
         if rows:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tpumon.figures import FIGURES, PARTS, STEP, Figure
-from tpumon.model import Figures
+from tpumon.model import Figures, Finding
 from tpumon.model.codec import flat, not_in_json
 from tpumon.report import environment as environment_section
 from tpumon.report import ops as ops_section
 from tpumon.report import steps as steps_section
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Table
-from tpumon.report.capture import Capture, Choice, Finding
+from tpumon.report.capture import Capture, Choice
 from tpumon.report.environment import Environment
 from tpumon.report.ops import OpRow
 from tpumon.report.steps import Percentiles, Steps
@@ -67,10 +67,7 @@ def blocks(overview: Overview) -> tuple[Block, ...]:
     """The section as facts, a graph and tables."""
     made: list[Block] = []
     if overview.findings:
-        lines = [
-            f"{one.severity}: {one.sentence}" + (f" {one.remedy}" if one.remedy else "") for one in overview.findings
-        ]
-        made.append(Lines(title="Findings", lines=tuple(lines)))
+        made.append(Lines(title="Findings", lines=tuple(map(_finding_line, overview.findings))))
     made.append(Facts(title="Figures", rows=tuple(_figure_rows(overview.figures))))
     if rows := steps_section.step_facts(overview.steps):
         made.append(Facts(title="Step time", rows=tuple(rows)))
@@ -84,6 +81,11 @@ def blocks(overview: Overview) -> tuple[Block, ...]:
     if overview.environment.warnings:
         made.append(Lines(title="Warnings", lines=overview.environment.warnings))
     return tuple(made)
+
+
+def _finding_line(finding: Finding) -> str:
+    remedy = f" To do: {finding.remedy}" if finding.remedy else ""
+    return f"{finding.severity} {finding.finding}: {finding.sentence}{remedy}"
 
 
 _WRITTEN: Mapping[str, Callable[[float | None], str]] = {"ratio": percent_word, "seconds": time_word}

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpumon.model.codec import to_plain
 from tpumon.report import environment, memory, ops, overview, steps
 from tpumon.report import input as input_section
-from tpumon.report.blocks import Block, Page
-from tpumon.report.capture import Capture, Choice
+from tpumon.report.blocks import Block, Lines, Page
+from tpumon.report.capture import Capture, Choice, plain_json
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Part
@@ -99,15 +98,21 @@ class Report:
 
     Attributes:
         values: of each section, by name.
-        pages: the same, ready to be written.
+        truncated: what is missing from the traces and which span the tables cover; None for whole traces.
+        pages: the sections, ready to be written.
     """
 
     values: Mapping[str, Any]
+    truncated: str | None
     pages: tuple[Page, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Fields as in docs/report.md."""
-        return {"schema": 1, "sections": {name: to_plain(value) for name, value in self.values.items()}}
+        return {
+            "schema": 1,
+            "truncated": self.truncated,
+            "sections": {name: plain_json(value) for name, value in self.values.items()},
+        }
 
 
 def needs(names: Iterable[str]) -> frozenset[Part]:
@@ -118,8 +123,10 @@ def needs(names: Iterable[str]) -> frozenset[Part]:
 def report(capture: Capture, names: Sequence[str], choice: Choice) -> Report:
     """Builds some sections."""
     values = {name: SECTIONS[name].build(capture, choice) for name in names}
+    truncated = capture.figures.truncated
+    above = (Lines(title="Dropped events", lines=(f"the trace is truncated: {truncated}",)),) if truncated else ()
     pages = tuple(
-        Page(name=name, title=SECTIONS[name].title, blocks=tuple(SECTIONS[name].blocks(value)))
+        Page(name=name, title=SECTIONS[name].title, blocks=(*above, *SECTIONS[name].blocks(value)))
         for name, value in values.items()
     )
-    return Report(values=values, pages=pages)
+    return Report(values=values, truncated=truncated, pages=pages)

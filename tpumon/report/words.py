@@ -65,7 +65,7 @@ def change_word(ratio: float | None) -> str:
 
 def size_word(size_bytes: float | None) -> str:
     """1.50 GiB, 12 B."""
-    if size_bytes is None:
+    if size_bytes is None or not math.isfinite(size_bytes):
         return NOT_KNOWN
     for unit, name in _SIZES:
         if abs(size_bytes) >= unit:
@@ -75,7 +75,7 @@ def size_word(size_bytes: float | None) -> str:
 
 def count_word(amount: float | None) -> str:
     """12, 3456, 1.23 M."""
-    if amount is None:
+    if amount is None or not math.isfinite(amount):
         return NOT_KNOWN
     if abs(amount) < 1e5 and amount == int(amount):
         return str(int(amount))
@@ -87,7 +87,7 @@ def count_word(amount: float | None) -> str:
 
 def flop_rate_word(flops_per_s: float | None) -> str:
     """164 GFLOP/s."""
-    if flops_per_s is None:
+    if flops_per_s is None or not math.isfinite(flops_per_s):
         return NOT_KNOWN
     if not flops_per_s:
         return "0"
@@ -99,7 +99,8 @@ def flop_rate_word(flops_per_s: float | None) -> str:
 
 def rate_word(bytes_per_s: float | None) -> str:
     """1.23 GiB/s."""
-    return NOT_KNOWN if bytes_per_s is None else f"{size_word(bytes_per_s)}/s" if bytes_per_s else "0"
+    word = size_word(bytes_per_s)
+    return word if word == NOT_KNOWN else f"{word}/s" if bytes_per_s else "0"
 
 
 def time_cell(time_s: float | None) -> Cell:

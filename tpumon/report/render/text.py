@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -18,6 +19,14 @@ _LEVELS = "▁▂▃▄▅▆▇█"
 _SHADES = " ░▒▓█"
 _MOST_LABEL = 24
 _LEAST_SPAN = 0.1  # of a heat map, relative to its middle, so that jitter looks like jitter
+
+
+_ASCII = str.maketrans("▁▂▃▄▅▆▇█░▒▓…µ\N{NO-BREAK SPACE}", "_.-=+*%#.+*~u ")
+
+
+def as_ascii(text: str) -> str:
+    """Text for a terminal or a log without block characters."""
+    return text.translate(_ASCII)
 
 
 def render(pages: Iterable[Page], width: int) -> str:
@@ -44,7 +53,11 @@ def _block(block: Block, width: int) -> list[str]:
             return [block.title, *(f"  {_fit(label, wide)}  {words}" for label, words in block.rows)]
         case Graph() | HeatMap():
             return [block.title, *picture(block, width)]
-    return [block.title, *(f"  {line}" for line in block.lines)]
+    return [block.title, *(row for line in block.lines for row in _wrapped(line, width))]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, initial_indent="  ", subsequent_indent="    ") or [""]
 
 
 def picture(block: Graph | HeatMap, width: int) -> list[str]:

@@ -13,7 +13,7 @@ from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import XEvent
 from tpumon.xspace.columns.columns import EventColumns, Floats, Ints, Mask
 from tpumon.xspace.columns.events import read_events
-from tpumon.xspace.columns.timeline import LATEST_PS, PS_PER_NS, PS_PER_S
+from tpumon.xspace.columns.timeline import LATEST_NS, LATEST_PS, PS_PER_NS, PS_PER_S
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.wire.lines import Packed
 
@@ -32,9 +32,7 @@ _NUMBERS = (
 )
 _MOST_POINTS = 1000  # of the graph, as in XProf
 _MOST_LIVE = 50  # rows of what was live at the peak
-_MOST_EVENTS = 2_000_000
-_MOST_NAMES = 10_000  # events whose memory has a name and no number
-_MOST_MEMORIES = 128
+_MOST_MEMORIES = 128  # a host has 16 devices at most
 _LARGEST = 1 << 60
 
 
@@ -112,9 +110,10 @@ def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
     for line in plane.lines():
         packed = line.events()
         columns = read_events(packed, tuple(plane.numbers_of(_NUMBERS)))
-        rows = np.flatnonzero(np.isin(columns.metadata_id, list(kinds)))[:_MOST_EVENTS]
+        rows = np.flatnonzero(np.isin(columns.metadata_id, list(kinds)))
         if len(rows):
-            start_ps = (line.timestamp_ns - plane.base_ns) * PS_PER_NS
+            start_ns = line.timestamp_ns - plane.base_ns
+            start_ps = start_ns * PS_PER_NS if -LATEST_NS < start_ns < LATEST_NS else 0
             for memory, own in _by_memory(plane, columns, packed, rows):
                 if memory in parts or len(parts) < _MOST_MEMORIES:
                     parts.setdefault(memory, []).append(_part(plane, columns, packed, own, start_ps, allocating))
@@ -148,11 +147,11 @@ def _by_memory(plane: Plane, columns: EventColumns, packed: Packed, rows: Ints) 
                 continue
             told = left if column.present is None else left[column.present[left]]
             values = column.integers()[told]
-            for value in np.unique(values).tolist():
+            for value in np.unique(values)[:_MOST_MEMORIES].tolist():
                 yield str(value), told[values == value]
             left = np.setdiff1d(left, told, assume_unique=True)
     names: dict[str, list[int]] = {}
-    for row in left[:_MOST_NAMES].tolist():
+    for row in left.tolist():
         names.setdefault(_words(plane, packed, row, "allocator_name") or "unknown", []).append(row)
     for name, own in names.items():
         yield name, np.array(own, dtype=np.int64)
@@ -195,13 +194,14 @@ def _use(plane: Plane, memory: str, parts: Sequence[_Part], first_ps: int) -> Me
     in_use = stack + heap
     peak = int(np.flatnonzero(in_use == in_use.max())[-1])
     points = _points(in_use)
-    origin = [(i, row) for i, part in enumerate(parts) for row in part.rows.tolist()]
+    part_of = np.concatenate([np.full(len(part.rows), i) for i, part in enumerate(parts)])[order]
+    row_of = np.concatenate([part.rows for part in parts])[order]
     is_allocation = np.concatenate([part.is_allocation for part in parts])[order]
     live = _live(numbers, is_allocation, peak)
 
     def what(event: int) -> str:
-        i, row = origin[int(order[event])]
-        said = [_words(plane, parts[i].packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
+        packed, row = parts[int(part_of[event])].packed, int(row_of[event])
+        said = [_words(plane, packed, row, stat) for stat in ("tf_op", "shape", "tensor_shapes")]
         return " ".join(one_line(each) for each in said if each) or "allocated in the window"
 
     return MemoryUse(
@@ -246,9 +246,9 @@ def _live(numbers: Mapping[str, Ints], is_allocation: Mask, peak: int) -> list[i
 
 def _rows(live: Sequence[int], sizes: Ints, stack: int, heap: int, what: Callable[[int], str]) -> tuple[Live, ...]:
     """The largest of what was live; equal ones as one row, what came before the window as one."""
-    largest = sorted(live, key=lambda event: -int(sizes[event]))[:_MOST_NAMES]
+    largest = sorted(live, key=lambda event: -int(sizes[event]))[: 4 * _MOST_LIVE]
     counts: dict[tuple[str, int], int] = {}
-    for event in largest[: 4 * _MOST_LIVE]:
+    for event in largest:
         key = (what(event), int(sizes[event]))
         counts[key] = counts.get(key, 0) + 1
     rows = [Live(what=words, size_bytes=size, count=count) for (words, size), count in counts.items()]
