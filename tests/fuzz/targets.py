@@ -18,7 +18,7 @@ from tpumon.__main__ import _command
 from tpumon.commands import analyze
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
-from tpumon.remote import RemoteExporter, _TroubleError
+from tpumon.remote import RemoteExporter, TroubleError
 from tpumon.simulator.figures import figures as simulated_figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import monitor_result
@@ -236,7 +236,7 @@ def _page(data: bytes) -> None:
         page = remote._where._checked(200, data)
     except (ValueError, RecursionError):
         return  # `malformed`
-    except _TroubleError as error:
+    except TroubleError as error:
         check_text(str(error))
         return
     events: list[Workers | Sample] = []

@@ -8,7 +8,7 @@ import typer.main
 from tpumon.__main__ import _command
 from tpumon.cli import app
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Sampling
+from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.outputs import Export, output_names
 
 GROUP = typer.main.get_command(app)
@@ -244,7 +244,7 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
     assert (typed.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
-    assert settings("once", "--from", "h:1").feed.origin == "http://h:1"
+    assert settings("once", "--from", "h:1").feed.origin == Remote("http://h:1")
 
 
 def test_from_takes_no_samples_itself():
