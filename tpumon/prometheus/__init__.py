@@ -16,6 +16,7 @@ from tpumon.findings import Thresholds
 from tpumon.history import state_of
 from tpumon.model import Cause, Failure, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
+from tpumon.prometheus.across import MOST_DATED, Stragglers, before, comparable, since_of, waits_of
 from tpumon.prometheus.past import Past, Span
 from tpumon.prometheus.queries import Queries, selector_of
 from tpumon.prometheus.rebuild import (
@@ -38,6 +39,7 @@ _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 1.0
 _GONE_S = 900.0  # how long a worker without series stays
 _SPANS = ((3600.0, 30.0), (86400.0, 600.0), (7 * 86400.0, 3600.0))  # how far back, and by which steps
+_ROUNDS, _ROUND_S = 6, 60.0  # what workers are compared by at first
 _FRESH_INTERVALS = 2.5  # as in Sample.fresh_for_s
 
 _Told = Workers | Sample | Handover
@@ -80,6 +82,7 @@ class PrometheusReader:
         self._names: dict[Key, str] = {}
         self._gone_unix_s: dict[Key, float] = {}
         self._past: Past | None = None
+        self._stragglers: Stragglers | None = None
         self._failures = 0
         self._reported: str | None = None
         self._said: set[str] = set()
@@ -117,6 +120,7 @@ class PrometheusReader:
         past = self._past or await self._before(queries, now_unix_s)
         self._past = past
         past.forget(self._names)
+        await self._compare(queries, picture, now_unix_s)
         samples = self._samples(picture, past, now_unix_s)
         found = findings_of(samples)
         judged = sum(sample.answered for sample in samples)
@@ -196,6 +200,40 @@ class PrometheusReader:
         past.load(spans, self._names, known_unix_s, self._identity)
         return past
 
+    async def _compare(self, queries: Queries, picture: Picture, now_unix_s: float) -> None:
+        """Looks for stragglers where exporters follow too few workers to find them."""
+        present = sum(1 for one in self._known.values() if one.info is not None)
+        if picture.judged.get("straggler", 0) >= present:
+            self._stragglers = None
+            return
+        is_new = self._stragglers is None
+        stragglers = self._stragglers = self._stragglers or Stragglers(self._limits)
+        if is_new:
+            begin_unix_s = now_unix_s - _ROUNDS * _ROUND_S
+            answer = await self._server.query_range(queries.compared, begin_unix_s, now_unix_s - _ROUND_S / 2, _ROUND_S)
+            for one in before(answer.series, self._known, self._identity):
+                stragglers.judge(one, now_unix_s)
+        now = {
+            key: (known.target, comparable(sample, picture.told[key].numbers))
+            for key, known in self._known.items()
+            if key in picture.told
+            and (sample := sample_of(known, picture.told[key], now_unix_s, ())) is not None
+            and sample.answered
+        }
+        known = set(stragglers.found())
+        stragglers.judge(now, now_unix_s)
+        new = [key for key in stragglers.found() if key not in known or is_new][:MOST_DATED]
+        end_unix_s = now_unix_s
+        for length_s, step_s in _SPANS if new else ():
+            begin_unix_s = now_unix_s - length_s
+            expression = queries.waits_less(waits_of(new, self._identity))
+            answer = await self._server.query_range(expression, begin_unix_s, end_unix_s, step_s)
+            since = since_of(answer.series, new, self._identity, step_s, self._limits)
+            stragglers.date(since)
+            new = [key for key in new if since.get(key, end_unix_s) < begin_unix_s + 2 * step_s]
+            if not new:
+                break
+
     def _samples(self, picture: Picture, past: Past, now_unix_s: float) -> list[Sample]:
         """The samples of all workers, with what is wrong with each."""
         present = sum(1 for one in self._known.values() if one.info is not None)
@@ -215,11 +253,21 @@ class PrometheusReader:
                     cause_of(finding, sample.figures, self._limits, since.get(finding)) for finding in told.findings
                 )
                 sample = replace(sample, findings=tuple(causes), judged=tuple({*judged, *told.findings}))
+                if (slow := self._straggler(key, told)) is not None:
+                    causes = worst_first([*causes, slow])
+                    sample = replace(sample, findings=tuple(causes))
+                if self._stragglers is not None and self._stragglers.is_judged(key):
+                    sample = replace(sample, judged=tuple({*(sample.judged or ()), "straggler"}))
             samples.append(sample)
             state = state_of(sample)
             why = "" if sample.failure is None else sample.failure.message
             past.note(key, known.target.worker, now_unix_s, state, causes, why)
         return samples
+
+    def _straggler(self, key: Key, told: Told) -> Cause | None:
+        if self._stragglers is None or "straggler" in told.findings:
+            return None
+        return self._stragglers.cause(key)
 
     def _ours(self, sample: Sample, now_unix_s: float, shift_s: float) -> Sample:
         """The sample by our clocks, and current until the refresh after the next one."""

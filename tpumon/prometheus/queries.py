@@ -19,6 +19,8 @@ SUCCESS, TOOK, WINDOW, INTERVAL = (
     "tpumon_sample_interval_seconds",
 )
 HBM_USED, HBM_TOTAL = "tpu_hbm_used_bytes", "tpu_hbm_total_bytes"
+COLLECTIVE = "tpu_op_time_ratio"
+"""Only that of collectives is read."""
 UP, ACTIVE, BUSY, PAUSED, INDEPENDENT = (
     f"tpumon_target_{what}" for what in ("up", "active", "busy", "paused", "independent")
 )
@@ -33,9 +35,10 @@ OF_WORKERS = (
 )
 OF_DEVICES = (HBM_USED, HBM_TOTAL)
 WHILE_1, WHILE_0 = (BUSY, PAUSED), (UP, ACTIVE)
-NAMES = (TARGET_INFO, WORKER_INFO, FINDING, *OF_WORKERS, *OF_DEVICES, *WHILE_1, *WHILE_0, INDEPENDENT)
+NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, *OF_DEVICES, *WHILE_1, *WHILE_0, INDEPENDENT)
 """Every metric that is read."""
 
+_OF_COLLECTIVES = 'kind="collective"'
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
 _SELECTOR = re.compile(rf"\{{?\s*({_MATCHER}(?:\s*,\s*{_MATCHER})*)?\s*,?\s*\}}?")
 _LONGEST_SELECTOR = 2000
@@ -74,6 +77,7 @@ class Queries:
     def numbers(self) -> str:
         """All numbers of all workers, and of their devices."""
         of_workers = [_marked(name, self._max(name)) for name in OF_WORKERS]
+        of_workers.append(self._collective())
         of_devices = [_marked(name, self._max(name, "device")) for name in OF_DEVICES]
         return _either([*of_workers, *of_devices])
 
@@ -92,6 +96,32 @@ class Queries:
         """Findings and states, for a time in the past."""
         return _either([_marked(FINDING, f"{self._max(FINDING, 'finding')} == 1"), *self._troubles()])
 
+    @property
+    def compared(self) -> str:
+        """What the workers of a slice are compared by, for a time in the past."""
+        by = [_marked(name, self._max(name)) for name in (str(IDLE.metric), str(STEP.metric))]
+        return _either([*by, self._collective()])
+
+    def waits_less(self, matchers: str) -> str:
+        """How much less of the time some workers are idle or in collectives than the median of their slice.
+
+        Args:
+            matchers: label matchers that pick these workers.
+        """
+
+        def waited(selector: str) -> str:
+            idle = f"max by ({self._by}) ({IDLE.metric}{selector})"
+            collective = f"max by ({self._by}) ({COLLECTIVE}{_narrowed(selector, _OF_COLLECTIVES)})"
+            of_slice = f"max by ({self._by}, slice) ({TARGET_INFO}{selector})"
+            return f"(({idle} + {collective}) or {idle}) * on ({self._by}) group_right() {of_slice}"
+
+        some = _narrowed(self._selector, matchers)
+        return f"quantile by (slice) (0.5, {waited(self._selector)}) - on (slice) group_right() ({waited(some)})"
+
+    def _collective(self) -> str:
+        selector = _narrowed(self._selector, _OF_COLLECTIVES)
+        return _marked(COLLECTIVE, f"max by ({self._by}) ({COLLECTIVE}{selector})")
+
     def known(self, span: str, step: str) -> str:
         """Since when each worker is known, within a time, by its first sample at one of these steps."""
         seen = f"min_over_time(timestamp({TARGET_INFO}{self._selector})[{span}:{step}])"
@@ -106,6 +136,10 @@ class Queries:
             *(_marked(name, f"{self._max(name)} == 1") for name in WHILE_1),
             *(_marked(name, f"{self._max(name)} == 0") for name in WHILE_0),
         ]
+
+
+def _narrowed(selector: str, matchers: str) -> str:
+    return f"{selector[:-1]}{',' if len(selector) > 2 else ''}{matchers}}}"
 
 
 def _marked(name: str, expression: str) -> str:
