@@ -23,7 +23,7 @@ def scraped(
     together: bool = False,
     names: frozenset[str] | None = None,
 ) -> Iterator[str]:
-    """Lines of OpenMetrics without its end mark, sorted by time.
+    """Lines of OpenMetrics about workers, without its end mark.
 
     Args:
         rounds: in order of time. A worker without a sample in a round is not scraped then.
@@ -49,5 +49,5 @@ def scraped(
             text = exposition.render(fleet.histories, time_unix_s, judged=fleet.judged, names=names)
             for metric, inside, value in re.findall(r"^([\w:]+)\{(.*)\} (\S+)$", text, re.MULTILINE):
                 found = re.search(r'worker="([^"]*)"', inside)
-                more = labels_of(found[1]) if found else ""
-                yield f"{metric}{{{','.join(filter(None, (inside, more)))}}} {value} {time_unix_s:.3f}\n"
+                if found:
+                    yield f"{metric}{{{inside},{labels_of(found[1])}}} {value} {time_unix_s:.3f}\n"

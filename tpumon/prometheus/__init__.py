@@ -8,13 +8,14 @@ is stale.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from tpumon.findings import Thresholds
+from tpumon.findings import Thresholds, explained, group_of
 from tpumon.history import state_of
-from tpumon.model import Cause, Failure, Handover, Sample, Workers
+from tpumon.model import Cause, Failure, FindingId, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus.across import MOST_DATED, Stragglers, before, comparable, since_of, waits_of
 from tpumon.prometheus.past import Past, Span
@@ -238,7 +239,7 @@ class PrometheusReader:
         """The samples of all workers, with what is wrong with each."""
         present = sum(1 for one in self._known.values() if one.info is not None)
         judged = tuple(finding for finding, workers in picture.judged.items() if workers >= present)
-        samples = []
+        samples: dict[Key, Sample] = {}
         for key, known in self._known.items():
             told = picture.told.get(key, Told())
             sample = sample_of(known, told, now_unix_s, ())
@@ -258,11 +259,33 @@ class PrometheusReader:
                     sample = replace(sample, findings=tuple(causes))
                 if self._stragglers is not None and self._stragglers.is_judged(key):
                     sample = replace(sample, judged=tuple({*(sample.judged or ()), "straggler"}))
-            samples.append(sample)
-            state = state_of(sample)
+            samples[key] = sample
+        shown = self._without_explained(samples)
+        for key, sample in shown.items():
             why = "" if sample.failure is None else sample.failure.message
-            past.note(key, known.target.worker, now_unix_s, state, causes, why)
-        return samples
+            past.note(key, sample.worker, now_unix_s, state_of(sample), sample.findings or (), why)
+        return list(shown.values())
+
+    def _without_explained(self, samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
+        """The samples without findings that others of the slice explain: the exporters of its workers see only some."""
+        groups = {key: group_of(self._known[key].target) for key in samples}
+        since: dict[str | None, dict[FindingId, float]] = {}
+        for key, sample in samples.items():
+            of_group = since.setdefault(groups[key], {})
+            for cause in sample.findings or ():
+                if cause.finding is not None and cause.since_unix_s is not None:
+                    of_group[cause.finding] = min(of_group.get(cause.finding, math.inf), cause.since_unix_s)
+        interval_s = max((sample.interval_s or 0.0 for sample in samples.values()), default=0.0)
+        slack_s = _ROUND_S + interval_s * (self._limits.sustained + 1)
+        hidden = {group: explained(found, slack_s) for group, found in since.items()}
+
+        def left(key: Key, causes: Sequence[Cause]) -> tuple[Cause, ...]:
+            return tuple(one for one in causes if one.finding not in hidden[groups[key]])
+
+        return {
+            key: replace(sample, findings=left(key, sample.findings)) if sample.findings else sample
+            for key, sample in samples.items()
+        }
 
     def _straggler(self, key: Key, told: Told) -> Cause | None:
         if self._stragglers is None or "straggler" in told.findings:
