@@ -121,10 +121,11 @@ class PrometheusReader:
         past = self._past or await self._before(queries, now_unix_s)
         self._past = past
         past.forget(self._names)
-        await self._compare(queries, picture, now_unix_s)
-        samples = self._samples(picture, past, now_unix_s)
-        found = findings_of(samples)
-        judged = sum(sample.answered for sample in samples)
+        samples = self._samples(picture, now_unix_s)
+        await self._compare(queries, picture, samples, now_unix_s)
+        samples = self._judged(samples, picture, past, now_unix_s)
+        found = findings_of(list(samples.values()))
+        judged = sum(sample.answered for sample in samples.values())
         known_changes = 0 if first else self._handed
         self._handed = past.changes.last
         send(
@@ -140,7 +141,7 @@ class PrometheusReader:
                 shift_s,
             )
         )
-        for sample in samples:
+        for sample in samples.values():
             send(self._ours(sample, now_unix_s, shift_s))
 
     _handed = 0
@@ -201,7 +202,9 @@ class PrometheusReader:
         past.load(spans, self._names, known_unix_s, self._identity)
         return past
 
-    async def _compare(self, queries: Queries, picture: Picture, now_unix_s: float) -> None:
+    async def _compare(
+        self, queries: Queries, picture: Picture, samples: Mapping[Key, Sample], now_unix_s: float
+    ) -> None:
         """Looks for stragglers where exporters follow too few workers to find them."""
         present = sum(1 for one in self._known.values() if one.info is not None)
         if picture.judged.get("straggler", 0) >= present:
@@ -215,11 +218,9 @@ class PrometheusReader:
             for one in before(answer.series, self._known, self._identity):
                 stragglers.judge(one, now_unix_s)
         now = {
-            key: (known.target, comparable(sample, picture.told[key].numbers))
-            for key, known in self._known.items()
-            if key in picture.told
-            and (sample := sample_of(known, picture.told[key], now_unix_s, ())) is not None
-            and sample.answered
+            key: (self._known[key].target, comparable(sample, picture.told[key].numbers))
+            for key, sample in samples.items()
+            if sample.answered
         }
         known = set(stragglers.found())
         stragglers.judge(now, now_unix_s)
@@ -235,36 +236,41 @@ class PrometheusReader:
             if not new:
                 break
 
-    def _samples(self, picture: Picture, past: Past, now_unix_s: float) -> list[Sample]:
-        """The samples of all workers, with what is wrong with each."""
-        present = sum(1 for one in self._known.values() if one.info is not None)
-        judged = tuple(finding for finding, workers in picture.judged.items() if workers >= present)
+    def _samples(self, picture: Picture, now_unix_s: float) -> dict[Key, Sample]:
+        """The samples of all workers that were queried, not judged yet."""
         samples: dict[Key, Sample] = {}
         for key, known in self._known.items():
-            told = picture.told.get(key, Told())
-            sample = sample_of(known, told, now_unix_s, ())
             if key in self._gone_unix_s:
-                sample = _gone(known, self._gone_unix_s[key])
-            if sample is None:
+                samples[key] = _gone(known, self._gone_unix_s[key])
+            elif (sample := sample_of(known, picture.told.get(key, Told()), now_unix_s)) is not None:
+                samples[key] = sample
+        return samples
+
+    def _judged(
+        self, samples: Mapping[Key, Sample], picture: Picture, past: Past, now_unix_s: float
+    ) -> dict[Key, Sample]:
+        """The samples with what is wrong with each; notes what changed."""
+        present = sum(1 for one in self._known.values() if one.info is not None)
+        by_all = {finding for finding, workers in picture.judged.items() if workers >= present}
+        judged: dict[Key, Sample] = {}
+        for key, sample in samples.items():
+            judged[key] = sample
+            if not sample.answered:
                 continue
-            causes: list[Cause] = []
-            if sample.answered:
-                since = past.found(key, told.findings, now_unix_s)
-                causes = worst_first(
-                    cause_of(finding, sample.figures, self._limits, since.get(finding)) for finding in told.findings
-                )
-                sample = replace(sample, findings=tuple(causes), judged=tuple({*judged, *told.findings}))
-                if (slow := self._straggler(key, told)) is not None:
-                    causes = worst_first([*causes, slow])
-                    sample = replace(sample, findings=tuple(causes))
-                if self._stragglers is not None and self._stragglers.is_judged(key):
-                    sample = replace(sample, judged=tuple({*(sample.judged or ()), "straggler"}))
-            samples[key] = sample
-        shown = self._without_explained(samples)
+            told = picture.told[key]
+            since = past.found(key, told.findings, now_unix_s)
+            causes = [cause_of(one, sample.figures, self._limits, since.get(one)) for one in told.findings]
+            known = by_all | told.findings
+            if self._stragglers is not None and "straggler" not in told.findings:
+                slow = self._stragglers.cause(key)
+                causes += [] if slow is None else [slow]
+                known = known | ({"straggler"} if self._stragglers.is_judged(key) else set())
+            judged[key] = replace(sample, findings=tuple(worst_first(causes)), judged=tuple(known))
+        shown = self._without_explained(judged)
         for key, sample in shown.items():
             why = "" if sample.failure is None else sample.failure.message
             past.note(key, sample.worker, now_unix_s, state_of(sample), sample.findings or (), why)
-        return list(shown.values())
+        return shown
 
     def _without_explained(self, samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
         """The samples without findings that others of the slice explain: the exporters of its workers see only some."""
@@ -286,11 +292,6 @@ class PrometheusReader:
             key: replace(sample, findings=left(key, sample.findings)) if sample.findings else sample
             for key, sample in samples.items()
         }
-
-    def _straggler(self, key: Key, told: Told) -> Cause | None:
-        if self._stragglers is None or "straggler" in told.findings:
-            return None
-        return self._stragglers.cause(key)
 
     def _ours(self, sample: Sample, now_unix_s: float, shift_s: float) -> Sample:
         """The sample by our clocks, and current until the refresh after the next one."""

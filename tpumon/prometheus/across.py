@@ -19,6 +19,7 @@ from tpumon.prometheus.wire import Series
 from tpumon.prometheus.workers import Key, Known, key_of
 
 _LEAVES_AFTER = 2
+_RECENT_POINTS = 10
 MOST_DATED = 20
 """Of how many stragglers it is asked since when they are."""
 
@@ -175,9 +176,11 @@ def since_of(
             (at, median(value for _, value in one.points[max(place - 1, 0) : place + 2]))
             for place, (at, _) in enumerate(one.points)
         ]
+        now = median(value for _, value in one.points[-_RECENT_POINTS:])
+        limit = max(limits.idle_below_ratio, now / 2)
         later: float | None = None
         for time_unix_s, less in reversed(smooth):
-            if less < limits.idle_below_ratio or (later is not None and later - time_unix_s > 10 * step_s):
+            if less < limit or (later is not None and later - time_unix_s > 10 * step_s):
                 break
             since[key] = later = time_unix_s
     return since

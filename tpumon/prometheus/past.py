@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
 
 from tpumon.findings import Thresholds
 from tpumon.history import Changes, Course, Moment
@@ -65,7 +64,7 @@ class Past:
 
     limits: Thresholds
     courses: dict[Key, Course] = field(default_factory=dict)
-    since: dict[tuple[Key, FindingId], float] = field(default_factory=dict)
+    since: dict[Key, dict[FindingId, float]] = field(default_factory=dict)
     changes: Changes = field(default_factory=Changes)
     changed: set[Key] = field(default_factory=set)
 
@@ -110,21 +109,21 @@ class Past:
         if judged:
             self._since(key, found, time_unix_s)
         causes = worst_first(
-            cause_of(finding, Figures(), self.limits, self.since.get((key, finding))) for finding in found
+            cause_of(finding, Figures(), self.limits, self.since[key].get(finding) if key in self.since else None)
+            for finding in found
         )
         self.note(key, name, time_unix_s, state, causes if judged else ())
 
     def found(self, key: Key, findings: Iterable[FindingId], time_unix_s: float) -> Mapping[FindingId, float]:
         """Since when a worker has the findings that it has at a time."""
-        self._since(key, findings, time_unix_s)
-        return {finding: since for (of, finding), since in self.since.items() if of == key} if findings else {}
+        return self._since(key, findings, time_unix_s)
 
-    def _since(self, key: Key, findings: Iterable[FindingId], time_unix_s: float) -> None:
-        now = set(findings)
-        for finding in _ALL - now:
-            self.since.pop((key, finding), None)
-        for finding in now:
-            self.since.setdefault((key, finding), time_unix_s)
+    def _since(self, key: Key, findings: Iterable[FindingId], time_unix_s: float) -> Mapping[FindingId, float]:
+        before = self.since.pop(key, {})
+        now = {finding: before.get(finding, time_unix_s) for finding in findings}
+        if now:
+            self.since[key] = now
+        return now
 
     def note(
         self, key: Key, name: str, time_unix_s: float, state: State, causes: Sequence[Cause], why: str = ""
@@ -156,16 +155,13 @@ class Past:
     def forget(self, names: Mapping[Key, str]) -> None:
         """Forgets workers that are not among these."""
         self.courses = {key: course for key, course in self.courses.items() if key in names}
-        self.since = {pair: since for pair, since in self.since.items() if pair[0] in names}
+        self.since = {key: since for key, since in self.since.items() if key in names}
         self.changed &= names.keys()
 
     def standings(self, names: Mapping[Key, str], shift_s: float) -> list[Standing]:
         """What is known of the workers whose course changed since the last call, by this machine's clock."""
         changed, self.changed = self.changed, set()
         return [_standing(names[key], self.courses[key], shift_s) for key in changed if key in names]
-
-
-_ALL: frozenset[FindingId] = frozenset(get_args(FindingId))
 
 
 def _state(metrics: Iterable[str]) -> State:

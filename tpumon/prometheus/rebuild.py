@@ -25,6 +25,7 @@ from tpumon.model import (
     StepTimes,
     bounded,
 )
+from tpumon.model.bounds import BYTES_BELOW
 from tpumon.model.figures import MxuMethod, StepSource
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus import queries
@@ -132,14 +133,13 @@ def failure_of(states: Iterable[str]) -> Failure | None:
     return Failure(source=_SOURCE, reason=reason, message=message)
 
 
-def sample_of(known: Known, told: Told, asked_unix_s: float, findings: Sequence[Cause]) -> Sample | None:
-    """The sample that a worker's series tell of; None: it was not queried yet.
+def sample_of(known: Known, told: Told, asked_unix_s: float) -> Sample | None:
+    """The sample that a worker's series tell of, not judged; None: it was not queried yet.
 
     Args:
         known: the worker.
         told: what its series say.
         asked_unix_s: when Prometheus was asked, by its clock: the time of what has no time of its own.
-        findings: what is wrong with it.
     """
     took_s = told.numbers.get(queries.TOOK)
     if took_s is None:
@@ -169,10 +169,24 @@ def sample_of(known: Known, told: Told, asked_unix_s: float, findings: Sequence[
         device_type=info.get("device_type") or None,
         cores=_whole(info.get("cores")),
         figures=_figures(told, info) if is_current else Figures(),
-        findings=tuple(findings),
         errors=() if failure is None else (failure,),
     )
-    return bounded(sample)
+    return sample if _is_plain(told) else bounded(sample)
+
+
+def _is_plain(told: Told) -> bool:
+    """Whether no number is one that no worker can have, so that none has to be looked for one by one."""
+    numbers = told.numbers
+    for name in queries.RANGED.values():
+        low, middle, high = (numbers.get(name.format(end), 0.0) for end in ("_min", "", "_max"))
+        if not low <= middle <= high:
+            return False
+    devices = (value for device in told.devices.values() for value in device.values())
+    return all(
+        0 <= value <= 1 if name.endswith("_ratio") else 1e-9 <= value < 1e6 or value == 0
+        for name, value in numbers.items()
+        if name != queries.SUCCESS
+    ) and all(0 <= value < BYTES_BELOW for value in devices)
 
 
 def _figures(told: Told, info: Mapping[str, str]) -> Figures:
