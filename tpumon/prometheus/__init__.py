@@ -108,11 +108,11 @@ class PrometheusReader:
         if identity != self._identity:  # names become others, so all begins anew
             self._identity, self._past, self._known = identity, None, {}
         queries = Queries(self._selector, identity)
-        numbers, states, findings = await asyncio.gather(
-            *(self._server.query(one) for one in (queries.numbers, queries.states, queries.findings))
+        numbers, devices, states, findings = await asyncio.gather(
+            *(self._server.query(one) for one in (queries.numbers, queries.devices, queries.states, queries.findings))
         )
-        self._check_complete(series, numbers, states, findings)
-        picture = picture_of(numbers.series, states.series, findings.series, identity)
+        self._check_complete(series, numbers, devices, states, findings)
+        picture = picture_of((*numbers.series, *devices.series), states.series, findings.series, identity)
         independent = [key for key, told in picture.told.items() if "tpumon_target_independent" in told.states]
         self._follow(known_of(series.series, identity, independent), now_unix_s, send)
         if not self._known:

@@ -75,11 +75,13 @@ class Queries:
 
     @property
     def numbers(self) -> str:
-        """All numbers of all workers, and of their devices."""
-        of_workers = [_marked(name, self._max(name)) for name in OF_WORKERS]
-        of_workers.append(self._collective())
-        of_devices = [_marked(name, self._max(name, "device")) for name in OF_DEVICES]
-        return _either([*of_workers, *of_devices])
+        """All numbers of all workers."""
+        return _either([*(_marked(name, self._max(name)) for name in OF_WORKERS), self._collective()])
+
+    @property
+    def devices(self) -> str:
+        """All numbers of their devices."""
+        return _either([_marked(name, self._max(name, "device")) for name in OF_DEVICES])
 
     @property
     def states(self) -> str:

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlencode
 
@@ -142,8 +143,10 @@ def _points(raw: object, most: int) -> list[tuple[float, float]]:
 
 
 def _labels(raw: Mapping[str, Any]) -> Mapping[str, str]:
-    return {
-        one_line(name, limit=_LONGEST): one_line(value, limit=_LONGEST)
-        for name, value in list(raw.items())[:_MOST_LABELS]
-        if isinstance(value, str)
-    }
+    pairs = raw.items() if len(raw) <= _MOST_LABELS else list(raw.items())[:_MOST_LABELS]
+    return {_clean(name): _clean(value) for name, value in pairs if isinstance(value, str)}
+
+
+@lru_cache(maxsize=65536)  # every series of a worker has the same few
+def _clean(text: str) -> str:
+    return one_line(text, limit=_LONGEST)
