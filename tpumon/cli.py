@@ -110,7 +110,7 @@ def monitor(
             say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
         return None
     level = level_of(measure)
-    check_alone(origin)
+    check_alone(context, origin)
     if origin.from_ is not None:
         check_from(context, targets)
         check_no_queries(measure)
@@ -298,7 +298,7 @@ def _judged(
 ) -> tuple[FeedSettings, int]:
     """Where the samples of one judgement come from, and how many of each worker it needs."""
     judged_by = thresholds_of(context, thresholds)
-    check_alone(origin)
+    check_alone(context, origin)
     # What a service's environment or a file says of these is meant for a monitor.
     samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
     if origin.from_ is not None:
@@ -508,7 +508,7 @@ def events_command(
     """
     from tpumon.commands import events
 
-    check_alone(origin)
+    check_alone(context, origin)
     if origin.from_ is not None:
         check_from(context, targets)
         check_no_queries(measure)

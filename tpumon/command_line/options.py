@@ -173,7 +173,8 @@ class FromOptions:
         _target(
             "--selector",
             metavar="MATCHERS",
-            help="With --from of a Prometheus server: only series with these labels, such as '{job=\"tpumon\"}'.",
+            help="With --from of a Prometheus server: only series with these labels, such as 'job=\"tpumon\"'; "
+            "braces are optional.",
         ),
     ] = None
     from_auth: Annotated[

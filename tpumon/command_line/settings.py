@@ -244,9 +244,9 @@ NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 """Options that name workers."""
 
 
-def check_alone(origin: FromOptions) -> None:
+def check_alone(context: typer.Context, origin: FromOptions) -> None:
     """Refuses options that say how to read --from where that is not given."""
-    if origin.from_ is None and (origin.selector is not None or origin.from_auth is not None):
+    if origin.from_ is None and (is_typed(context, "selector") or is_typed(context, "from_auth")):
         raise UsageError("--selector and --from-auth require --from URL")
 
 

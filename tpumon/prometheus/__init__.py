@@ -8,9 +8,11 @@ is stale.
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tpumon.findings import Thresholds, explained, group_of
@@ -39,7 +41,7 @@ _POLL_S = 5.0
 _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 1.0
 _GONE_S = 900.0  # how long a worker without series stays
-_SPANS = ((3600.0, 30.0), (86400.0, 600.0), (7 * 86400.0, 3600.0))  # how far back, and by which steps
+_SPANS = ((3600.0, 60.0), (86400.0, 600.0), (7 * 86400.0, 3600.0))  # how far back, and by which steps
 _ROUNDS, _ROUND_S = 6, 60.0  # what workers are compared by at first
 _FRESH_INTERVALS = 2.5  # as in Sample.fresh_for_s
 
@@ -101,6 +103,10 @@ class PrometheusReader:
             await asyncio.sleep(self._poll_s)
 
     async def _refresh(self, send: Callable[[_Told], None]) -> None:
+        with _no_collection():
+            await self._ask(send)
+
+    async def _ask(self, send: Callable[[_Told], None]) -> None:
         began_unix_s = self._clock()
         series = await self._server.query(Queries(self._selector).workers)
         shift_s, now_unix_s = self._clocks(series, (began_unix_s + self._clock()) / 2)
@@ -180,7 +186,7 @@ class PrometheusReader:
 
     async def _before(self, queries: Queries, now_unix_s: float) -> Past:
         """Asks for the time before the first picture; further back only where a trouble is older."""
-        known = await self._server.query(queries.known("1h", "30s"))
+        known = await self._server.query(queries.known("1h", "1m"))
         known_unix_s = {key_of(one.labels, self._identity): one.points[-1][1] for one in known.series}
         if any(at < now_unix_s - _SPANS[0][0] + 2 * _SPANS[0][1] for at in known_unix_s.values()):
             older = await self._server.query(queries.known("7d", "1h"))
@@ -323,6 +329,18 @@ class PrometheusReader:
         failure = Failure(source=EXPORTER, reason=trouble.reason, message=message)
         for known in self._known.values():
             send(_failed_sample(known, began_unix_s, self._poll_s, failure))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without looking for cycles: answers have none, and looking takes as long as all the rest."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _failed_sample(known: Known, time_unix_s: float, interval_s: float | None, failure: Failure) -> Sample:
