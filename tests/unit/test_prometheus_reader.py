@@ -26,8 +26,11 @@ def test_only_metrics_that_are_exported_are_read():
     exported = {name for metric in METRICS for name in metric.series_names}
     expressions = queries.Queries('{job="t"}', ("worker", "namespace"))
     asked = " ".join(
-        [expressions.workers, expressions.numbers, expressions.devices, expressions.states, expressions.findings,
-         expressions.troubles, expressions.compared, expressions.known("1h", "30s"), expressions.waits_less('x="y"')]
+        [
+            *(expressions.workers, expressions.numbers, expressions.devices, expressions.states, expressions.findings),
+            *(expressions.troubles(["hang"]), expressions.had("1h"), expressions.known("1h", "1m")),
+            *(expressions.compared, expressions.waits_less('x="y"')),
+        ]
     )  # fmt: skip
     assert set(re.findall(r"\btpu(?:mon)?_\w+", asked)) == set(queries.NAMES) <= exported
 

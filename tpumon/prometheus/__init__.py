@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import get_args
 
 from tpumon.findings import Thresholds, explained, group_of
 from tpumon.history import state_of
@@ -186,7 +187,11 @@ class PrometheusReader:
 
     async def _before(self, queries: Queries, now_unix_s: float) -> Past:
         """Asks for the time before the first picture; further back only where a trouble is older."""
-        known = await self._server.query(queries.known("1h", "1m"))
+        known, had = await asyncio.gather(
+            *(self._server.query(one) for one in (queries.known("1h", "1m"), queries.had("1h")))
+        )
+        findings = {name for one in had.series if (name := one.labels.get("finding", "")) in get_args(FindingId)}
+        troubles = queries.troubles(findings)
         known_unix_s = {key_of(one.labels, self._identity): one.points[-1][1] for one in known.series}
         if any(at < now_unix_s - _SPANS[0][0] + 2 * _SPANS[0][1] for at in known_unix_s.values()):
             older = await self._server.query(queries.known("7d", "1h"))
@@ -199,7 +204,7 @@ class PrometheusReader:
         for length_s, step_s in _SPANS:
             steps = int((end_unix_s - (now_unix_s - length_s)) / step_s)
             begin_unix_s = end_unix_s - steps * step_s
-            answer = await self._server.query_range(queries.troubles, begin_unix_s, end_unix_s, step_s)
+            answer = await self._server.query_range(troubles, begin_unix_s, end_unix_s, step_s)
             spans.insert(0, Span(begin_unix_s, step_s, steps + 1, answer.series))
             if not spans[0].began_before():
                 break

@@ -6,7 +6,7 @@ Several metrics come in one answer: the label `m` says which one a series is of.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tpumon.errors import UsageError
 from tpumon.figures import DUTY, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
@@ -93,10 +93,15 @@ class Queries:
         """The findings that workers have; and, without `worker`, of how many workers each one is judged."""
         return f"{self._max(FINDING, 'finding')} == 1 or count by (finding) ({FINDING}{self._selector})"
 
-    @property
-    def troubles(self) -> str:
-        """Findings and states, for a time in the past."""
-        return _either([_marked(FINDING, f"{self._max(FINDING, 'finding')} == 1"), *self._troubles()])
+    def had(self, span: str) -> str:
+        """The findings that any worker had within a time: few of all that are judged."""
+        return f"count by (finding) (max_over_time({FINDING}{self._selector}[{span}]) == 1)"
+
+    def troubles(self, findings: Iterable[str]) -> str:
+        """These findings, and states, for a time in the past."""
+        selector = _narrowed(self._selector, f'finding=~"{"|".join(sorted(findings))}"')
+        found = f"max by ({self._by}, finding) ({FINDING}{selector}) == 1"
+        return _either([_marked(FINDING, found), *self._troubles()])
 
     @property
     def compared(self) -> str:
