@@ -56,16 +56,12 @@ async def measure(url: str, slow_from_unix_s: float) -> None:
     fleet = Fleet()
     took_s: list[float] = []
     asked: list[int] = []
-    began_s = time.monotonic()
-    got = asyncio.Event()
     samples = 0
 
     def send(event: Workers | Sample | Handover) -> None:
         nonlocal samples
         fleet.take(event)
         samples += isinstance(event, Sample)
-        if samples == WORKERS:
-            got.set()
 
     reader = PrometheusReader(server, '{job="tpumon"}', poll_s=0.0)
     for _ in range(1 + REFRESHES):
