@@ -32,6 +32,7 @@ from tpumon.command_line.reporting import ReportOptions, report_settings
 from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
 from tpumon.command_line.settings import (
     ReportFormat,
+    check_alone,
     check_from,
     check_no_queries,
     feed_of,
@@ -105,6 +106,7 @@ def monitor(
             say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
         return None
     level = level_of(measure)
+    check_alone(context, origin)
     if origin.from_ is not None:
         check_from(context, targets)
         check_no_queries(measure)
@@ -118,7 +120,7 @@ def monitor(
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(context, stdout, legacy=legacy)
     judged_by = thresholds_of(context, thresholds)
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
@@ -308,7 +310,7 @@ def mcp_command(
     judged_by = thresholds_of(context, thresholds)
     if origin.from_ is not None:
         check_from(context, targets)
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
     feed = feed_of(source, ExportOptions(), level, judged_by, listen=None)
     return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
 
@@ -322,11 +324,12 @@ def _judged(
 ) -> tuple[FeedSettings, int]:
     """Where the samples of one judgement come from, and how many of each worker it needs."""
     judged_by = thresholds_of(context, thresholds)
+    check_alone(context, origin)
     # What a service's environment or a file says of these is meant for a monitor.
     samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
     if origin.from_ is not None:
         check_from(context, targets)
-        return feed_of(origin_of(origin.from_), ExportOptions(), 2, judged_by, listen=None), samples
+        return feed_of(origin_of(origin), ExportOptions(), 2, judged_by, listen=None), samples
     at_once = replace(
         measure,
         level=2,
@@ -463,13 +466,14 @@ def events_command(
     """
     from tpumon.commands import events
 
+    check_alone(context, origin)
     if origin.from_ is not None:
         check_from(context, targets)
         check_no_queries(measure)
     level = level_of(measure)
     if level == 0:
         raise UsageError("events requires --level 1 or 2")
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin.from_)
+    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
     if output not in {"text", "jsonl"} and not is_typed(context, "output"):
         output = "text"  # TPUMON_OUTPUT is meant for another command
     judged_by = thresholds_of(context, thresholds)

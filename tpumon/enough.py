@@ -34,8 +34,15 @@ def unjudged(fleet: Fleet, assessment: Assessment) -> frozenset[str]:
         for history in fleet.histories.all()
         if needs_several(history)
         and assessment.verdicts[history.target.worker].mark == "ok"
+        and not _is_told(fleet, history)
         and samples_of(history) < fleet.thresholds.sustained
     )
+
+
+def _is_told(fleet: Fleet, history: WorkerHistory) -> bool:
+    """Whether somebody else had enough samples to judge the worker."""
+    told = None if history.last is None else history.last.judged
+    return fleet.is_told and told is not None and "idle" in told
 
 
 def samples_of(history: WorkerHistory) -> int:

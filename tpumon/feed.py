@@ -33,6 +33,8 @@ from tpumon.view.notices import Notice, Notices
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from tpumon.fleet import Thresholds
+
 Told = Workers | Sample | Handover
 """What a run learns: who the workers are from now on, one query's sample, or what a running exporter hands on."""
 
@@ -70,17 +72,32 @@ class Recorded:
     where: str
 
 
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """Samples that others take: a running exporter, or the Prometheus server that scrapes several.
+
+    Attributes:
+        url: where it answers; what answers there says which of the two it is.
+        selector: label matchers of the series in Prometheus; None: all of tpumon's.
+        auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
+    """
+
+    url: str
+    selector: str | None = None
+    auth_file: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSettings:
     """Where events come from, and which outputs get them.
 
     Attributes:
-        origin: samples to take, or the URL of a running exporter, or what was recorded.
+        origin: samples to take, those of others, or what was recorded.
         exports: outputs beside the one on stdout.
         output_options: of all outputs, the one on stdout included.
     """
 
-    origin: Sampling | Recorded | str
+    origin: Sampling | Recorded | Remote
     exports: Sequence[Export] = ()
     output_options: OutputOptions = field(default_factory=OutputOptions)
 
@@ -192,10 +209,8 @@ class Feed:
         if isinstance(origin, Sampling):
             await _sample(origin, send)
         else:
-            from tpumon.remote import RemoteExporter
-
-            assert isinstance(origin, str)
-            await RemoteExporter(origin).feed(send)
+            assert isinstance(origin, Remote)
+            await _read(origin, self._settings.output_options.thresholds, send)
 
 
 async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
@@ -216,6 +231,17 @@ async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
             say=say,
         )
         await sampler.run()
+
+
+async def _read(remote: Remote, thresholds: Thresholds, send: Callable[[Told], None]) -> None:
+    """Follows an exporter, or Prometheus, if that is what answers or a selector is given."""
+    from tpumon.prometheus import PrometheusReader, PrometheusServer, selector_of
+    from tpumon.remote import RemoteExporter
+
+    server = PrometheusServer(remote.url, remote.auth_file)
+    if remote.selector is None:
+        await RemoteExporter(remote.url, auth_file=remote.auth_file, is_other=server.is_there).feed(send)
+    await PrometheusReader(server, selector_of(remote.selector), limits=thresholds, say=say).feed(send)
 
 
 def hand_over(event: Told, output: Output) -> None:

@@ -14,9 +14,10 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from tpumon.errors import Reason, UsageError
@@ -31,14 +32,15 @@ _POLL_S = 1.0
 _STEP_S = 5.0  # timeout of connecting to each address of a name, and of each read
 _WHOLE_S = 10.0  # timeout of a whole exchange, from resolving the name to the last byte
 _ANSWER_BYTES = 32 * 1024 * 1024
+_LONGEST_SECRET = 65536
 _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 0.1
 _NO_ANSWER = "no answer in time; check for a firewall"
 _GOOD_FORM = "give --from http://HOST:10466, or https://USER:PASSWORD@HOST:10466"
 
 
-class _TroubleError(Exception):
-    """A poll failed; the message is one line."""
+class TroubleError(Exception):
+    """A request failed; the message is one line."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -50,6 +52,9 @@ class RemoteExporter:
 
     Args:
         url: `http://HOST:PORT` or `https://...`; `user:password@` before the host is used and never shown.
+        auth_file: a file with a bearer token or USER:PASSWORD; None: there is none.
+        is_other: says whether the server is something else that is followed otherwise; asked if it never answered as an
+            exporter. None: nothing else is followed.
         poll_s: interval between polls.
         clock: returns the seconds since the epoch.
         monotonic_s: reads a monotonic clock.
@@ -62,6 +67,8 @@ class RemoteExporter:
         self,
         url: str,
         *,
+        auth_file: str | None = None,
+        is_other: Callable[[], Awaitable[bool]] | None = None,
         poll_s: float = _POLL_S,
         clock: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -69,7 +76,8 @@ class RemoteExporter:
         self._poll_s = poll_s
         self._clock = clock
         self._monotonic_s = monotonic_s
-        self._where = _Where(url)
+        self._where = _Where(url, auth_file)
+        self._is_other = is_other
         self._run: object = None
         self._after: int | None = None
         self._changed: int | None = None  # number of the last change that the exporter handed on
@@ -87,6 +95,8 @@ class RemoteExporter:
     async def feed(self, send: Callable[[_Told], None]) -> None:
         """Sends the exporter's workers and samples, then polls for new ones, until it is cancelled.
 
+        It returns only if the server turns out to be something else.
+
         At first, and after an outage, it sends what the exporter knows of the time before, then each worker's last
         sample; later only what is new. During an outage it sends one failed sample per worker (source `exporter`) with
         the reason; if the exporter never answered, `Workers.waiting` has the reason.
@@ -95,7 +105,10 @@ class RemoteExporter:
             began_unix_s = self._clock()
             try:
                 page = await self._where.fetch(self._after, self._changed)
-            except _TroubleError as trouble:
+            except TroubleError as trouble:
+                never = self._workers is None or not self._workers.targets
+                if never and trouble.reason == "malformed" and self._is_other is not None and await self._is_other():
+                    return
                 self._failed(trouble, began_unix_s, send)
             else:
                 if self._after is not None and page.get("run") != self._run:
@@ -142,7 +155,7 @@ class RemoteExporter:
                     )
                 )
 
-    def _failed(self, trouble: _TroubleError, began_unix_s: float, send: Callable[[_Told], None]) -> None:
+    def _failed(self, trouble: TroubleError, began_unix_s: float, send: Callable[[_Told], None]) -> None:
         self._failures += 1
         message = str(trouble)
         targets = self._workers.targets if self._workers is not None else ()
@@ -172,10 +185,30 @@ class RemoteExporter:
 _Told = Workers | Sample | Handover
 
 
-class _Where:
-    """The URL of an exporter, and the HTTP client that reads its `/samples` page."""
+_Read = TypeVar("_Read")
 
-    def __init__(self, url: str) -> None:
+
+class Server:
+    """The URL of a server, and the HTTP client that asks it. Follows no redirect: it could leak the password.
+
+    Args:
+        url: as the user gives it.
+        auth_file: a file with a bearer token or USER:PASSWORD, read anew for each request, since tokens expire.
+
+    Raises:
+        UsageError: the URL is not of this form, or it and the file both have a password.
+
+    Attributes:
+        name: the URL without user and password.
+    """
+
+    kind: ClassVar[str] = "exporter"
+    missing: ClassVar[str] = "is `tpumon serve` running there?"
+    other: ClassVar[str] = f"the server is not a tpumon exporter; {_GOOD_FORM}"
+    most_bytes: ClassVar[int | None] = None
+    suffixes: ClassVar[tuple[str, ...]] = ("/metrics", "/samples")  # people often copy the URL that Prometheus scrapes
+
+    def __init__(self, url: str, auth_file: str | None = None) -> None:
         try:
             parts = urlsplit(url.strip())
             port = parts.port
@@ -183,55 +216,66 @@ class _Where:
             raise UsageError(f"--from: not a URL; {_GOOD_FORM}") from None
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment:
             raise UsageError(f"--from: not the URL of an exporter; {_GOOD_FORM}")
+        if parts.username is not None and auth_file is not None:
+            raise UsageError("--from-auth: the URL has a password already; leave one of the two out")
         self._host, self._port, self._encrypted = parts.hostname, port, parts.scheme == "https"
-        # People often copy the URL that Prometheus scrapes.
-        self._path = parts.path.rstrip("/").removesuffix("/metrics").removesuffix("/samples")
+        self._path = parts.path.rstrip("/")
+        for suffix in self.suffixes:
+            self._path = self._path.removesuffix(suffix)
         shown = f"[{self._host}]" if ":" in self._host else self._host
         self.name = one_line(f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}{self._path}")
         self._headers = {"Accept": "application/json", "Connection": "close"}
         if parts.username is not None:
-            secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}".encode()
-            self._headers["Authorization"] = f"Basic {base64.b64encode(secret).decode()}"
+            self._headers["Authorization"] = _basic(f"{unquote(parts.username)}:{unquote(parts.password or '')}")
+        self._auth_file = auth_file
 
-    async def fetch(self, after: int | None, changed: int | None = None) -> dict[str, Any]:
-        """Fetches `/samples`, or what is new there. Follows no redirect: it could leak the password.
-
-        Args:
-            after: sequence of the last sample that is known; None: none is, so history is wanted, too.
-            changed: number of the last change that is known.
+    async def ask(self, path: str, read: Callable[[int, bytes], _Read], form: str | None = None) -> _Read:
+        """Gets a path, or posts a form to it; returns what `read` makes of the status and the body, in a thread.
 
         Raises:
-            _TroubleError: no answer in time, or not one of an exporter.
+            TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
         """
-        exchange = _Exchange(self._connection())
-        query = "history=1" if after is None else f"after={after}&changed={changed or 0}"
-        path = f"{self._path}/samples?{query}"
+        exchange = _Exchange(self._connection(), self.most_bytes or _ANSWER_BYTES)
         try:
-            return await in_thread(lambda: self._fetched(exchange, path), timeout_s=_WHOLE_S)
+            return await in_thread(lambda: self._asked(exchange, path, form, read), timeout_s=_WHOLE_S)
         except TimeoutError:
-            raise self._trouble("deadline", _NO_ANSWER) from None
+            raise self.trouble("deadline", _NO_ANSWER) from None
         finally:
             exchange.drop()
 
-    def _fetched(self, exchange: _Exchange, path: str) -> dict[str, Any]:
+    def _asked(self, exchange: _Exchange, path: str, form: str | None, read: Callable[[int, bytes], _Read]) -> _Read:
         try:
-            return self._checked(*exchange.get(path, self._headers))
-        except _AnswerTooLargeError:
-            raise self._trouble("too-large", f"its answer is larger than {_ANSWER_BYTES >> 20} MiB") from None
+            return read(*exchange.ask(f"{self._path}{path}", self._with_auth(), form))
+        except _AnswerTooLargeError as error:
+            raise self.trouble("too-large", f"its answer is larger than {error.most_bytes >> 20} MiB") from None
         except ssl.SSLCertVerificationError as error:
-            raise self._trouble(
+            raise self.trouble(
                 "refused",
                 f"its certificate is not trusted ({error.verify_message}); set SSL_CERT_FILE to its CA certificate",
             ) from None
         except socket.gaierror:
-            raise self._trouble("resolve", "unknown host; check the name") from None
+            raise self.trouble("resolve", "unknown host; check the name") from None
         except TimeoutError:
-            raise self._trouble("deadline", _NO_ANSWER) from None
+            raise self.trouble("deadline", _NO_ANSWER) from None
         except OSError as error:
             why = error.strerror or str(error) or type(error).__name__
-            raise self._trouble("unavailable", f"{why}; is `tpumon serve` running there?") from None
+            raise self.trouble("unavailable", f"{why}; {self.missing}") from None
         except (http.client.HTTPException, ValueError, RecursionError):
-            raise self._trouble("malformed", f"the server is not a tpumon exporter; {_GOOD_FORM}") from None
+            raise self.trouble("malformed", self.other) from None
+
+    def _with_auth(self) -> Mapping[str, str]:
+        if self._auth_file is None:
+            return self._headers
+        try:
+            with Path(self._auth_file).expanduser().open(encoding="ascii") as file:
+                secret = file.read(_LONGEST_SECRET).strip()
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "not a token"
+            raise self.trouble("refused", f"--from-auth {one_line(self._auth_file)}: {why}") from None
+        if not secret or not secret.isprintable():
+            raise self.trouble("refused", f"--from-auth {one_line(self._auth_file)}: give one line in it")
+        # A bearer token has no colon (RFC 6750).
+        return {**self._headers, "Authorization": _basic(secret) if ":" in secret else f"Bearer {secret}"}
 
     def _connection(self) -> http.client.HTTPConnection:
         if self._encrypted:
@@ -239,28 +283,63 @@ class _Where:
             return http.client.HTTPSConnection(self._host, self._port, timeout=_STEP_S, context=context)
         return http.client.HTTPConnection(self._host, self._port, timeout=_STEP_S)
 
-    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
-        if status == http.client.UNAUTHORIZED:
-            raise self._trouble("refused", "wrong user or password; give https://USER:PASSWORD@HOST:PORT")
+    def refused(self, status: int) -> None:
+        """Raises what a refusal means that has nothing to do with what was asked.
+
+        Raises:
+            TroubleError: it is one.
+        """
+        if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+            how = "give https://USER:PASSWORD@HOST:PORT, or --from-auth FILE with a token or USER:PASSWORD"
+            raise self.trouble("refused", f"wrong user or password; {how}")
         if status == http.client.SERVICE_UNAVAILABLE:
-            raise self._trouble("unavailable", "it is too busy to answer")
+            raise self.trouble("unavailable", "it is too busy to answer")
+
+    def trouble(self, reason: Reason, what: str) -> TroubleError:
+        """An error that names the server."""
+        return TroubleError(reason, one_line(f"{self.kind} {self.name}: {what}", limit=400))
+
+
+def _basic(secret: str) -> str:
+    return f"Basic {base64.b64encode(secret.encode()).decode()}"
+
+
+class _Where(Server):
+    """An exporter's `/samples` page."""
+
+    async def fetch(self, after: int | None, changed: int | None = None) -> dict[str, Any]:
+        """Fetches `/samples`, or what is new there.
+
+        Args:
+            after: sequence of the last sample that is known; None: none is, so history is wanted, too.
+            changed: number of the last change that is known.
+
+        Raises:
+            TroubleError: no answer in time, or not one of an exporter.
+        """
+        query = "history=1" if after is None else f"after={after}&changed={changed or 0}"
+        return await self.ask(f"/samples?{query}", self._checked)
+
+    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
+        self.refused(status)
         page = json.loads(body) if status == http.client.OK else None
         if not isinstance(page, dict) or "tpumon" not in page:
             raise ValueError
         if page.get("schema") != SCHEMA_VERSION:
             version = one_line(str(page["tpumon"]))
-            raise self._trouble(
+            raise self.trouble(
                 "malformed",
                 f"it runs tpumon {version}, whose samples this version cannot read; update the older of the two",
             )
         return page
 
-    def _trouble(self, reason: Reason, what: str) -> _TroubleError:
-        return _TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
-
 
 class _AnswerTooLargeError(Exception):
-    """The body is larger than 32 MiB."""
+    """The body is larger than this."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__()
+        self.most_bytes = most_bytes
 
 
 class _Exchange:
@@ -269,8 +348,9 @@ class _Exchange:
     A socket's timeout starts again with each byte; only shutting the socket down ends an exchange that never stops.
     """
 
-    def __init__(self, connection: http.client.HTTPConnection) -> None:
+    def __init__(self, connection: http.client.HTTPConnection, most_bytes: int) -> None:
         self._connection = connection
+        self._most_bytes = most_bytes
         self._client: socket.socket | None = None
         self._dropped = False
 
@@ -281,25 +361,29 @@ class _Exchange:
             with contextlib.suppress(OSError):
                 socket.socket.shutdown(self._client, socket.SHUT_RDWR)
 
-    def get(self, path: str, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Returns the status and the body.
+    def ask(self, path: str, headers: Mapping[str, str], form: str | None) -> tuple[int, bytes]:
+        """Gets the path, or posts a form to it; returns the status and the body.
 
         Raises:
             OSError, http.client.HTTPException: no answer, or not one of HTTP.
-            _AnswerTooLargeError: the body is larger than 32 MiB.
+            _AnswerTooLargeError: the body is larger than `most_bytes`.
         """
         with contextlib.closing(self._connection) as connection:
             connection.connect()
             self._client = connection.sock  # the connection forgets it before the body is read
             if self._dropped:  # before there was a socket to shut down
                 raise TimeoutError
-            connection.request("GET", path, headers=headers)
+            if form is None:
+                connection.request("GET", path, headers=headers)
+            else:
+                kind = {"Content-Type": "application/x-www-form-urlencoded"}
+                connection.request("POST", path, body=form, headers={**headers, **kind})
             with connection.getresponse() as answer:
                 body = bytearray()
                 while data := answer.read1(65536):
                     body += data
-                    if len(body) > _ANSWER_BYTES:
-                        raise _AnswerTooLargeError
+                    if len(body) > self._most_bytes:
+                        raise _AnswerTooLargeError(self._most_bytes)
                 if answer.length:
                     raise ConnectionError("the connection was closed early")
                 return answer.status, bytes(body)

@@ -77,7 +77,7 @@ def asking():
 def gives_up(url, then=lambda: None):
     """Asks once: it ends by itself, although the other side goes on, and leaves no thread behind."""
     exporter = RemoteExporter(url)
-    with pytest.raises(remote._TroubleError, match="no answer in time") as error:
+    with pytest.raises(remote.TroubleError, match="no answer in time") as error:
         asyncio.run(exporter._where.fetch(None))
     assert error.value.reason == "deadline"
     then()

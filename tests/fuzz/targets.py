@@ -19,7 +19,7 @@ from tpumon.commands import analyze
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.process import _command
-from tpumon.remote import RemoteExporter, _TroubleError
+from tpumon.remote import RemoteExporter, TroubleError
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page
 from tpumon.report.render import html, markdown, text
@@ -265,7 +265,7 @@ def _page(data: bytes) -> None:
         page = remote._where._checked(200, data)
     except (ValueError, RecursionError):
         return  # `malformed`
-    except _TroubleError as error:
+    except TroubleError as error:
         check_text(str(error))
         return
     events: list[Workers | Sample] = []

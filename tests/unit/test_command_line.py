@@ -7,7 +7,7 @@ import typer.main
 
 from tpumon.cli import app
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Sampling
+from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.outputs import Export, output_names
 from tpumon.process import _command
 
@@ -37,6 +37,8 @@ SAMPLES = {
     "--scenario": ("idle", "idle"),
     "--use-proxy": ("1", True),
     "--from": ("http://h:1", "http://h:1"),
+    "--selector": ('job="a"', 'job="a"'),
+    "--from-auth": ("token", "token"),
     "--level": ("1", 1),
     "--logdir": ("logs", "logs"),
     "--duration-ms": ("50", "50"),
@@ -245,12 +247,31 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
     assert (typed.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
-    assert settings("once", "--from", "h:1").feed.origin == "http://h:1"
+    assert settings("once", "--from", "h:1").feed.origin == Remote("http://h:1")
+
+
+def test_how_a_server_is_asked_belongs_to_from(tmp_path):
+    """Typed without --from, or with a recording, it is a mistake; from the environment it is meant for another use."""
+    asked = settings("once", "--from", "h:1", "--selector", 'job="a"', "--from-auth", "f").feed.origin
+    assert asked == Remote("http://h:1", 'job="a"', "f")
+    for command in ([], ["once"], ["why"], ["events"]):
+        with pytest.raises(UsageError, match="require --from URL"):
+            settings(*command, "--selector", 'job="a"')
+    with pytest.raises(UsageError, match="give label matchers"):
+        settings("once", "--from", "h:1", "--selector", "up")
+    with pytest.raises(UsageError, match="names recorded samples"):
+        settings("once", "--from", str(tmp_path), "--from-auth", "f")
+
+
+def test_a_selector_in_the_environment_upsets_nothing(monkeypatch):
+    """Without --from it is of no use, and no mistake."""
+    monkeypatch.setenv("TPUMON_SELECTOR", 'job="a"')
+    assert settings("once", "--service-addr", "h:1").samples == 3
 
 
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
-    assert settings("--from", "http://h:1").feed.origin == "http://h:1"
+    assert settings("--from", "http://h:1").feed.origin == Remote("http://h:1")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet
 from tpumon.handing_on import page_of, read_handover
 from tpumon.model import Change, Handover, Sample, Standing, StepTimes, Target, Workers
-from tpumon.remote import RemoteExporter, _TroubleError
+from tpumon.remote import RemoteExporter, TroubleError
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 
@@ -96,7 +96,7 @@ class View:
     def lose(self):
         """The exporter does not answer, twice."""
         for _ in range(2):
-            self._remote._failed(_TroubleError("unavailable", "it is gone"), self.clock(), self._take)
+            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self._take)
         self.fleet.assess(self.clock())
 
     def _take(self, event):

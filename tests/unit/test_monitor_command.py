@@ -13,7 +13,7 @@ from support.samples import sample
 from tpumon import outputs
 from tpumon.commands import monitor
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings
+from tpumon.feed import FeedSettings, Remote
 from tpumon.model import Workers
 from tpumon.outputs import Export
 from tpumon.view.settings import DisplaySettings
@@ -78,7 +78,9 @@ def ticker(monkeypatch):
     monkeypatch.setattr(monitor, "Feed", StandIn)
     monkeypatch.setattr(Ticker, "opened", [])
     return monitor.MonitorSettings(
-        feed=FeedSettings(origin="http://h:1"), display=DisplaySettings(), output=Export(name="ticker", where="-")
+        feed=FeedSettings(origin=Remote("http://h:1")),
+        display=DisplaySettings(),
+        output=Export(name="ticker", where="-"),
     )
 
 

@@ -11,9 +11,9 @@ import pytest
 from fakes.run import tpumon
 from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
 from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
-from tpumon.__main__ import _command
 from tpumon.commands.report import ReportSettings, run
 from tpumon.errors import UsageError
+from tpumon.process import _command
 from tpumon.report.render import html, markdown, text
 from tpumon.report.table import SECTIONS, report
 from tpumon.wire.hlo_pb2 import HloProgram

@@ -10,6 +10,7 @@ import typer
 
 from tpumon.command_line.options import (
     ExportOptions,
+    FromOptions,
     MeasureOptions,
     StdoutOptions,
     TargetOptions,
@@ -24,7 +25,7 @@ from tpumon.system.console import say
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
-    from tpumon.feed import FeedSettings, Recorded, Sampling
+    from tpumon.feed import FeedSettings, Recorded, Remote, Sampling
     from tpumon.fleet import Thresholds
     from tpumon.outputs import Export
     from tpumon.targets.selection import Selection
@@ -123,7 +124,7 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
 
 
 def feed_of(
-    origin: Sampling | Recorded | str,
+    origin: Sampling | Recorded | Remote,
     options: ExportOptions,
     level: int,
     thresholds: Thresholds,
@@ -212,6 +213,12 @@ NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 """Options that name workers."""
 
 
+def check_alone(context: typer.Context, origin: FromOptions) -> None:
+    """Refuses options that say how to read --from where that is not given."""
+    if origin.from_ is None and (is_typed(context, "selector") or is_typed(context, "from_auth")):
+        raise UsageError("--selector and --from-auth require --from URL")
+
+
 def check_from(context: typer.Context, targets: TargetOptions) -> None:
     """Refuses options that name workers beside --from."""
     if targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
@@ -226,15 +233,26 @@ def check_no_queries(measure: MeasureOptions) -> None:
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
 
 
-def origin_of(where: str) -> Recorded | str:
-    """What --from names: recorded samples, or the URL of an exporter; HOST:PORT is one of http."""
-    from tpumon.feed import Recorded
+def origin_of(origin: FromOptions) -> Recorded | Remote:
+    """What --from names: recorded samples, or the URL of an exporter or Prometheus; HOST:PORT is one of http.
+
+    Raises:
+        UsageError: it is a recording and options of servers are given, or these are wrong.
+    """
+    from tpumon.feed import Recorded, Remote
     from tpumon.recording import is_recording
 
+    where = origin.from_ or ""
     if is_recording(where):
+        if origin.selector is not None or origin.from_auth is not None:
+            raise UsageError("--selector and --from-auth are for a server; --from names recorded samples")
         return Recorded(where)
+    if origin.selector is not None:
+        from tpumon.prometheus import selector_of
+
+        selector_of(origin.selector)
     address = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?", where)
-    return f"http://{where}" if address else where
+    return Remote(f"http://{where}" if address else where, origin.selector, origin.from_auth)
 
 
 _UNITS = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tpumon.commands import replay
 from tpumon.errors import UsageError
-from tpumon.feed import Event, Feed, FeedSettings, Recorded, Sampling, hand_over
+from tpumon.feed import Event, Feed, FeedSettings, Recorded, Remote, Sampling, hand_over
 from tpumon.outputs import Export, Output, Speaking, TakingOver, Ticking, open_output, reason
 from tpumon.system.console import say
 from tpumon.view.explained import ExplainedText
@@ -194,11 +194,11 @@ def _show_live(settings: MonitorSettings) -> int:
 
 def _shown_url(settings: FeedSettings) -> str | None:
     """The exporter that is shown, without its password; None if tpumon samples itself."""
-    if not isinstance(settings.origin, str):
+    if not isinstance(settings.origin, Remote):
         return None
     from tpumon.remote import RemoteExporter
 
-    return RemoteExporter(settings.origin).name
+    return RemoteExporter(settings.origin.url, auth_file=settings.origin.auth_file).name
 
 
 def _wake(write_end: int) -> None:

@@ -292,16 +292,25 @@ class Judge:
     def _hidden(self, group: _Group) -> set[FindingId]:
         """The findings of a slice that others explain."""
         since = {finding: min(times.values()) for finding, times in group.since.items() if times}
-        slack_s = group.interval_s * (self._limits.sustained + 1)
-        return {
-            rule.finding
-            for rule in self._rules
-            if rule.finding in since
-            and (
-                not rule.hidden_by.isdisjoint(since)
-                or any(since.get(other, -1.0) >= since[rule.finding] - slack_s for other in rule.begins_it)
-            )
-        }
+        return explained(since, group.interval_s * (self._limits.sustained + 1))
+
+
+def explained(since_unix_s: Mapping[FindingId, float], slack_s: float) -> set[FindingId]:
+    """The findings of a slice that others of it explain.
+
+    Args:
+        since_unix_s: since when the slice has each of its findings.
+        slack_s: how much later than its consequence a cause may be noticed.
+    """
+    return {
+        rule.finding
+        for rule in RULES
+        if rule.finding in since_unix_s
+        and (
+            not rule.hidden_by.isdisjoint(since_unix_s)
+            or any(since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s for other in rule.begins_it)
+        )
+    }
 
 
 def group_of(target: Target) -> str | None:

@@ -1,0 +1,102 @@
+"""A view of 2,304 workers, each with an exporter of its own, that one Prometheus scrapes: `--from http://prometheus`.
+
+Targets: first picture under 3 s, refresh under 1 s and at most 5 queries, the straggler named, since when right. The
+Prometheus is a real one; its blocks are made by promtool of a simulated job's samples, scraped every 2 minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.exported import Round, scraped
+from support.prometheus import running_prometheus
+from support.scenes import Scene
+from tpumon.fleet import Fleet
+from tpumon.model import Handover, Sample, Workers
+from tpumon.prometheus import PrometheusReader, PrometheusServer
+from tpumon.prometheus.queries import NAMES
+
+WORKERS = int(sys.argv[1]) if len(sys.argv) > 1 else 2304
+SCRAPES, INTERVAL_S, SLOW_FROM = 12, 120.0, 5
+REFRESHES = 5
+SLOW = WORKERS // 2
+
+
+def rounds(begin_unix_s: float) -> Iterator[Round]:
+    """What the exporters have at each scrape; one worker is slow from a scrape on."""
+    scenario = f"straggler@{SLOW_FROM * INTERVAL_S:.0f}:worker={SLOW % 64}"
+    scene = Scene(scenario, "v6e-256", interval_s=INTERVAL_S, computed=True)
+    for number in range(SCRAPES):
+        samples = list(scene.round(number))
+        # 64 workers are simulated; the others are copies, without the slow one.
+        healthy = samples[(SLOW + 1) % 64]
+        made = [
+            replace(
+                samples[SLOW % 64] if worker == SLOW else healthy if worker % 64 == SLOW % 64 else samples[worker % 64],
+                worker=f"tpu-w-{worker}", address=f"10.0.0.1:{worker + 1}", slice="s",
+                time_unix_s=begin_unix_s + number * INTERVAL_S - 1.0,
+            )
+            for worker in range(WORKERS)
+        ]  # fmt: skip
+        yield begin_unix_s + number * INTERVAL_S, made
+
+
+async def measure(url: str, slow_from_unix_s: float) -> None:
+    """Reads as a live view does, and prints what it took."""
+    server = PrometheusServer(url)
+    fleet = Fleet()
+    took_s: list[float] = []
+    asked: list[int] = []
+    samples = 0
+
+    def send(event: Workers | Sample | Handover) -> None:
+        nonlocal samples
+        fleet.take(event)
+        samples += isinstance(event, Sample)
+
+    reader = PrometheusReader(server, '{job="tpumon"}', poll_s=0.0)
+    for _ in range(1 + REFRESHES):
+        samples, began_s, before = 0, time.monotonic(), server.queries
+        await reader._refresh(send)
+        found = fleet.assess(time.time())
+        took_s.append(time.monotonic() - began_s)
+        asked.append(server.queries - before)
+        assert samples == WORKERS, samples
+    stragglers = [one for one in fleet.findings(time.time()) if one.finding == "straggler"]
+    named = [worker for one in stragglers for worker in one.workers]
+    since_s = (stragglers[0].since_unix_s or 0.0) - slow_from_unix_s if stragglers else float("nan")
+    refresh_s = statistics.median(took_s[1:])
+    print(f"workers            {WORKERS}, as judged {dict(found.counts)}")
+    print(f"first picture      {took_s[0]:.2f} s, {asked[0]} queries: {_met(took_s[0] < 3)}")
+    print(f"refresh            {refresh_s:.2f} s, at most {max(asked[1:])} queries: {_met(refresh_s < 1)}")
+    print(f"straggler          {named}: {_met(named == [f'tpu-w-{SLOW}'])}")
+    print(f"since              {since_s:+.0f} s beside when it became slow: {_met(abs(since_s) <= 2 * INTERVAL_S)}")
+
+
+def _met(is_met: bool) -> str:
+    return "met" if is_met else "MISSED"
+
+
+def main() -> None:
+    begin_unix_s = time.time() - 30 - (SCRAPES - 1) * INTERVAL_S
+    lines = scraped(
+        rounds(begin_unix_s), lambda worker: f'job="tpumon",instance="{worker}:10466"', names=frozenset(NAMES)
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        history = "".join(lines) + "# EOF\n"
+        print(f"history            {history.count(chr(10))} samples", flush=True)
+        with running_prometheus(Path(directory), [], history=history) as prometheus:
+            asyncio.run(measure(prometheus.url, begin_unix_s + SLOW_FROM * INTERVAL_S))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""A live view of what a real Prometheus has: one tpumon per host, and one server that scrapes them all."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from fakes.run import tpumon
+from support.exported import scraped
+from support.prometheus import running_prometheus
+from support.scenes import BEGIN_UNIX_S, Scene
+
+pytestmark = pytest.mark.real
+
+INTERVAL_S = 60.0
+ROUNDS = 30
+SLOW_FROM = 10  # round
+NOW = time.time() // 60 * 60 - 30
+SLOW = "sim-v6e-16-w2"
+
+
+def moment(number):
+    return NOW - (ROUNDS - 1 - number) * INTERVAL_S
+
+
+def job(scenario, *, slice_name="s", gone_from=None):
+    """Rounds of samples; the last worker's exporter is gone from a round on."""
+    scene = Scene(scenario, interval_s=INTERVAL_S, computed=True)
+    for number in range(ROUNDS):
+        samples = [
+            replace(one, time_unix_s=one.time_unix_s - BEGIN_UNIX_S + moment(0) - INTERVAL_S, slice=slice_name)
+            for one in scene.round(number)
+        ]
+        yield moment(number), samples[: -1 if gone_from is not None and number >= gone_from else None]
+
+
+def labelled(namespace):
+    return lambda worker: f'job="tpumon",instance="{worker}.{namespace}:10466",namespace="{namespace}"'
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory):
+    began_s = SLOW_FROM * INTERVAL_S
+    slow = f"straggler@{began_s:.0f}:worker=2"
+    lines = [
+        *scraped(job(slow), labelled("a")),
+        *scraped(job("steady", gone_from=ROUNDS - 8), labelled("b")),
+        *scraped(job("steady"), lambda worker: f'job="other",instance="{worker}:10466"'),
+    ]
+    with running_prometheus(tmp_path_factory.mktemp("p"), [], history="".join(lines) + "# EOF\n") as server:
+        yield server
+
+
+def asked(prometheus, *command, selector, expect=0):
+    done = tpumon(*command, "--from", prometheus.url, "--selector", selector, "--output", "json").ended(expect)
+    return json.loads(done.out)
+
+
+def test_the_straggler_of_workers_with_exporters_of_their_own(prometheus):
+    """No exporter can compare its worker; the reader does, and asks Prometheus since when."""
+    answer = asked(prometheus, "why", selector='{namespace="a"}')
+    found = answer["findings"][0]
+    assert (answer["verdict"], found["workers"], found["slice"]) == ("straggler", [SLOW], "s")
+    assert abs(found["since_unix_s"] - moment(SLOW_FROM)) < 3 * INTERVAL_S
+    assert answer["workers"] == 4
+
+
+def test_namespaces_with_equal_names(prometheus):
+    """Each worker has a name of its own, and is compared with its own slice only."""
+    page = asked(prometheus, "once", selector='{job="tpumon"}')
+    workers = {one["worker"]: one for one in page["workers"]}
+    assert set(workers) == {f"a/sim-v6e-16-w{n}" for n in range(4)} | {f"b/sim-v6e-16-w{n}" for n in range(3)}
+    assert {one["slice"] for one in page["workers"]} == {"a/s", "b/s"}
+    marked = {name for name, one in workers.items() if one["severity"] != "ok"}
+    assert marked == {f"a/{SLOW}"}
+
+
+def test_a_figure_is_what_the_exporter_measured(prometheus):
+    page = asked(prometheus, "once", selector='{namespace="b"}')
+    values = prometheus.values('tpu_idle_ratio{namespace="b"}')
+    assert {one["worker"]: one["idle_ratio"] for one in page["workers"]} == pytest.approx(values)
+    assert {one["source"] for one in page["workers"]} == {"trace"}
+
+
+def test_a_selector_that_matches_nothing(prometheus):
+    done = tpumon("once", "--from", prometheus.url, "--selector", '{job="nobody"}').ended(3)
+    assert 'no series tpumon_target_info{job="nobody"}; check --selector' in done.err

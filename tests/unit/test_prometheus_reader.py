@@ -1,0 +1,274 @@
+"""The reader of a Prometheus server: what it asks, what it makes of an answer, and what is none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
+
+import pytest
+
+from tpumon.errors import UsageError
+from tpumon.metrics import METRICS
+from tpumon.model import Handover, Sample, Workers
+from tpumon.prometheus import PrometheusReader, PrometheusServer, queries, selector_of
+from tpumon.prometheus.wire import Series, TroubleError
+from tpumon.prometheus.workers import identity_of, known_of
+
+NOW = 1_790_000_000.0
+
+
+def test_only_metrics_that_are_exported_are_read():
+    exported = {name for metric in METRICS for name in metric.series_names}
+    expressions = queries.Queries('{job="t"}', ("worker", "namespace"))
+    asked = " ".join(
+        [
+            *(expressions.workers, expressions.numbers, expressions.devices, expressions.states, expressions.findings),
+            *(expressions.troubles(["hang"]), expressions.had("1h"), expressions.known("1h", "1m")),
+            *(expressions.compared, expressions.waits_less('x="y"')),
+        ]
+    )  # fmt: skip
+    assert set(re.findall(r"\btpu(?:mon)?_\w+", asked)) == set(queries.NAMES) <= exported
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [
+        (None, "{}"),
+        ("{}", "{}"),
+        ('{job="tpumon"}', '{job="tpumon"}'),
+        ('job="tpumon", namespace=~"a|b"', '{job="tpumon", namespace=~"a|b"}'),
+        (r'{a="say \"x\""}', r'{a="say \"x\""}'),
+    ],
+)
+def test_a_selector(given, used):
+    assert selector_of(given) == used
+
+
+@pytest.mark.parametrize("given", ["up", '{job="a"} or up', '{job="a"}[5m]', '{job="a', "{job=a}", '{a="b"c="d"}'])
+def test_what_is_no_selector(given):
+    with pytest.raises(UsageError, match="give label matchers"):
+        selector_of(given)
+
+
+def info(worker, **labels):
+    return Series({"__name__": "tpumon_target_info", "worker": worker, **labels}, ((NOW, 1.0),))
+
+
+def names(series, before=("worker",)):
+    identity = identity_of(series, before)
+    return identity, {one.target.worker: one.target.slice for one in known_of(series, identity, ()).values()}
+
+
+def test_names_are_short_where_they_are_unique():
+    assert names([info("w0", namespace="a", slice="s"), info("w1", namespace="a", slice="s")]) == (
+        ("worker",),
+        {"w0": "s", "w1": "s"},
+    )
+
+
+def test_equal_names_are_told_apart_by_the_first_label_that_does():
+    twins = [info("w", namespace=name, instance=f"{name}:1", job="tpumon", slice="s") for name in "ab"]
+    assert names(twins) == (("worker", "namespace"), {"a/w": "a/s", "b/w": "b/s"})
+    assert names([info("w", instance=f"{n}:1") for n in "ab"])[0] == ("worker", "instance")
+
+
+def test_a_label_that_told_workers_apart_goes_on_to():
+    assert names([info("w", namespace="a")], ("worker", "namespace")) == (("worker", "namespace"), {"a/w": None})
+
+
+class Answers:
+    """What a server answers: a function of path and parameters, to status and body."""
+
+    def __init__(self, of):
+        self.of, self.asked, self.headers = of, [], []
+
+
+@contextmanager
+def serving(of):
+    answers = Answers(of)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+            answers.asked.append((self.path, form["query"][0]))
+            answers.headers.append(self.headers.get("Authorization"))
+            status, body = answers.of(self.path, form["query"][0])
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", answers
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def told(result=(), **more):
+    return 200, json.dumps(
+        {"status": "success", "data": {"resultType": "vector", "result": list(result)}, **more}
+    ).encode()
+
+
+def refreshed(url, rounds=1, **options):
+    """What a reader sends in its first refreshes."""
+    events = []
+    reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: NOW, monotonic_s=lambda: 0.0, **options)
+
+    async def ask():
+        for _ in range(rounds):
+            try:
+                await reader._refresh(events.append)
+            except TroubleError as trouble:
+                reader._failed(trouble, NOW, events.append)
+
+    asyncio.run(ask())
+    return events
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        ((404, b"not found"), "neither a tpumon exporter nor Prometheus"),
+        ((200, b"<html>"), "neither a tpumon exporter nor Prometheus"),
+        ((200, b"[" * 100_000), "neither a tpumon exporter nor Prometheus"),
+        ((302, b""), "neither a tpumon exporter nor Prometheus"),
+        ((401, b""), "wrong user or password"),
+        ((503, b"busy"), "too busy"),
+        (
+            (400, b'{"status":"error","errorType":"bad_data","error":"parse\\u001b[31m error"}'),
+            "query failed: parse error",
+        ),
+        ((503, b'{"status":"error","errorType":"timeout","error":"too slow"}'), "query failed: too slow"),
+        (told(), "no series tpumon_target_info{}; check --selector"),
+    ],
+)
+def test_what_is_no_answer_is_said_in_one_line(answer, line):
+    with serving(lambda *_: answer) as (url, _):
+        (event,) = refreshed(url)
+    assert isinstance(event, Workers)
+    assert line in event.waiting
+    assert "\n" not in event.waiting
+    assert "\x1b" not in event.waiting
+
+
+def test_an_answer_that_is_too_large_is_cut_off(monkeypatch):
+    monkeypatch.setattr(PrometheusServer, "most_bytes", 1 << 20)
+    with serving(lambda *_: (200, b" " * (2 << 20))) as (url, _):
+        (event,) = refreshed(url)
+    assert "larger than 1 MiB" in event.waiting
+
+
+def test_a_token_and_a_password_from_a_file(tmp_path):
+    file = tmp_path / "auth"
+    with serving(lambda *_: told()) as (url, answers):
+        for text in ("a-token\n", "user:pass\n"):
+            file.write_text(text)
+            asyncio.run(PrometheusServer(url, str(file)).query("up"))
+        with pytest.raises(TroubleError, match="No such file"):
+            asyncio.run(PrometheusServer(url, str(tmp_path / "none")).query("up"))
+    assert answers.headers == ["Bearer a-token", "Basic dXNlcjpwYXNz"]
+
+
+def metric(value, **labels):
+    return {"metric": labels, "value": [NOW, str(value)]}
+
+
+def of_one(path, query, *, up=True, there=True):
+    """Prometheus has one worker, without findings."""
+    labels = {"worker": "w", "instance": "h:1"}
+    if path.endswith("query_range") or not there:
+        return told()
+    if query.startswith("tpumon_target_info"):
+        both = [metric(1, __name__="tpumon_target_info", slice="s", **labels)]
+        if up:
+            both.append(metric(1, __name__="tpu_worker_info", source="trace", simulated="false", **labels))
+        return told(both)
+    if "tpu_mxu" in query:
+        numbers = {queries.TOOK: 1, queries.SUCCESS: NOW - 9, queries.INTERVAL: 10, queries.WINDOW: 0.5}
+        figures = {"tpu_mxu_utilization_ratio": 0, "tpu_idle_ratio": "NaN", "tpu_duty_cycle_ratio": -1} if up else {}
+        return told(metric(value, worker="w", m=name) for name, value in (numbers | figures).items())
+    if "tpumon_target_up" in query and not up:
+        return told([metric(0, worker="w", m="tpumon_target_up")])
+    return told()
+
+
+def test_a_sample_is_what_the_series_say():
+    """Zero is zero; what is absent, no number or impossible is absent."""
+    with serving(of_one) as (url, answers):
+        events = refreshed(url, 3)
+    workers = [event for event in events if isinstance(event, Workers)]
+    sample = next(event for event in events if isinstance(event, Sample))
+    assert [(one.worker, one.address, one.slice) for one in workers[0].targets] == [("w", "h:1", "s")]
+    figures = sample.figures
+    assert (figures.mxu_utilization_ratio, figures.idle_ratio, figures.duty_cycle_ratio) == (0.0, None, None)
+    assert (sample.time_unix_s, sample.source, sample.window_s) == (NOW - 10, "trace", 0.5)
+    assert not sample.is_stale(NOW, 0.0)
+    per_refresh = sum(query.startswith("tpumon_target_info") for _, query in answers.asked)
+    later = answers.asked[[i for i, (_, q) in enumerate(answers.asked) if q.startswith("tpumon_target_info")][-1] :]
+    assert per_refresh == 3
+    assert len(later) <= 5
+    assert any(isinstance(event, Handover) and event.complete for event in events)
+
+
+def test_a_worker_that_is_down_has_no_figures():
+    with serving(lambda path, query: of_one(path, query, up=False)) as (url, _):
+        sample = next(event for event in refreshed(url) if isinstance(event, Sample))
+    assert (sample.source, sample.failure.reason, sample.figures.mxu_utilization_ratio) == (None, "unavailable", None)
+
+
+def test_a_worker_whose_series_are_gone_is_stale_and_says_why():
+    there = {"there": True}
+    with serving(lambda path, query: of_one(path, query, **there)) as (url, _):
+        events = []
+        reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: NOW)
+
+        async def ask():
+            await reader._refresh(events.append)
+            there["there"] = False
+            await reader._refresh(events.append)
+
+        asyncio.run(ask())
+    last = [event for event in events if isinstance(event, Sample)][-1]
+    assert last.of_exporter
+    assert "no series of it any more" in last.failure.message
+
+
+def test_incomplete_data_is_said_once():
+    said = []
+    with serving(lambda *_: told(warnings=["store \x1b[31mx is gone"])) as (url, _):
+        refreshed(url, 2, say=said.append)
+    assert len(said) == 1
+    assert said[0].endswith("its data is incomplete: store x is gone")
+
+
+def test_an_outage_makes_all_workers_stale():
+    state = {"answer": None}
+    with serving(lambda path, query: state["answer"] or of_one(path, query)) as (url, _):
+        events = []
+        reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: NOW)
+
+        async def ask():
+            await reader._refresh(events.append)
+            state["answer"] = 503, b""
+            for _ in range(2):
+                with pytest.raises(TroubleError) as error:
+                    await reader._refresh(events.append)
+                reader._failed(error.value, NOW, events.append)
+
+        asyncio.run(ask())
+    last = events[-1]
+    assert isinstance(last, Sample)
+    assert last.of_exporter
+    assert "too busy" in last.failure.message

@@ -1,0 +1,161 @@
+"""The queries: every one names its metrics exactly, which Google's service requires, and nothing but ours.
+
+Several metrics come in one answer: the label `m` says which one a series is of.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from tpumon.errors import UsageError
+from tpumon.figures import DUTY, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
+
+TARGET_INFO, WORKER_INFO, FINDING = "tpumon_target_info", "tpu_worker_info", "tpumon_finding"
+SUCCESS, TOOK, WINDOW, INTERVAL = (
+    "tpumon_target_last_success_timestamp_seconds",
+    "tpumon_sample_duration_seconds",
+    "tpumon_sample_window_seconds",
+    "tpumon_sample_interval_seconds",
+)
+HBM_USED, HBM_TOTAL = "tpu_hbm_used_bytes", "tpu_hbm_total_bytes"
+COLLECTIVE = "tpu_op_time_ratio"
+"""Only that of collectives is read."""
+UP, ACTIVE, BUSY, PAUSED, INDEPENDENT = (
+    f"tpumon_target_{what}" for what in ("up", "active", "busy", "paused", "independent")
+)
+SINGLE = tuple(str(figure.metric) for figure in (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH))
+RANGED = {STEP.key: "tpu_step_time{}_seconds", INFEED.key: "tpu_infeed{}_ratio"}
+"""Names of average, min and max, with "", "_min" and "_max"."""
+
+OF_WORKERS = (
+    *SINGLE,
+    *(name.format(end) for name in RANGED.values() for end in ("", "_min", "_max")),
+    *(SUCCESS, TOOK, WINDOW, INTERVAL),
+)
+OF_DEVICES = (HBM_USED, HBM_TOTAL)
+WHILE_1, WHILE_0 = (BUSY, PAUSED), (UP, ACTIVE)
+NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, *OF_DEVICES, *WHILE_1, *WHILE_0, INDEPENDENT)
+"""Every metric that is read."""
+
+_OF_COLLECTIVES = 'kind="collective"'
+_MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
+_SELECTOR = re.compile(rf"\{{?\s*({_MATCHER}(?:\s*,\s*{_MATCHER})*)?\s*,?\s*\}}?")
+_LONGEST_SELECTOR = 2000
+
+
+def selector_of(text: str | None) -> str:
+    """The label matchers of `--selector`, in braces.
+
+    Raises:
+        UsageError: it is not of the form {name="value",...}.
+    """
+    match = _SELECTOR.fullmatch((text or "").strip())
+    if match is None or len(text or "") > _LONGEST_SELECTOR:
+        raise UsageError('--selector: give label matchers, such as \'{job="tpumon",namespace=~"a|b"}\'')
+    return f"{{{match[1] or ''}}}"
+
+
+class Queries:
+    """The expressions for one selector.
+
+    Args:
+        selector: as `selector_of` returns it.
+        identity: names of the labels that tell workers apart, `worker` the first.
+    """
+
+    def __init__(self, selector: str, identity: Sequence[str] = ("worker",)) -> None:
+        self._selector = selector
+        self._by = ", ".join(identity)
+
+    @property
+    def workers(self) -> str:
+        """Who is there, with all labels; the sample's properties are in labels that the other one lacks."""
+        return f"{TARGET_INFO}{self._selector} or {WORKER_INFO}{self._selector}"
+
+    @property
+    def numbers(self) -> str:
+        """All numbers of all workers."""
+        return _either([*(_marked(name, self._max(name)) for name in OF_WORKERS), self._collective()])
+
+    @property
+    def devices(self) -> str:
+        """All numbers of their devices."""
+        return _either([_marked(name, self._max(name, "device")) for name in OF_DEVICES])
+
+    @property
+    def states(self) -> str:
+        """What keeps workers from being live, and who is compared with none."""
+        return _either([*self._troubles(), _marked(INDEPENDENT, f"{self._max(INDEPENDENT)} == 1")])
+
+    @property
+    def findings(self) -> str:
+        """The findings that workers have; and, without `worker`, of how many workers each one is judged."""
+        return f"{self._max(FINDING, 'finding')} == 1 or count by (finding) ({FINDING}{self._selector})"
+
+    def had(self, span: str) -> str:
+        """The findings that any worker had within a time: few of all that are judged."""
+        return f"count by (finding) (max_over_time({FINDING}{self._selector}[{span}]) == 1)"
+
+    def troubles(self, findings: Iterable[str]) -> str:
+        """These findings, and states, for a time in the past."""
+        selector = _narrowed(self._selector, f'finding=~"{"|".join(sorted(findings))}"')
+        found = f"max by ({self._by}, finding) ({FINDING}{selector}) == 1"
+        return _either([_marked(FINDING, found), *self._troubles()])
+
+    @property
+    def compared(self) -> str:
+        """What the workers of a slice are compared by, for a time in the past."""
+        by = [_marked(name, self._max(name)) for name in (str(IDLE.metric), str(STEP.metric))]
+        return _either([*by, self._collective()])
+
+    def waits_less(self, matchers: str) -> str:
+        """How much less of the time some workers are idle or in collectives than the median of their slice.
+
+        Args:
+            matchers: label matchers that pick these workers.
+        """
+
+        def waited(selector: str) -> str:
+            idle = f"max by ({self._by}) ({IDLE.metric}{selector})"
+            collective = f"max by ({self._by}) ({COLLECTIVE}{_narrowed(selector, _OF_COLLECTIVES)})"
+            of_slice = f"max by ({self._by}, slice) ({TARGET_INFO}{selector})"
+            return f"(({idle} + {collective}) or {idle}) * on ({self._by}) group_right() {of_slice}"
+
+        some = _narrowed(self._selector, matchers)
+        return f"quantile by (slice) (0.5, {waited(self._selector)}) - on (slice) group_right() ({waited(some)})"
+
+    def _collective(self) -> str:
+        selector = _narrowed(self._selector, _OF_COLLECTIVES)
+        return _marked(COLLECTIVE, f"max by ({self._by}) ({COLLECTIVE}{selector})")
+
+    def known(self, span: str, step: str) -> str:
+        """Since when each worker is known, within a time, by its first sample at one of these steps."""
+        seen = f"min_over_time(timestamp({TARGET_INFO}{self._selector})[{span}:{step}])"
+        return f"min by ({self._by}) ({seen})"
+
+    def _max(self, name: str, *more: str) -> str:
+        by = ", ".join((self._by, *more))
+        return f"max by ({by}) ({name}{self._selector})"
+
+    def _troubles(self) -> list[str]:
+        return [
+            *(_marked(name, f"{self._max(name)} == 1") for name in WHILE_1),
+            *(_marked(name, f"{self._max(name)} == 0") for name in WHILE_0),
+        ]
+
+
+def _narrowed(selector: str, matchers: str) -> str:
+    return f"{selector[:-1]}{',' if len(selector) > 2 else ''}{matchers}}}"
+
+
+def _marked(name: str, expression: str) -> str:
+    return f'label_replace({expression}, "m", "{name}", "", "")'
+
+
+def _either(expressions: Sequence[str]) -> str:
+    """All of them; halved again and again, because the server compares each side with all of the other."""
+    if len(expressions) == 1:
+        return expressions[0]
+    half = len(expressions) // 2
+    return f"({_either(expressions[:half])} or {_either(expressions[half:])})"

@@ -1,0 +1,152 @@
+"""Asks a Prometheus-compatible server by its HTTP API, version 1, and checks what it answers."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlencode
+
+from tpumon.remote import Server, TroubleError
+from tpumon.text import one_line
+
+__all__ = ["Answer", "PrometheusServer", "Series", "TroubleError"]
+
+_MOST_SERIES = 250_000
+_MOST_POINTS = 5_000_000
+_MOST_LABELS = 40
+_LONGEST = 200  # characters of a label's name and of its value
+_TIMEOUT_S = 8  # told to the server, which ends the query then; shorter than the deadline of the whole exchange
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of an answer.
+
+    Attributes:
+        labels: names and values, each one safe line.
+        points: times by the server's clock, in seconds since the epoch, and finite values.
+    """
+
+    labels: Mapping[str, str]
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The result of one query.
+
+    Attributes:
+        series: at most 250,000, with 5 million points.
+        warnings: what the server says is missing; empty if the data is complete.
+    """
+
+    series: Sequence[Series]
+    warnings: Sequence[str] = ()
+
+
+class PrometheusServer(Server):
+    """A Prometheus-compatible server: Prometheus, Thanos, Mimir, Google's. Counts the queries that it is asked."""
+
+    kind = "Prometheus"
+    missing = "is the server running there?"
+    other = "the server is neither a tpumon exporter nor Prometheus; give --from http://HOST:PORT"
+    most_bytes = 64 * 1024 * 1024
+    suffixes = ("/graph", "/query", "/api/v1")
+
+    queries = 0
+
+    async def is_there(self) -> bool:
+        """Whether a Prometheus-compatible server answers at this URL, even if only that it wants a password."""
+        try:
+            await self.query("vector(1)")
+        except TroubleError as trouble:
+            return trouble.reason != "malformed"
+        return True
+
+    async def query(self, expression: str) -> Answer:
+        """The values of an expression now.
+
+        Raises:
+            TroubleError: no answer in time, none of Prometheus, or the query is refused.
+        """
+        return await self._post("query", {"query": expression})
+
+    async def query_range(self, expression: str, begin_unix_s: float, end_unix_s: float, step_s: float) -> Answer:
+        """The values of an expression over a time by the server's clock.
+
+        Raises:
+            TroubleError: as `query`.
+        """
+        span = {"start": f"{begin_unix_s:.3f}", "end": f"{end_unix_s:.3f}", "step": f"{step_s:.3f}"}
+        return await self._post("query_range", {"query": expression, **span})
+
+    async def _post(self, path: str, parameters: Mapping[str, str]) -> Answer:
+        self.queries += 1
+        form = urlencode({**parameters, "timeout": f"{_TIMEOUT_S}s"})
+        return await self.ask(f"/api/v1/{path}", self.read, form)
+
+    def read(self, status: int, body: bytes) -> Answer:
+        """Checks an answer.
+
+        Raises:
+            TroubleError: the query is refused.
+            ValueError: it is not one of Prometheus.
+        """
+        if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
+            self.refused(status)
+        try:
+            told = json.loads(body)
+        except ValueError:
+            self.refused(status)
+            raise
+        kind = told.get("status") if isinstance(told, dict) else None
+        if kind == "error" and isinstance(told.get("error"), str):
+            late = told.get("errorType") == "timeout"
+            raise self.trouble("deadline" if late else "refused", f"query failed: {one_line(told['error'], limit=250)}")
+        data = told.get("data") if kind == "success" else None
+        if not isinstance(data, dict) or not isinstance(data.get("result"), list):
+            raise ValueError  # noqa: TRY004 - as JSON that cannot be read
+        warnings = told.get("warnings")
+        lines = [one_line(line) for line in warnings[:5] if isinstance(line, str)] if isinstance(warnings, list) else []
+        return Answer(series=_series(data), warnings=lines)
+
+
+def _series(data: Mapping[str, Any]) -> Sequence[Series]:
+    found: list[Series] = []
+    left = _MOST_POINTS
+    for raw in data["result"][:_MOST_SERIES]:
+        if not isinstance(raw, dict) or not isinstance(raw.get("metric"), dict):
+            continue
+        points = _points([raw["value"]] if "value" in raw else raw.get("values"), left)
+        left -= len(points)
+        if points:
+            found.append(Series(_labels(raw["metric"]), points))
+    return found
+
+
+def _points(raw: object, most: int) -> list[tuple[float, float]]:
+    points: list[tuple[float, float]] = []
+    for pair in raw[:most] if isinstance(raw, list) else ():
+        try:
+            at, text = pair
+            time_unix_s, value = float(at), float(text)
+        except (TypeError, ValueError, OverflowError):
+            continue
+        if math.isfinite(value) and math.isfinite(time_unix_s):
+            points.append((time_unix_s, value))
+    return points
+
+
+def _labels(raw: Mapping[str, Any]) -> Mapping[str, str]:
+    pairs = raw.items() if len(raw) <= _MOST_LABELS else list(raw.items())[:_MOST_LABELS]
+    return {_clean(name): _clean(value) for name, value in pairs if isinstance(value, str)}
+
+
+@lru_cache(maxsize=65536)  # every series of a worker has the same few
+def _clean(text: str) -> str:
+    return one_line(text, limit=_LONGEST)
