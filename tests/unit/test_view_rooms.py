@@ -17,9 +17,11 @@ ALLOWED = {
     "drawing": {"text"},
     "parts": {"drawing", "notices"},
     "screens": {"drawing", "parts"},
-    "display": {"drawing", "parts", "screens", "loop.keys"},
-    "loop": {"display", "screens"},
-    "replay": {"display", "drawing", "parts", "screens"},
+    "explained": {"text", "parts"},
+    "settings": {"drawing", "parts"},
+    "display": {"drawing", "parts", "screens", "loop.keys", "settings"},
+    "loop": {"display", "screens", "settings"},
+    "replay": {"display", "settings", "drawing", "parts", "screens"},
 }
 
 
