@@ -12,7 +12,7 @@ from support import free_port
 from support.exporter import sample, serving
 from tpumon.commands import events
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.feed import FeedSettings, Sampling
+from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.model import Query
 from tpumon.sampler import Pace
 from tpumon.simulator.settings import SimulatorSettings
@@ -21,7 +21,7 @@ from tpumon_exporters.web import Request
 
 
 def of(exporter, **more):
-    return events.EventsSettings(feed=FeedSettings(origin=f"http://{exporter.address}"), **more)
+    return events.EventsSettings(feed=FeedSettings(origin=Remote(f"http://{exporter.address}")), **more)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_as_json_every_field_has_a_name(exporter, capsys):
 
 def test_an_exporter_that_does_not_answer_is_an_error():
     """With its reason; nobody waits for it."""
-    settings = events.EventsSettings(feed=FeedSettings(origin=f"http://127.0.0.1:{free_port()}"))
+    settings = events.EventsSettings(feed=FeedSettings(origin=Remote(f"http://127.0.0.1:{free_port()}")))
     with pytest.raises(NoTargetError, match="Connection refused"):
         events.run(settings)
 

@@ -10,13 +10,14 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.commands import collecting, once
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings
+from tpumon.feed import FeedSettings, Remote
 from tpumon.model import Spread, StepTimes, Target, Workers
 
 NAMES = ("w0", "w1", "w2")
 STEP_S = 0.1
 WORK_S = {"w0": 0.095}
 """Of a step, how much a worker does not wait."""
+EXPORTER = Remote("http://h:1")
 
 
 def answered(worker, **given):
@@ -34,7 +35,7 @@ def failed(worker, reason="unavailable", **given):
 def run(monkeypatch, capsys):
     """Runs the command on events that are made as it asks for them; returns status, stdout and how many it took."""
 
-    def run(events, *, samples=3, output="text", workers=NAMES, origin="http://h:1"):
+    def run(events, *, samples=3, output="text", workers=NAMES, origin=EXPORTER):
         taken = []
         targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in workers)
 

@@ -12,7 +12,7 @@ from support.samples import sample
 from tpumon.commands import watching
 from tpumon.commands.watching import Watch
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.feed import FeedSettings
+from tpumon.feed import FeedSettings, Remote
 from tpumon.model import StepTimes, Target, Workers
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
@@ -53,7 +53,7 @@ def feed(monkeypatch):
 
 
 def settings():
-    return FeedSettings(origin="http://h:1")
+    return FeedSettings(origin=Remote("http://h:1"))
 
 
 def taken():

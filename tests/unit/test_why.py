@@ -13,7 +13,7 @@ from tpumon.answer import MOST_BYTES, REMEDIES, answer_of
 from tpumon.commands import collecting, why
 from tpumon.commands.why import WhySettings
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Recorded
+from tpumon.feed import FeedSettings, Recorded, Remote
 from tpumon.findings import RULES
 from tpumon.fleet import Fleet
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
@@ -269,6 +269,6 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(collecting, "Feed", StandIn)
     monkeypatch.setattr(why.time, "time", lambda: NOW + 9)
-    assert why.run(WhySettings(feed=FeedSettings(origin="http://h:1"), samples=3)) == 0
+    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), samples=3)) == 0
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")
