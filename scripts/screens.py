@@ -34,7 +34,8 @@ from tpumon.simulator.figures import Figures as Measured
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
 from tpumon.sources import titles
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
+from tpumon.view.settings import DisplaySettings
 
 _BEGIN_UNIX_S = 1_767_261_600.0  # 2026-01-01 10:00 UTC
 _NS = 1_000_000_000
