@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -18,12 +19,17 @@ pytestmark = pytest.mark.real
 INTERVAL_S = 60.0
 ROUNDS = 30
 SLOW_FROM = 10  # round
-NOW = time.time() // 60 * 60 - 30
 SLOW = "sim-v6e-16-w2"
 
 
+@cache
+def newest():
+    """When the newest round was: shortly before the first test runs, not when tests are collected."""
+    return time.time() // 60 * 60 - 30
+
+
 def moment(number):
-    return NOW - (ROUNDS - 1 - number) * INTERVAL_S
+    return newest() - (ROUNDS - 1 - number) * INTERVAL_S
 
 
 def job(scenario, *, slice_name="s", gone_from=None):
