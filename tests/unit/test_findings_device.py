@@ -154,6 +154,20 @@ def test_padding_is_named_where_it_explains_it():
     assert Job().round(3, **low, mxu_method="flops")["low-mxu"].confidence == "medium"
 
 
+def test_callbacks_make_a_host_slow_where_no_idle_time_is_known():
+    """Few of them are no all-clear: Python between steps is not seen."""
+    job = Job()
+    assert job.round(4, callback_ratio=0.1) == {}
+    assert job.reasons()["host-bound"] == "idle time is not known, and callbacks take little"
+    assert job.round(2, callback_ratio=0.21) == {}
+    found = job.round(1, callback_ratio=0.21)["host-bound"]
+    assert found.sentence == "On a, compiled programs run Python 21% of the time, in callbacks."
+    assert "pure_callback" in found.remedy
+    assert set(job.round(2, callback_ratio=0.17)) == {"host-bound"}
+    assert job.round(3, callback_ratio=0.0) == {}
+    assert "host-bound" not in Job().round(4, callback_ratio=0.9, **kinds())
+
+
 def program(number, function="jit_step", **more):
     return {"programs": (str(number),), "functions": (FunctionFigures(name=function, runs=5),), **more}
 
