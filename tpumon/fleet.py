@@ -355,9 +355,12 @@ class Fleet:
             batch = [(look, look.memory.new.popleft()) for look in waiting]
             for look, seen in batch:
                 look.memory.is_told = look.memory.is_told or seen.sample.findings is not None
-            self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
+            others = self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
             for look, seen in batch:
                 self._take(look, seen)
+            for look in looks:
+                if look.history.target.worker in others and look.state != "stale" and not look.memory.new:
+                    self._explain_anew(look, batch[-1][1].at)
             waiting = [look for look in waiting if look.memory.new]
         for look in looks:
             last, memory = look.history.last, look.memory
@@ -369,20 +372,23 @@ class Fleet:
     def _take(self, look: _Look, seen: Seen) -> None:
         """Notes what a query says, once it is judged."""
         memory, sample = look.memory, seen.sample
-        failure = sample.failure
         if not memory.is_told:
             memory.causes = self._judge.causes(sample.worker)
         elif sample.findings is not None:
             memory.causes = sample.findings
         elif sample.of_exporter:
             memory.causes = ()
-        severity: Severity = "unknown"
-        if sample.responded:
-            severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
-        if failure is not None:
-            memory.causes = (*memory.causes, Cause(words=failure.message))
-            severity = "unknown" if severity == "ok" else severity
+        severity = _add_failure(memory, sample)
         self._note(look.history, memory, seen.at, sample.time_unix_s, seen.state, severity, restarted=seen.restarted)
+
+    def _explain_anew(self, look: _Look, at: Moment) -> None:
+        """Notes that a sample of another worker explains what this one has, or no longer does."""
+        memory, last = look.memory, look.history.last
+        if memory.is_told or last is None:
+            return
+        memory.causes = self._judge.causes(last.worker)
+        severity = _add_failure(memory, last)
+        self._note(look.history, memory, at, at.time_unix_s, memory.course.state or look.state, severity)
 
     def _note(
         self,
@@ -459,6 +465,17 @@ class Fleet:
 _SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critical": "critical"}
 
 
+def _add_failure(memory: _Memory, sample: Sample) -> Severity:
+    """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
+    severity: Severity = "unknown"
+    if sample.responded:
+        severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
+    if sample.failure is not None:
+        memory.causes = (*memory.causes, Cause(words=sample.failure.message))
+        severity = "unknown" if severity == "ok" else severity
+    return severity
+
+
 def seen_last(history: WorkerHistory, sample: Sample) -> Seen:
     """What a query showed that was just added to its worker's history."""
     return Seen(
@@ -494,10 +511,6 @@ class _Look(NamedTuple):
     state: State
     sample: Sample | None
     figures: Mapping[str, float | None]
-
-
-def _values(looks: list[_Look], name: str) -> list[float]:
-    return [value for look in looks if (value := look.figures[name]) is not None]
 
 
 def _across(looks: list[_Look], name: str) -> Across | None:
