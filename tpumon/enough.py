@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tpumon.assessment import Assessment
 from tpumon.figures import IDLE, INFEED, STEP
-from tpumon.fleet import Assessment, Fleet, group_of
+from tpumon.fleet import Fleet, group_of
 from tpumon.history import WorkerHistory
 
 _RECENT_S = 3600.0
