@@ -124,7 +124,10 @@ def test_the_straggler_is_named(scenario):
 
 def test_who_hung_first_is_named():
     """By the queue of programs that is empty, while those of the others are not."""
-    assert "Stopped first: sim-v6e-16-w1," in course(f"hang{AT}:worker=1")[END - 1]["hang"].sentence
+    found = course(f"hang{AT}:worker=1")[END - 1]["hang"]
+    assert "Stopped first: sim-v6e-16-w1," in found.sentence
+    assert found.workers[0] == "sim-v6e-16-w1"
+    assert found.evidence["queue_size"].value == 0
 
 
 def test_several_faults_at_once_are_all_found():

@@ -80,10 +80,13 @@ class Hang(Rule[_Memory, _Slice]):
         )
 
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
-        """Samples without activity in a row, relative to how many must agree."""
+        """Samples without activity in a row, relative to how many must agree; more for who stopped first."""
         if member.memory.active is None:
             return "it has run nothing yet"
-        return 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5 if member.memory.silent else 0.0
+        if not member.memory.silent:
+            return 0.0
+        strength = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
+        return strength + 1 if strength > 1 and member.seen.target.worker in member.across.first else strength
 
     def account(self, member: Member[_Memory, _Slice]) -> Account:
         """Names who stopped first or does not answer, where that is known."""
