@@ -40,7 +40,7 @@ class HostBound(Rule[None, None]):
         if idle is None:
             return self._of_callbacks(member.seen)
         if found is None:
-            return "no infeed ops and no host events: idle time may be waiting for input"
+            return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
         return idle / LIMIT_RATIO
 
     def _of_callbacks(self, seen: Seen) -> float | str:
