@@ -11,9 +11,6 @@ from typing import ClassVar
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen
 from tpumon.model import Evidence
 
-MOST_RATIO = 0.5
-"""A share of the time above this costs more than all the rest: a warning."""
-
 WITHOUT_STEPS = "no steps in a trace, of which it would be a share"
 
 
@@ -21,7 +18,8 @@ class ShareRule(Rule[None, float | None]):
     """Something above its share of the time. Where workers are compared, the least share of the slice counts.
 
     Attributes:
-        field: the share, a field of `tpumon.model.Figures`; of `op_time_ratios` with the kind of op behind a dot.
+        field: name of the share. A field of `tpumon.model.Figures`, where `share` is not overridden; of
+            `op_time_ratios` with the kind of op behind a dot.
         label: the same, for a row in a table.
         sentence: what the device does, with `{share}`.
         limit_ratio: the share above which it counts.
@@ -33,7 +31,7 @@ class ShareRule(Rule[None, float | None]):
     label: ClassVar[str]
     sentence: ClassVar[str]
     limit_ratio: ClassVar[float]
-    warns_above: ClassVar[float] = MOST_RATIO
+    warns_above: ClassVar[float] = 0.5  # more than all the rest takes
     unknown: ClassVar[str] = "time by kind of op is not known: only traces show it"
 
     def share(self, seen: Seen) -> float | None:
