@@ -67,6 +67,7 @@ def traced(worker: str = "trace", **fields) -> Sample:
         "debug_print_ratio": 0.0,
         "compile_ratio": 0.0,
         "input_wait_ratio": 0.125,
+        "callback_ratio": 0.0,
         "programs": ("7310467204561120160",),
         "per_core": tuple(
             {

@@ -10,8 +10,8 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.commands import collecting, once
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings, Remote
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.feed import FeedSettings, Remote, Sampling
+from tpumon.model import Query, Spread, StepTimes, Target, Workers
 
 NAMES = ("w0", "w1", "w2")
 STEP_S = 0.1
@@ -99,6 +99,15 @@ def test_a_worker_alone_needs_as_many_samples(run):
     found = json.loads(printed)
     assert (status, taken) == (0, 3)
     assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
+
+
+def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
+    """Its first silence says nothing yet; three of them are a hang."""
+    events = [lambda: answered("w0"), *[lambda: failed("w0", "empty-trace", source="runtime")] * 8]
+    _, printed, taken = run(events, samples=4, workers=["w0"], output="json", origin=Sampling(query=Query(level=2)))
+    (worker,) = json.loads(printed)["workers"]
+    assert (taken, worker["state"]) == (4, "no-activity")
+    assert [finding["finding"] for finding in worker["findings"]] == ["hang"]
 
 
 def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):

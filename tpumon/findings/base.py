@@ -1,6 +1,6 @@
 """What a rule is, and what it sees.
 
-A rule is one file: a class with a finding's limits, its words and its remedy. It is pure: samples in, a number out.
+A rule is one class: a finding's limits, its words and its remedy. It is pure: samples in, a number out.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ limit does not come and go. Time without figures changes nothing; a restart of t
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -31,7 +31,9 @@ class _Held:
 
     Attributes:
         needed: samples in a row that must agree.
-        strengths: of the last samples that could be judged, with the time of each.
+        known: how many samples could be judged.
+        above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
+        began: when the present row above the limit began.
         unknown: how many samples in a row could not be judged.
         reason: why the last one could not; None if it could.
         since: since when the finding is present; None: it is not.
@@ -40,7 +42,10 @@ class _Held:
     """
 
     needed: int
-    strengths: deque[tuple[float, Moment]]
+    known: int = 0
+    above: int = 0
+    below: int = 0
+    began: Moment | None = None
     unknown: int = 0
     reason: str | None = None
     since: Moment | None = None
@@ -52,14 +57,14 @@ class _Held:
         """Whether it is known that the finding is present, or that it is not."""
         if self.since is not None or self.reason is not None:
             return self.since is not None
-        return len(self.strengths) >= self.needed or any(value <= 1 for value, _ in self.strengths)
+        return self.known >= self.needed or self.known > self.above
 
     @property
     def why_not(self) -> str | None:
         """Why it cannot be judged; None if it can, or no sample came."""
         if self.is_judged:
             return None
-        return self.reason or (f"{self.needed} samples in a row must agree" if self.strengths else None)
+        return self.reason or (f"{self.needed} samples in a row must agree" if self.known else None)
 
     def note(self, strength: float | str, at: Moment, leaves_below: float) -> None:
         """Adds what a sample says."""
@@ -67,17 +72,20 @@ class _Held:
             self.unknown += 1
             self.reason = strength
             if self.unknown >= _UNKNOWN_AFTER:
-                self.since, self.account = None, None
-                self.strengths.clear()
+                self.since = self.account = None
+                self.known = self.above = self.below = 0
             return
         self.unknown, self.reason, self.strength = 0, None, strength
-        self.strengths.append((strength, at))
-        last = list(self.strengths)[-self.needed :]
+        self.known += 1
+        self.above = self.above + 1 if strength > 1 else 0
+        self.below = self.below + 1 if strength < leaves_below else 0
+        if self.above == 1:
+            self.began = at
         if self.since is None:
-            if len(last) == self.needed and all(value > 1 for value, _ in last):
-                self.since = last[0][1]
-        elif all(value < leaves_below for value, _ in last[-_LEAVES_AFTER:]):
-            self.since, self.account = None, None
+            if self.above >= self.needed:
+                self.since = self.began
+        elif self.below >= min(self.needed, _LEAVES_AFTER):
+            self.since = self.account = None
 
 
 @dataclass(slots=True)
@@ -164,13 +172,18 @@ class Judge:
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
-    def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> None:
+    def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
 
         Args:
             queries: what was seen.
             stale: names of workers whose figures are no longer current; with them nobody is compared.
+
+        Returns:
+            Names of other workers whose findings changed: what they have is now explained by a finding of their slice,
+            or no longer is.
         """
+        others = []
         changed: dict[str | None, list[_Worker]] = {}
         for seen in queries:
             worker = self._workers.get(seen.target.worker)
@@ -192,8 +205,12 @@ class Judge:
                 self._apply(rule, group, workers, stale)
             hidden = self._hidden(group)
             is_new, group.hidden = hidden != group.hidden, hidden
+            queried = {worker.target.worker for worker in workers}
             for worker in group.workers if is_new else workers:
-                worker.causes = tuple(self._causes(worker, hidden))
+                before, worker.causes = worker.causes, tuple(self._causes(worker, hidden))
+                if worker.causes != before and worker.target.worker not in queried:
+                    others.append(worker.target.worker)
+        return others
 
     def causes(self, worker: str) -> tuple[Cause, ...]:
         """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
@@ -211,12 +228,9 @@ class Judge:
         for group in self._groups.values():
             there = [worker for worker in group.workers if worker.target.worker in current]
             for rule in self._rules:
-                shown = (
-                    []
-                    if rule.finding in group.hidden or not group.since.get(rule.finding)
-                    else list(_shown(rule, there))
-                )
-                if shown:
+                if rule.finding in group.hidden or not group.since.get(rule.finding):
+                    continue
+                if shown := list(_shown(rule, there)):
                     found.append(_finding(rule, shown, len(there)))
         order = {rule.finding: place for place, rule in enumerate(self._rules)}
         return tuple(sorted(found, key=lambda one: (_GRADES[one.severity], order[one.finding], -len(one.workers))))
@@ -249,7 +263,7 @@ class Judge:
             member = Member(seen, worker.memory(rule), across)
             held = worker.held.get(rule.finding)
             if held is None:
-                held = worker.held[rule.finding] = _Held(needed, deque(maxlen=max(needed, _LEAVES_AFTER)))
+                held = worker.held[rule.finding] = _Held(needed)
             held.note(rule.strength(member), member.seen.at, rule.leaves_below)
             group.note(rule.finding, worker.target.worker, held.since)
             # While it is about to leave, what supported it last stands.

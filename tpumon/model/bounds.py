@@ -21,6 +21,7 @@ _LARGEST_RATIO = 1000.0  # a wrong peak may put a utilization above 1; beyond th
 _SHARES = {
     "idle_ratio", "duty_cycle_ratio", "infeed_ratio", "device_time_ratio", "op_time_ratios", "collective_ratio",
     "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio",
+    "callback_ratio",
     "runtime_duty_cycle_ratio", "runtime_hbm_bandwidth_utilization_ratio",
 }  # fmt: skip
 _ROUNDING = 1e-6  # relative: how far a share may pass 1, and an average its minimum and maximum

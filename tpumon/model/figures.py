@@ -184,6 +184,7 @@ class Figures:
         debug_print_ratio: share of a step in which the device prints.
         compile_ratio: share of the window in which the host traced or compiled functions.
         input_wait_ratio: share of the window in which the thread that runs the steps waited for input.
+        callback_ratio: share of the window in which programs on the host's CPU called Python.
         programs: ids of the compiled programs that ran, heaviest first.
         per_core: one row per core; empty without a trace.
         hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
@@ -212,6 +213,7 @@ class Figures:
     debug_print_ratio: float | None = None
     compile_ratio: float | None = None
     input_wait_ratio: float | None = None
+    callback_ratio: float | None = None
     programs: tuple[str, ...] = field(default=(), metadata=limited(_MOST_PROGRAMS))
     per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
     hbm_used_bytes: int | None = None

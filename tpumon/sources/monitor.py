@@ -164,7 +164,7 @@ def _from_text(lines: Sequence[str]) -> Figures:
 
 _ONLY_FROM_TRACES = (
     *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
-    "input_wait_ratio",
+    *("input_wait_ratio", "callback_ratio"),
 )
 
 
