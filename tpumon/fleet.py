@@ -182,6 +182,11 @@ class Fleet:
         judged = (told or ()) if memory.is_told else self._judge.judged(worker)
         return {finding: finding in shown for finding in judged}
 
+    def needs_more(self, worker: str) -> bool:
+        """Whether one or two more samples of a worker would tell more of it. Call `assess` first."""
+        memory = self._memories.get(worker)
+        return memory is not None and not memory.is_told and self._judge.needs_more(worker)
+
     def _there(self, now_unix_s: float) -> list[str]:
         """The workers that have current figures, or whose figures somebody keeps away."""
         states = {history.target.worker: history.state(now_unix_s) for history in self.histories.all()}

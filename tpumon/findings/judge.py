@@ -6,12 +6,13 @@ limit does not come and go. Time without figures changes nothing; a restart of t
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen
+from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
@@ -33,10 +34,11 @@ class _Held:
         needed: samples in a row that must agree.
         known: how many samples could be judged.
         above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
-        began: when the present row above the limit began.
+        began: when the present row above the limit began; before there is one, when the first sample came.
         unknown: how many samples in a row could not be judged.
         reason: why the last one could not; None if it could.
         since: since when the finding is present; None: it is not.
+        was_there: whether the first samples showed it already.
         account: how it concerns the worker, while it is present.
         strength: of the last sample that could be judged.
     """
@@ -49,15 +51,19 @@ class _Held:
     unknown: int = 0
     reason: str | None = None
     since: Moment | None = None
+    was_there: bool = False
     account: Account | None = None
     strength: float = 0.0
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is known that the finding is present, or that it is not."""
-        if self.since is not None or self.reason is not None:
-            return self.since is not None
-        return self.known >= self.needed or self.known > self.above
+        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
+        return self.since is not None or self.known >= self.needed or self.known > self.above
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether one or two more samples would tell."""
+        return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
 
     @property
     def why_not(self) -> str | None:
@@ -71,6 +77,8 @@ class _Held:
         if isinstance(strength, str):
             self.unknown += 1
             self.reason = strength
+            if isinstance(strength, TooFew) and self.began is None:
+                self.began = at
             if self.unknown >= _UNKNOWN_AFTER:
                 self.since = self.account = None
                 self.known = self.above = self.below = 0
@@ -79,11 +87,11 @@ class _Held:
         self.known += 1
         self.above = self.above + 1 if strength > 1 else 0
         self.below = self.below + 1 if strength < leaves_below else 0
-        if self.above == 1:
+        if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = at
         if self.since is None:
             if self.above >= self.needed:
-                self.since = self.began
+                self.since, self.was_there = self.began, self.above == self.known
         elif self.below >= min(self.needed, _LEAVES_AFTER):
             self.since = self.account = None
 
@@ -252,6 +260,11 @@ class Judge:
         known = self._workers.get(worker)
         return () if known is None else tuple(finding for finding, held in known.held.items() if held.is_judged)
 
+    def needs_more(self, worker: str) -> bool:
+        """Whether one or two more samples of a worker would tell more of it."""
+        known = self._workers.get(worker)
+        return known is not None and any(held.needs_more for held in known.held.values())
+
     def _apply(self, rule: AnyRule, group: _Group, changed: Sequence[_Worker], stale: Container[str]) -> None:
         """Applies a rule to the workers of a slice that were queried."""
         across = self._across(rule, group, len(changed), stale) if rule.compares else rule.across(())
@@ -265,10 +278,11 @@ class Judge:
             if held is None:
                 held = worker.held[rule.finding] = _Held(needed)
             held.note(rule.strength(member), member.seen.at, rule.leaves_below)
-            group.note(rule.finding, worker.target.worker, held.since)
             # While it is about to leave, what supported it last stands.
             if held.since is not None and held.reason is None and held.strength >= rule.leaves_below:
                 held.account = rule.account(member)
+                held.since = held.account.began or held.since
+            group.note(rule.finding, worker.target.worker, held.since)
 
     def _across(self, rule: AnyRule, group: _Group, queries: int, stale: Container[str]) -> Any:
         """What the workers of a slice have in common; of a large one, as it was a few queries ago."""
@@ -346,9 +360,14 @@ def _shown(rule: AnyRule, workers: Sequence[_Worker]) -> Iterator[_Shown]:
     yield from sorted(having, key=lambda one: (_GRADES[one.account.severity], -one.held.strength))
 
 
+def _since_unix_s(held: _Held) -> float:
+    return math.inf if held.since is None else held.since.time_unix_s
+
+
 def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
     worst = shown[0].account
     names = tuple(one.worker.target.worker for one in shown)
+    first = min((one.held for one in shown), key=_since_unix_s)
     if len(names) == 1:
         who = f"On {names[0]}"
     elif len(names) == members:
@@ -361,7 +380,8 @@ def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
         confidence=worst.confidence,
         workers=names,
         slice=shown[0].worker.target.slice,
-        since_unix_s=min(one.held.since.time_unix_s for one in shown if one.held.since is not None),
+        since_unix_s=_since_unix_s(first),
+        since_or_earlier=first.was_there,
         evidence=worst.evidence,
         sentence=worst.sentence.replace("{who}", who),
         remedy=worst.remedy or rule.remedy,

@@ -22,8 +22,8 @@ class CollectiveBound(ShareRule):
     compares = True
     field, label = "collective_ratio", "collectives"
     sentence = (
-        "collectives take {share} of the time even on the core that waits least in them: communication itself is "
-        "slow, not one worker"
+        "collectives take {share} of the time even on the core that waits least in them, so communication itself is "
+        "slow; it is not waiting for one worker"
     )
     limit_ratio = 0.30
 

@@ -140,7 +140,7 @@ class LowMxu(Rule[None, None]):
                 why = f"{padding:.0%} of the work of matrix products is padding"
         return Account(
             words=f"MXU {mxu:.0%}" + (f", padding {padding:.0%}" if padding and padding > _PADDED_RATIO else ""),
-            sentence=f"{{who}}, ops compute {computing:.0%} of the time and use {mxu:.0%} of the matrix units: {why}.",
+            sentence=f"{{who}}, ops compute {computing:.0%} of the time and use {mxu:.0%} of the matrix units; {why}.",
             evidence=evidence,
             severity="info",
             confidence=_confidence(member.seen),
