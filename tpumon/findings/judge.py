@@ -70,7 +70,9 @@ class _Held:
         """Why it cannot be judged; None if it can, or no sample came."""
         if self.is_judged:
             return None
-        return self.reason or (f"{self.needed} samples in a row must agree" if self.known else None)
+        if self.reason is not None:
+            return str(self.reason)
+        return f"{self.needed} samples in a row must agree" if self.known else None
 
     def note(self, strength: float | str, at: Moment, leaves_below: float) -> None:
         """Adds what a sample says."""
