@@ -121,6 +121,17 @@ class WorkerHistory:
         if self.first is None:
             self.first = sample
 
+    def had_figures(self) -> bool:
+        """Whether its profiler ever answered: one of its samples here, or in the history that an exporter handed on."""
+        if self.answer is not None or self.tiers is None:
+            return self.answer is not None
+        begin_unix_s, end_unix_s = self.tiers.oldest_unix_s, self.tiers.newest_unix_s
+        if begin_unix_s is None or end_unix_s is None:
+            return False
+        return any(
+            "live" in point.states for point in self.tiers.series(next(iter(COMPARED)), begin_unix_s, end_unix_s)
+        )
+
     def state(self, now_unix_s: float) -> State:
         """The worker's state now."""
         state = self.last_state

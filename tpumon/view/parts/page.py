@@ -241,7 +241,7 @@ class Page:
         verdict = self._row.verdict
         since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
         if verdict.state != "live":
-            since = f"{since}, no figures now" if self._row.history.answer is not None else f"{since}, no figures yet"
+            since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"
