@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
@@ -13,6 +12,7 @@ from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.xspace.catalogue.shapes import paddings
 from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
+from tpumon.xspace.struct import struct
 
 _CUSTOM_CALL = "custom-call"
 _MATRIX_CATEGORIES = frozenset(
@@ -100,7 +100,7 @@ INFEED = (Category.INFEED, Category.SPARSE_INFEED)
 """What makes a program one that uses infeed; XProf: IsHostOrSparseCoreV0Infeed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class OpKind:
     """What all events of one op have in common: its metadata.
 

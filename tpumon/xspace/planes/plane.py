@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -13,6 +12,7 @@ from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import PlaneOutline, XEventMetadata, XStat
 from tpumon.xspace.columns.events import columns_of, read_events
 from tpumon.xspace.columns.timeline import Events, join, placed
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
 from tpumon.xspace.wire.lines import Line, read_line
 from tpumon.xspace.wire.stored import Stored
@@ -34,7 +34,7 @@ _LINES = 3  # field number of XPlane
 _SMALL_LETTER = np.uint8(0x20)  # the bit that makes a letter a small one
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Outline:
     """What the wire says of a plane, its lines not read yet.
 

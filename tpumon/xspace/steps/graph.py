@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpumon.errors import SourceError
 from tpumon.xspace.columns.columns import Ints, Mask, Words
+from tpumon.xspace.struct import struct
 
 _MOST_LINKS = 64  # a context with more on both sides says nothing
 _MOST_LEVELS = 64  # of roots; profilers use three
@@ -58,7 +58,7 @@ class Links:
         return np.concatenate([np.zeros((0, _COLUMNS), dtype=np.uint64), *self._contexts])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Graph:
     """Events of the host that may lead somewhere; a node is an index.
 

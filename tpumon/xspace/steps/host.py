@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tpumon.xspace.steps.functions import (
     with_device_time,
 )
 from tpumon.xspace.steps.host_time import EAGER_OP, compiling_ps, input_waits
+from tpumon.xspace.struct import struct
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
 _PROGRAM = "program_id"
@@ -32,7 +33,7 @@ _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer lev
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class HostActivity:
     """What the host's threads show.
 
@@ -64,7 +65,7 @@ class HostActivity:
     window_ps: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class _Steps:
     """Events that are steps.
 

@@ -6,8 +6,6 @@ first and the last; here all whole steps count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tpumon.xspace.columns.columns import Mask
@@ -15,11 +13,12 @@ from tpumon.xspace.columns.intervals import first_overlapping
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import TRACE_ME
+from tpumon.xspace.struct import struct
 
 _BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class StepWaits:
     """Of one core, or of several together.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -15,6 +14,7 @@ from tpumon.xspace.columns.events import read_events
 from tpumon.xspace.columns.timeline import PS_PER_NS
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import Line
 
@@ -38,7 +38,7 @@ _LINE_FIELDS = frozenset({1, 2, 3, 4, 9, 10, 11})  # of an XLine as published: n
 _MOST_EVENTS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Mark:
     """One place where the trace says that events were dropped.
 

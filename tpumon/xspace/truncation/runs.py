@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -14,6 +13,7 @@ from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, parents, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import CoreLines
+from tpumon.xspace.struct import struct
 
 _PROGRAM_ID = re.compile(r"\(\d+\)$")
 _STEP = "step"
@@ -172,7 +172,7 @@ def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     return max(totals, key=lambda name: totals[name]) if totals else None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Program:
     """All runs of one program on all cores.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +19,7 @@ from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
+from tpumon.xspace.struct import struct
 from tpumon.xspace.truncation.marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
@@ -48,7 +48,7 @@ _MOST_REASONS = 4
 _COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|\bsend|\brecv")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Truncation:
     """What is missing from a trace.
 
@@ -77,7 +77,7 @@ class Truncation:
         return f"{why}; the figures cover {length_s:.3g} s of {whole_s:.3g} s"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class _Loss:
     """Something that is missing.
 
@@ -93,7 +93,7 @@ class _Loss:
 _ALL = ((-_NEVER, _NEVER),)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Evidence:
     """What one core shows.
 

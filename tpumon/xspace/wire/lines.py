@@ -6,7 +6,6 @@ The protobuf runtime would make an object of every event of every line, most of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline, XLine
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.stored import Stored
 
@@ -32,7 +32,7 @@ _LOWEST, _ONE = np.uint64(0x0101010101010101), np.uint64(1)
 _FEW_BYTES = 32 * 53  # a line of so many bytes is read sooner by the runtime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Packed:
     """Serialized events in one piece.
 
@@ -47,7 +47,7 @@ class Packed:
     end: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Line:
     """One line of a plane, its events not read yet.
 
