@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline, XEvent, XLine, XStat
+from tpumon.xspace.wire import stored as stored_module
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import PADDING, _beginnings, _split, read_line
 from tpumon.xspace.wire.stored import FileBytes
@@ -106,10 +107,12 @@ def test_beginnings_are_found_by_words_and_by_bytes(events, shift):
     assert found == sorted(found)
 
 
-@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20))
-def test_a_file_is_read_as_its_bytes_are(slices):
+@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20), st.booleans())
+def test_a_file_is_read_as_its_bytes_are(slices, at_once):
     data = bytes(range(256)) * 40
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
+        if not at_once:
+            patch.setattr(stored_module, "_SMALL_BYTES", 0)
         file.write(data)
         file.flush()
         stored = FileBytes(file)
@@ -118,7 +121,8 @@ def test_a_file_is_read_as_its_bytes_are(slices):
             assert bytes(stored[begin : begin + length]) == data[begin : begin + length]
 
 
-def test_a_file_that_becomes_shorter_is_refused():
+def test_a_file_that_becomes_shorter_is_refused(monkeypatch):
+    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
     with tempfile.TemporaryFile() as file:
         file.write(bytes(100_000))
         file.flush()

@@ -9,8 +9,9 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
-from tpumon.wire.xplane_pb2 import PlaneOutline, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, read_events
+from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
+from tpumon.xspace.columns.events import columns_of, of_kinds, read_events
+from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
@@ -166,10 +167,37 @@ class Plane:
         names = self.numbers_of(wanted)
         return join([self._read_line(line, names) for line in lines])
 
-    def _read_line(self, line: Line, names: Mapping[int, str]) -> Events:
+    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
+        """The events with these metadata ids; of the others, next to nothing is decoded.
+
+        Args:
+            lines: of this plane.
+            kinds: metadata ids.
+            wanted: names of the stats to decode.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        names = self.numbers_of(wanted)
+        # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
+        beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
+        parts = [self._read_line(line, names, kinds) for line in lines if _holds(bytes(line.raw), beginnings)]
+        events = join([part for part in parts if len(part)])
+        return events.take(among(events.metadata_id, kinds))
+
+    def _read_line(self, line: Line, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
         message, wanted = line.message(), tuple(names)
-        columns = columns_of(message.events, wanted) if message else read_events(line.events(), wanted)
+        if message:
+            few = message.events if kinds is None else [each for each in message.events if each.metadata_id in kinds]
+            columns = columns_of(few, wanted)
+        else:
+            packed = line.events()
+            columns = read_events(packed if kinds is None else of_kinds(packed, kinds), wanted)
         return placed(columns, line.timestamp_ns - self.base_ns, names)
+
+
+def _holds(raw: bytes, any_of: Sequence[bytes]) -> bool:
+    return any(each in raw for each in any_of)
 
 
 def parsed_metadata(raw: bytes) -> XEventMetadata:

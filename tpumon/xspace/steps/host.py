@@ -10,7 +10,7 @@ from dataclasses import field, replace
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, covered_ps, extent, parents
+from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.steps.functions import (
@@ -140,7 +140,7 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
     """The outermost calls of compiled functions, by thread and name: JAX records each call twice, one in the other."""
     jitted = [number for number, name in names.items() if _PJIT.fullmatch(name)]
     for place, events in enumerate(threads):
-        picked = np.isin(events.metadata_id, jitted)
+        picked = among(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
         calls = events.bare().take(picked).sorted()
@@ -159,7 +159,7 @@ def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_
 def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
     wanted = [number for number, name in names.items() if name == _STEP_MARKER]
     for place, events in enumerate(threads if wanted else ()):
-        yield from _by_name(events.bare().take(np.isin(events.metadata_id, wanted)), place, names)
+        yield from _by_name(events.bare().take(among(events.metadata_id, wanted)), place, names)
 
 
 def _by_name(steps: Events, place: int, names: Mapping[int, str]) -> Iterator[_Steps]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask, StatColumn, Words
-from tpumon.xspace.columns.intervals import parents
+from tpumon.xspace.columns.intervals import among, parents
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import Plane
@@ -182,7 +182,7 @@ class _Threads:
 
     def _named(self, events: Events, *names: str) -> Mask:
         wanted = [number for name in names for number in self._ids.get(name, ())]
-        return np.isin(events.metadata_id, wanted) if wanted else np.zeros(len(events), dtype=np.bool_)
+        return among(events.metadata_id, wanted)
 
     def _link(self, events: Events, nodes: Ints) -> None:
         launches = self._named(events, _LAUNCH) & _has(events, *_LAUNCH_STATS)

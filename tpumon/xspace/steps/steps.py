@@ -243,7 +243,11 @@ def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:
     for core in cores:
         # Like XProf's, an intersection that came out empty starts again.
         if len(core.groups):
-            groups = core.groups if groups is None or not len(groups) else np.intersect1d(groups, core.groups)
+            groups = (
+                core.groups
+                if groups is None or not len(groups)
+                else np.intersect1d(groups, core.groups, assume_unique=True)
+            )
     if groups is None:
         groups = np.zeros(0, dtype=np.int64)
     # It may have started again at a later core; cores without all of its steps are left out.

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, parents, union
+from tpumon.xspace.columns.intervals import by_id, distinct, parents, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.struct import struct
@@ -94,7 +94,7 @@ class CoreRuns:
         ops = self._lines.read_ops()
         order = np.lexsort((-ops.duration_ps, ops.begin_ps))
         parent = parents(ops.end_ps[order])
-        holders = np.unique(ops.metadata_id[order][parent[parent >= 0]])
+        holders = distinct(ops.metadata_id[order][parent[parent >= 0]])
         inner = ~np.isin(ops.metadata_id, holders)
         return union(ops.begin_ps[inner], ops.end_ps[inner])
 

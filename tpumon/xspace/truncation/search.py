@@ -339,15 +339,9 @@ class _Dispatches:
         host = self._host
         if host is None:
             return []
-        names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
-        parts = [host.read([line]) for line in host.lines()] if names else []
-        if not parts:
-            return []
-        begin_ps, ids = (
-            np.concatenate([getattr(events, name)[np.isin(events.metadata_id, names)] for events in parts])
-            for name in ("begin_ps", "metadata_id")
-        )
-        return [np.sort(begin_ps[rows]) for _, rows in by_id(ids)]
+        kinds = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
+        events = host.read_kinds(host.lines(), kinds)
+        return [np.sort(events.begin_ps[rows]) for _, rows in by_id(events.metadata_id)]
 
 
 def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:
