@@ -167,21 +167,19 @@ class Plane:
         names = self.numbers_of(wanted)
         return join([self._read_line(line, names) for line in lines])
 
-    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
-        """The events with these metadata ids; of the others, next to nothing is decoded.
+    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int]) -> Events:
+        """The events with these metadata ids, without stats; of the others, next to nothing is decoded.
 
         Args:
             lines: of this plane.
             kinds: metadata ids.
-            wanted: names of the stats to decode.
 
         Raises:
             SourceError: `malformed`.
         """
-        names = self.numbers_of(wanted)
         # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
         beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
-        parts = [self._read_line(line, names, kinds) for line in lines if _holds(bytes(line.raw), beginnings)]
+        parts = [self._read_line(line, {}, kinds) for line in lines if _holds(bytes(line.raw), beginnings)]
         events = join([part for part in parts if len(part)])
         return events.take(among(events.metadata_id, kinds))
 

@@ -6,7 +6,7 @@ first and the last; here all whole steps count.
 
 from __future__ import annotations
 
-from tpumon.xspace.columns.intervals import first_overlapping
+from tpumon.xspace.columns.intervals import among, distinct, first_overlapping
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import TRACE_ME
@@ -41,19 +41,18 @@ def step_waits(core: CoreLines, steps: Events) -> StepWaits:
     Raises:
         SourceError: `malformed`.
     """
-    plane, lines = core.plane, core.plane.lines(TRACE_ME)
+    events = core.plane.read(core.plane.lines(TRACE_ME), STEP_STATS)
+    if core.span_ps is not None:
+        events = events.within(core.span_ps)
+    names = {number: core.plane.event_name(number) for number in distinct(events.metadata_id)}
 
     def time_ps(words: str) -> int:
-        # Names of 10,000 ops take longer to read than their bytes to search.
-        said = [number for number, raw in plane.outline.event_metadata.items() if words.encode() in raw]
-        events = plane.read_kinds(lines, [number for number in said if words in plane.event_name(number)], STEP_STATS)
-        if core.span_ps is not None:
-            events = events.within(core.span_ps)
-        inside = first_overlapping(events.begin_ps, events.end_ps, steps.begin_ps, steps.end_ps) >= 0
-        return int(events.device_span_ps()[1][inside].sum())
+        said = events.take(among(events.metadata_id, [number for number, name in names.items() if words in name]))
+        inside = first_overlapping(said.begin_ps, said.end_ps, steps.begin_ps, steps.end_ps) >= 0
+        return int(said.device_span_ps()[1][inside].sum())
 
     return StepWaits(
         steps_ps=int(steps.device_span_ps()[1].sum()),
-        barrier_ps=time_ps(_BARRIER) if lines else 0,
-        debug_print_ps=time_ps(_DEBUG_PRINT) if lines else 0,
+        barrier_ps=time_ps(_BARRIER),
+        debug_print_ps=time_ps(_DEBUG_PRINT),
     )
