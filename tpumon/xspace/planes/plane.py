@@ -179,7 +179,8 @@ class Plane:
         """
         # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
         beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
-        parts = [self._read_line(line, {}, kinds) for line in lines if _holds(bytes(line.raw), beginnings)]
+        holding = [line for line in lines if _holds(bytes(line.raw), beginnings)] if kinds else ()
+        parts = [self._read_line(line, {}, kinds) for line in holding]
         events = join([part for part in parts if len(part)])
         return events.take(among(events.metadata_id, kinds))
 
