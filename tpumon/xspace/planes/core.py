@@ -12,7 +12,7 @@ from tpumon.wire.xplane_pb2 import CoreDetails
 from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, extent, own_intervals, self_times_ps, union
+from tpumon.xspace.columns.intervals import by_id, extent, own_intervals, self_times_ps, timeline_order, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.plane import (
     SPARSE_CORE_MODULES,
@@ -261,8 +261,9 @@ def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
             begin_ps, end_ps = begin_ps[working], end_ps[working]
         else:
             # Waiting within a loop is not work, nor is a loop's body waiting.
-            order = np.lexsort((-ops.duration_ps, begin_ps))
-            begin_ps, end_ps = own_intervals(begin_ps[order], end_ps[order], working[order])
+            order = timeline_order(begin_ps, ops.duration_ps)
+            rows = slice(None) if order is None else order
+            begin_ps, end_ps = own_intervals(begin_ps[rows], end_ps[rows], working[rows])
     if shared or not apart:
         begin_ps, end_ps = union(begin_ps, end_ps)
     busy_ps = int((end_ps - begin_ps).sum())

@@ -91,10 +91,9 @@ class CoreRuns:
 
         The ops are read again for this: few traces need it, and keeping all ops takes memory in every one.
         """
-        ops = self._lines.read_ops()
-        order = np.lexsort((-ops.duration_ps, ops.begin_ps))
-        parent = parents(ops.end_ps[order])
-        holders = distinct(ops.metadata_id[order][parent[parent >= 0]])
+        ops = self._lines.read_ops().sorted()
+        parent = parents(ops.end_ps)
+        holders = distinct(ops.metadata_id[parent[parent >= 0]])
         inner = ~np.isin(ops.metadata_id, holders)
         return union(ops.begin_ps[inner], ops.end_ps[inner])
 
