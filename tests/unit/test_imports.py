@@ -7,12 +7,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from fakes.run import environment
 from support import REPOSITORY
 from support.modules import imports
+from support.truncated import KINDS, truncated, whole
 
 GRPC = {"grpc", "google.protobuf"}
 
@@ -146,6 +148,26 @@ def test_only_rooms_that_speak_grpc_import_it() -> None:
 )
 def test_a_command_loads_what_it_needs(words: str, heavy: set[str], tmp_path: Path) -> None:
     """Help and version neither gRPC nor arrays; what only prints, nothing that draws."""
+    done, imported = loaded(words, tmp_path)
+
+    assert "tpumon" in done or "." in done
+    assert not heavy & imported
+
+
+def test_reading_a_trace_loads_no_masked_arrays(tmp_path: Path) -> None:
+    """NumPy loads them for `unique`, `percentile` and more; that takes as long as reading a small trace."""
+    traces = [whole(Random(seed), dispatches=seed % 2 == 0) for seed in range(6)]
+    traces += [truncated(kind, 1)[1] for kind in KINDS]
+    for i, trace in enumerate(traces):
+        (tmp_path / f"{i}.xplane.pb").write_bytes(trace.space.SerializeToString())
+    _, imported = loaded(f"analyze {' '.join(map(str, tmp_path.glob('*.pb')))}", tmp_path)
+
+    assert "numpy" in imported
+    assert not {"numpy.ma", "grpc", "rich", "tensorflow"} & imported
+
+
+def loaded(words: str, tmp_path: Path) -> tuple[str, set[str]]:
+    """What a command prints, and the modules that it loads."""
     (tmp_path / "home").mkdir()
     program = f"""
 import json, sys
@@ -158,10 +180,8 @@ json.dump([status, sorted(sys.modules)], sys.stderr)
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(tmp_path)
     )
     status, imported = json.loads(done.stderr.splitlines()[-1])
-
     assert status in {0, None}
-    assert "tpumon" in done.stdout or "." in done.stdout
-    assert not heavy & set(imported)
+    return done.stdout, set(imported)
 
 
 def _name_of(path: Path) -> str:

@@ -12,7 +12,7 @@ from support.truncated import KINDS, truncated, whole
 from tpumon.wire.xplane_pb2 import XSpace
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.columns import events
-from tpumon.xspace.wire import lines
+from tpumon.xspace.wire import lines, stored
 from tpumon.xspace.wire.fields import fields
 
 SPACES = [
@@ -31,7 +31,9 @@ def expected():
     return [found(trace) for trace in TRACES]
 
 
-def test_a_file_is_read_as_its_bytes_are(expected):
+@pytest.mark.parametrize("small_bytes", [0, 1 << 30], ids=["by slices", "at once"])
+def test_a_file_is_read_as_its_bytes_are(monkeypatch, expected, small_bytes):
+    monkeypatch.setattr(stored, "_SMALL_BYTES", small_bytes)
     for trace, figures_of_bytes in zip(TRACES, expected, strict=True):
         with tempfile.TemporaryFile() as file:
             file.write(trace)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns import events as reader
-from tpumon.xspace.columns.events import columns_of, read_events, stat_bits
+from tpumon.xspace.columns.events import columns_of, of_kinds, read_events, stat_bits
 from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(
@@ -109,6 +109,29 @@ def test_events_are_what_protobuf_reads(events):
 @given(st.lists(st.tuples(EVENTS, ODDITIES, ODDITIES), max_size=20))
 def test_unusual_encodings_are_read_as_protobuf_reads_them(parts):
     check([before + event.SerializeToString() + after for event, before, after in parts])
+
+
+ONE_ID = ODDITIES.filter(lambda oddity: not XEvent.FromString(oddity).metadata_id)
+
+
+@given(st.lists(st.tuples(EVENTS, ONE_ID, ONE_ID), max_size=20))
+def test_events_of_some_kinds_are_what_protobuf_reads(parts):
+    raw = [before + event.SerializeToString() + after for event, before, after in parts]
+    try:
+        events = [XEvent.FromString(one) for one in raw]
+    except DecodeError:
+        return
+    kinds = [event.metadata_id for event in events[::2]]
+    picked = of_kinds(pack(raw), kinds)
+    read = [XEvent.FromString(picked.data[begin:end]) for begin, end in zip(picked.begin, picked.end, strict=True)]
+    assert [one for one in read if one.metadata_id in kinds] == [one for one in events if one.metadata_id in kinds]
+
+
+def test_events_of_other_kinds_are_not_read():
+    raw = [usual(row).SerializeToString() for row in range(1, 100)]
+    odd = [XEvent().SerializeToString(), b"\x10\x07\x08\x03", XEvent(metadata_id=-1).SerializeToString()]
+    picked = of_kinds(pack([*raw, *odd]), (2, 1 << 40))
+    assert len(picked.begin) == 33 + len(odd)
 
 
 @given(st.lists(st.binary(max_size=24), min_size=1, max_size=6))

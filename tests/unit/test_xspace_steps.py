@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Traced, run_step
 from tpumon.model import Percentiles
 from tpumon.xspace import figures, read_trace
-from tpumon.xspace.steps.functions import EAGER, MOST_FUNCTIONS, TOO_FEW, choose_step, gather, named_function
+from tpumon.xspace.steps.functions import (
+    EAGER,
+    MOST_FUNCTIONS,
+    TOO_FEW,
+    choose_step,
+    function_figures,
+    gather,
+    named_function,
+)
 from tpumon.xspace.steps.primitives import is_primitive
 
 
@@ -79,6 +87,15 @@ def test_one_module_is_the_step():
     assert run.period_s == Percentiles(p50=pytest.approx(100e-6), p95=pytest.approx(100e-6))
     assert run.duration_s == Percentiles(p50=pytest.approx(90e-6), p95=pytest.approx(90e-6))
     assert (init.name, init.runs, init.period_s) == ("jit_init", 1, None)
+
+
+@given(st.lists(st.integers(1, 10**9), min_size=2, max_size=40))
+def test_percentiles_are_those_of_numpy(lengths_us):
+    starts_us = np.cumsum([0, *(2 * length for length in lengths_us)])
+    (function,) = gather([("jit_step", 0, starts_us[:-1], np.array(lengths_us))], on_device=True)
+    (shown,) = function_figures([[function]])
+    for found, times in ((shown.period_s, np.diff(starts_us[:-1])), (shown.duration_s, lengths_us)):
+        assert (found.p50, found.p95) == tuple(np.percentile(times, (50, 95)) / 1e12)
 
 
 def test_programs_of_one_function_are_one_step():

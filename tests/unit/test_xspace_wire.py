@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline, XEvent, XLine, XStat
+from tpumon.xspace.wire import lines
+from tpumon.xspace.wire import stored as stored_module
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import PADDING, _beginnings, _split, read_line
 from tpumon.xspace.wire.stored import FileBytes
@@ -54,6 +56,24 @@ def test_usual_events_need_no_runtime(events):
     raw = line_of(events)
     first = read_line(memoryview(raw)).first
     assert _split(memoryview(raw + PADDING), first, len(raw)) is not None
+
+
+@pytest.mark.parametrize(
+    ("within", "looks"),
+    [(b"", 0), (b"\x22\x05\x08\x81\x10\x00", 1), (b"\x22\x05\x08\x01\x10\x00", 2)],
+    ids=["nothing", "only so long", "like an event"],
+)
+def test_what_looks_like_an_event_within_one_is_none(monkeypatch, within, looks):
+    """Beginnings are looked at again only where positions do not fit together: at first there, then all of them."""
+    counts = []
+    original = lines._begins
+    monkeypatch.setattr(lines, "_begins", lambda data, at: counts.append(len(at)) or original(data, at))
+    plain = XEvent(metadata_id=1, offset_ps=2, duration_ps=3)
+    odd = XEvent(metadata_id=1, offset_ps=2, stats=[XStat(metadata_id=1, bytes_value=within)])
+    events = [*[plain] * 20, odd, *[plain] * 20]
+    assert found(line_of(events)) == [event.SerializeToString() for event in events]
+    assert len(counts) == looks
+    assert counts[:1] < [20]
 
 
 @given(st.lists(USUAL, min_size=1, max_size=5))
@@ -106,10 +126,12 @@ def test_beginnings_are_found_by_words_and_by_bytes(events, shift):
     assert found == sorted(found)
 
 
-@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20))
-def test_a_file_is_read_as_its_bytes_are(slices):
+@given(st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000)), max_size=20), st.booleans())
+def test_a_file_is_read_as_its_bytes_are(slices, at_once):
     data = bytes(range(256)) * 40
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
+        if not at_once:
+            patch.setattr(stored_module, "_SMALL_BYTES", 0)
         file.write(data)
         file.flush()
         stored = FileBytes(file)
@@ -118,7 +140,8 @@ def test_a_file_is_read_as_its_bytes_are(slices):
             assert bytes(stored[begin : begin + length]) == data[begin : begin + length]
 
 
-def test_a_file_that_becomes_shorter_is_refused():
+def test_a_file_that_becomes_shorter_is_refused(monkeypatch):
+    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
     with tempfile.TemporaryFile() as file:
         file.write(bytes(100_000))
         file.flush()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
-from functools import partial
-from typing import Annotated, Any, get_type_hints
+from functools import cache, partial
+from typing import Annotated, Any, cast, get_type_hints
 
 import typer
 
@@ -454,9 +454,7 @@ def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., An
         own = list(inspect.signature(function).parameters.values())[1 + len(groups) :]
         own_hints = get_type_hints(function, include_extras=True)
         parameters = [inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)]
-        for group in groups:
-            hints = get_type_hints(group, include_extras=True)
-            parameters += [_parameter(item.name, hints[item.name], item.default) for item in fields(group)]
+        parameters += [parameter for group in groups for parameter in _parameters(cast("Hashable", group))]
         parameters += [_parameter(item.name, own_hints[item.name], item.default) for item in own]
 
         def command(**given: Any) -> Any:
@@ -479,6 +477,13 @@ def _check_numbers(context: typer.Context, given: dict[str, Any]) -> None:
         value = given.get(option.name or "")
         if isinstance(value, float) and value != value:  # noqa: PLR0124 - only NaN differs from itself
             raise UsageError(f"{as_given(context, option.opts[0], 'nan')}: give a number")
+
+
+@cache
+def _parameters(group: type[Any]) -> tuple[inspect.Parameter, ...]:
+    """A group's options; once for all commands that take it, since its hints are long to read."""
+    hints = get_type_hints(group, include_extras=True)
+    return tuple(_parameter(item.name, hints[item.name], item.default) for item in fields(group))
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

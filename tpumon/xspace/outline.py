@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -11,6 +10,7 @@ from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import LineOutline
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
@@ -20,7 +20,7 @@ _MOST_PARTS = 10_000
 _MOST_REMARKS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Outline:
     """What a trace holds, without its figures.
 

@@ -25,6 +25,7 @@ from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.hardware.peaks import Peak
 from tpumon.xspace.steps.functions import NO_STEP, TOO_FEW, function_figures
 from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
+from tpumon.xspace.struct import struct
 from tpumon.xspace.times import host_times, mxu_width, op_time_ratios, wait_ratios
 from tpumon.xspace.trace import CoreTotals, Trace
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
@@ -75,7 +76,7 @@ class TraceFigures:
     stepless: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class _Part:
     """Some of the figures.
 

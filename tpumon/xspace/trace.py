@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -37,13 +36,14 @@ from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
 from tpumon.xspace.steps.waits import StepWaits, step_waits
+from tpumon.xspace.struct import struct
 from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
 from tpumon.xspace.wire.stored import FileBytes, Stored
 
 Hardware = Literal["TPU", "GPU", "CPU"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class CoreTotals:
     """What is kept of one TensorCore.
 
@@ -56,13 +56,13 @@ class CoreTotals:
     """
 
     place: CorePlace
-    table: OpTable = field(repr=False)
+    table: OpTable
     op_time_ps: float
     total_ps: float
     waits: StepWaits | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Trace:
     """One host's trace.
 
@@ -128,7 +128,7 @@ class Trace:
     truncation: Truncation | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class _Core:
     """One TensorCore, added up.
 

@@ -6,14 +6,13 @@ metadata is read once per process, and not once per core and trace.
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from tpumon.wire.xplane_pb2 import XEventMetadata
 from tpumon.xspace.catalogue.kinds import METADATA_STATS, OpKind, Visited, op_kind
 from tpumon.xspace.planes.plane import Plane
 
@@ -41,7 +40,7 @@ Kinds = NDArray[np.void]
 
 _MOST_ROWS, _MOST_BYTES = 131_072, 32 << 20  # of metadata; a program has some thousand ops of some hundred bytes
 _UNKNOWN = (-1.0, -1.0)  # padding
-_ID, _GOES_ON = b"\x08", b"\x80"  # tag of an XEventMetadata's id, with which it begins; a varint's byte before others
+_ID = re.compile(rb"\x08[\x80-\xff]*[\x00-\x7f]?")  # an XEventMetadata's, with which it begins
 _Names = tuple[tuple[int, str], ...]
 
 
@@ -83,30 +82,31 @@ class Catalogue:
             known = self._known.get(names, {})
             rows = np.array([known.get(raw, -1) for raw in metadata], dtype=np.int64)
             kinds = self._rows[np.maximum(rows, 0)]
-        unknown = np.flatnonzero(rows < 0).tolist()
-        visited: Visited = {}
-        found = {raw: op_kind(plane, raw, wanted, visited) for raw in {metadata[i] for i in unknown}}
-        for i in unknown:
-            kinds[i] = _row(found[metadata[i]])
-        self._learn(names, {raw: kind for raw, kind in found.items() if _stands_alone(raw, wanted.keys())})
+        unknown = np.flatnonzero(rows < 0)
+        if len(unknown):
+            new = [metadata[i] for i in unknown.tolist()]
+            visited: Visited = {}
+            found = {raw: op_kind(plane, raw, wanted, visited) for raw in dict.fromkeys(new)}
+            table = np.array([_row(kind) for kind in found.values()], dtype=KIND)
+            place = dict(zip(found, range(len(found)), strict=True))
+            kinds[unknown] = table[[place[raw] for raw in new]]
+            alone = [raw for raw, kind in found.items() if kind.stands_alone]
+            self._learn(names, alone, table[[place[raw] for raw in alone]])
         return kinds
 
-    def _learn(self, names: _Names, found: dict[bytes, OpKind]) -> None:
-        if not found:
-            return
+    def _learn(self, names: _Names, metadata: Sequence[bytes], kinds: Kinds) -> None:
         with self._lock:
-            if self._count + len(found) > _MOST_ROWS or self._bytes > _MOST_BYTES:
+            if self._count + len(metadata) > _MOST_ROWS or self._bytes > _MOST_BYTES:
                 self._clear()
             known = self._known.setdefault(names, {})
-            for raw, kind in found.items():
-                if raw in known or self._count >= _MOST_ROWS:
-                    continue
-                if self._count == len(self._rows):
-                    self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-                self._rows[self._count] = _row(kind)
-                known[raw] = self._count
+            new = [i for i, raw in enumerate(metadata) if raw not in known][: _MOST_ROWS - self._count]
+            while self._count + len(new) > len(self._rows):
+                self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+            self._rows[self._count : self._count + len(new)] = kinds[new]
+            for i in new:
+                known[metadata[i]] = self._count
                 self._count += 1
-                self._bytes += len(raw)
+                self._bytes += len(metadata[i])
 
 
 CATALOGUE = Catalogue()
@@ -115,26 +115,8 @@ CATALOGUE = Catalogue()
 
 def _without_ids(metadata: Sequence[bytes]) -> list[bytes]:
     """Metadata without their ids, which are the plane's business."""
-    out = []
-    for raw in metadata:
-        at = 0
-        if raw[:1] == _ID:
-            at = 2
-            while raw[at - 1 : at] >= _GOES_ON:
-                at += 1
-        out.append(raw[at:])
-    return out
-
-
-def _stands_alone(raw: bytes, wanted: Container[int]) -> bool:
-    """Whether metadata says all by itself: no ops within, no reference to a name of the plane's."""
-    try:
-        metadata = XEventMetadata.FromString(raw)
-    except DecodeError:
-        return False
-    return not metadata.child_id and not any(
-        stat.metadata_id in wanted and stat.WhichOneof("value") == "ref_value" for stat in metadata.stats
-    )
+    begins = _ID.match
+    return [raw[match.end() :] if (match := begins(raw)) else raw for raw in metadata]
 
 
 def _row(kind: OpKind) -> tuple[object, ...]:

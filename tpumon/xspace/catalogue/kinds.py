@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
@@ -13,6 +12,7 @@ from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.xspace.catalogue.shapes import paddings
 from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
+from tpumon.xspace.struct import struct
 
 _CUSTOM_CALL = "custom-call"
 _MATRIX_CATEGORIES = frozenset(
@@ -34,7 +34,7 @@ _NOT_LAID_OUT = frozenset({_CUSTOM_CALL, "megacore fusion"})
 _MATRIX_CODE = re.compile(r"\s(?:convolution|dot|ragged-dot|custom-call)\(|kind=kOutput\b")
 _DEEPEST = 4  # fusions within fusions
 ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the number is a mistake
-_HBM, _READ, _WRITE = 1, 1, 2  # memory space and operations of memory_access_breakdown
+_HBM, _MOVES = 1, frozenset({1, 2})  # memory space, and reading and writing, of memory_access_breakdown
 
 METADATA_STATS = frozenset(
     {"hlo_category", "program_id", "symbol_id", "flops", "model_flops", "memory_access_breakdown"}
@@ -100,7 +100,7 @@ INFEED = (Category.INFEED, Category.SPARSE_INFEED)
 """What makes a program one that uses infeed; XProf: IsHostOrSparseCoreV0Infeed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class OpKind:
     """What all events of one op have in common: its metadata.
 
@@ -117,6 +117,7 @@ class OpKind:
         time_kind: see TimeKind.
         paddings: share of its work on the matrix units that is padding, for each of WIDTHS; None where the trace does
             not say, or it is no matrix operation that the compiler laid out.
+        stands_alone: whether its metadata says all by itself: no ops within, no reference to a name of the plane's.
     """
 
     key: tuple[int, str]
@@ -130,6 +131,7 @@ class OpKind:
     custom: bool
     time_kind: TimeKind
     paddings: tuple[float, float] | None
+    stands_alone: bool
 
 
 Visited = dict[tuple[int, int], bool]
@@ -149,7 +151,8 @@ def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visite
         SourceError: `malformed`.
     """
     metadata = parsed_metadata(raw)
-    stats = named(metadata.stats, plane.stat_names, wanted)
+    own = [stat for stat in metadata.stats if stat.metadata_id in wanted]
+    stats = named(own, plane.stat_names, wanted)
     category, symbol = stats.get("hlo_category"), stats.get("symbol_id")
     name = metadata.display_name or metadata.name
     matrix = _uses_matrix_units(plane, metadata, category, _DEEPEST, visited)
@@ -166,6 +169,7 @@ def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visite
         custom=category == _CUSTOM_CALL,
         time_kind=time_kind(category, name, metadata.name),
         paddings=paddings(metadata.name, flops) if matrix and category not in _NOT_LAID_OUT else None,
+        stands_alone=not metadata.child_id and not any(stat.HasField("ref_value") for stat in own),
     )
 
 
@@ -214,8 +218,8 @@ def _hbm_bytes(breakdown: Value | None) -> int | None:
         message.ParseFromString(breakdown)
     except DecodeError:
         return None
-    return sum(
-        _whole(access.bytes_accessed)
-        for access in message.accesses
-        if access.memory_space == _HBM and access.operation in {_READ, _WRITE}
-    )
+    moved = 0
+    for access in message.accesses:
+        if access.memory_space == _HBM and access.operation in _MOVES:
+            moved += _whole(access.bytes_accessed)
+    return moved

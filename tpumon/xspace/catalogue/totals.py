@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +15,7 @@ from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.columns.columns import Floats, Ints, Mask
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.struct import struct
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -34,7 +34,7 @@ _FLAGS = ("shown", "matrix", "custom", "has_bytes")
 _SAME = ("time_kind", "padding_128", "padding_256")  # the same of one op wherever it runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class OpTable:
     """Sums over the occurrences of each op; all arrays have one element per op.
 
@@ -105,7 +105,7 @@ def _merged(key: Ints, columns: dict[str, NDArray[np.generic]]) -> OpTable:
     return OpTable(key=key[first], **columns)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class RootTotals:
     """All ops as one.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tpumon.xspace.struct import struct
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -14,7 +16,7 @@ Words = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class StatColumn:
     """One stat of a line's events; all arrays have one element per event.
 
@@ -55,7 +57,7 @@ class StatColumn:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class EventColumns:
     """The events of a line, in the line's order; all arrays have one element per event.
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.columns import EventColumns, Ints, StatBuilder, Words
+from tpumon.xspace.columns.intervals import among, distinct
 from tpumon.xspace.columns.varints import decode
 from tpumon.xspace.wire.lines import Packed
 
@@ -53,6 +54,25 @@ def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumn
     for first in range(0, len(events.begin), _CHUNK_EVENTS):
         reader.read(slice(first, min(first + _CHUNK_EVENTS, len(events.begin))))
     return reader.columns()
+
+
+def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
+    """Those of a line's events that may have one of these metadata ids, by the field that they begin with.
+
+    Events that begin with another field are among them; of an event that says two ids, as nobody writes it, the first
+    one counts.
+
+    Args:
+        events: of one line, serialized.
+        kinds: metadata ids.
+    """
+    if not len(events.begin):
+        return events
+    words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))[events.begin]
+    ids, lengths, _ = decode(words >> _EIGHT)
+    others = ((words & _FIRST_BYTE) == _ID) & (lengths % 8 > 0) & (events.end > events.begin)
+    others &= ~among(ids.view(np.int64), kinds)
+    return Packed(data=events.data, begin=events.begin[~others], end=events.end[~others])
 
 
 def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> EventColumns:
@@ -109,7 +129,8 @@ class _Reader:
         self._numbers = {tag: np.zeros(count, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
         self._stats: dict[int, StatBuilder] = {}
         self._wanted = wanted_stats
-        self._is_wanted = np.isin(np.arange(128), np.array(wanted_stats, dtype=np.int64))
+        self._is_wanted = np.zeros(128, dtype=np.bool_)
+        self._is_wanted[[number for number in wanted_stats if 0 <= number < 128]] = True
         self._odd: list[Ints] = []
 
     def columns(self) -> EventColumns:
@@ -193,7 +214,7 @@ class _Reader:
             words = self._words[at]
             tags = words.astype(np.uint8)
             following = np.full(len(at), -1, dtype=np.int64)
-            for tag in _distinct(tags):
+            for tag in distinct(tags):
                 picked = slice(None) if (whole := (tags == tag)).all() else whole
                 if tag == _STAT:
                     following[picked] = self._read_stat(rows[picked], at[picked], words[picked], ends[picked])
@@ -258,7 +279,7 @@ class _Reader:
         has_id = fits & (sizes > 2) & (self._data[begins] == _ID) & (values_at >= 0) & (values_at < after)
         # An empty stat has id 0 and no value; nobody asks for that. The rest is the runtime's to read.
         after[fits & ~has_id & (sizes > 0)] = -1
-        kept = has_id & np.isin(ids.view(np.int64), self._wanted)
+        kept = has_id & among(ids.view(np.int64), self._wanted)
         if kept.any():
             kinds = self._data[values_at[kept]]
             self._keep(rows[kept], ids[kept].view(np.int64), kinds, values_at[kept] + 1, after[kept])
@@ -266,7 +287,7 @@ class _Reader:
 
     def _keep(self, rows: Ints, ids: Ints, kinds: Bytes, at: Ints, ends: Ints) -> None:
         """Decodes the values of some stats; notes events with a value that does not end with its stat as odd."""
-        for kind in _distinct(kinds):
+        for kind in distinct(kinds):
             here = slice(None) if (whole := (kinds == kind)).all() else whole
             begins = at[here]
             if kind == _DOUBLE:
@@ -283,7 +304,7 @@ class _Reader:
             bad = after != ends[here]
             if bad.any():
                 self._odd.append(kind_rows[bad])
-            for number in _distinct(kind_ids):
+            for number in distinct(kind_ids):
                 own = slice(None) if (mine := (kind_ids == number)).all() else mine
                 self._put(number, kind_rows[own], values[own], is_double=kind == _DOUBLE)
 
@@ -304,7 +325,7 @@ class _Reader:
 
     def _read_odd(self, odd: Ints) -> None:
         """Lets the protobuf runtime read the events that are not so simple; what was read of them does not count."""
-        packed, rows = self._packed, np.unique(odd).tolist()
+        packed, rows = self._packed, distinct(odd)
         events = []
         for row in rows:
             try:
@@ -318,12 +339,3 @@ class _Reader:
             self._numbers[_OFFSET][row] = event.offset_ps
             self._numbers[_DURATION][row] = event.duration_ps
         _put_stats(self._stats, self._wanted, events, len(packed.begin))
-
-
-def _distinct(values: Bytes | Ints) -> list[int]:
-    """The different values, ascending."""
-    if not len(values):
-        return []
-    if (values == values[0]).all():
-        return [int(values[0])]
-    return [int(value) for value in np.unique(values)]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatColumn, join_stats
 from tpumon.xspace.columns.intervals import timeline_order
+from tpumon.xspace.struct import struct
 
 PS_PER_NS = 1000
 PS_PER_S = 1e12
@@ -17,7 +18,7 @@ LATEST_PS = 1 << 61  # a month; a trace that says more is absurd, and sums must 
 LATEST_NS = LATEST_PS // PS_PER_NS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Events:
     """Events of one line, those with absurd times left out; one element per event.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from tpumon.text import one_line
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.planes.plane import Plane, Value
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.lines import Line
 
 _STREAM = "Stream"
@@ -30,7 +30,7 @@ _AMD_SERIES = {9: "gfx-9XX series", 10: "gfx-10XX series", 11: "gfx-11XX series"
 _AMD_CHIPS = {(9, 4): "gfx942", (9, 5): "gfx950"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class GpuActivity:
     """What the GPUs of a host did.
 

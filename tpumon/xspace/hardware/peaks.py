@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tpumon.model.chips import chip_of
 from tpumon.xspace.planes.plane import Value
+from tpumon.xspace.struct import struct
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Peak:
     """Peak rates of one TensorCore as the trace counts them; None if unknown.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -13,7 +12,7 @@ from tpumon.wire.xplane_pb2 import CoreDetails
 from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, extent, own_intervals, self_times_ps, union
+from tpumon.xspace.columns.intervals import by_id, extent, own_intervals, self_times_ps, timeline_order, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.plane import (
     SPARSE_CORE_MODULES,
@@ -23,13 +22,14 @@ from tpumon.xspace.planes.plane import (
     TENSOR_CORE_STEPS,
     Plane,
 )
+from tpumon.xspace.struct import struct
 
 _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
 
 STEP_STATS = ("device_offset_ps", "device_duration_ps")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class CorePlace:
     """Where a core sits.
 
@@ -44,7 +44,7 @@ class CorePlace:
     core: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Duty:
     """When a core worked, for the duty cycle; XProf: ConstructDutyCycleTracker.
 
@@ -61,7 +61,7 @@ class Duty:
     span_ps: tuple[int, int] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class ModuleRuns:
     """Executions of one XLA module on one core.
 
@@ -74,7 +74,7 @@ class ModuleRuns:
     duration_ps: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class CoreLines:
     """A TensorCore's lines of steps and modules, as read. Its ops, of which there are many, are read when asked for.
 
@@ -139,7 +139,7 @@ def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = ()) -> CoreLin
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class CoreOps:
     """The ops of one core's op line in timeline order; arrays have one element per event.
 
@@ -161,7 +161,7 @@ class CoreOps:
     category: NDArray[np.uint8]
     counted: Mask
     all_reduce_id: Ints | None
-    table: OpTable = field(repr=False)
+    table: OpTable
 
     @property
     def span_ps(self) -> tuple[int, int] | None:
@@ -261,8 +261,9 @@ def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
             begin_ps, end_ps = begin_ps[working], end_ps[working]
         else:
             # Waiting within a loop is not work, nor is a loop's body waiting.
-            order = np.lexsort((-ops.duration_ps, begin_ps))
-            begin_ps, end_ps = own_intervals(begin_ps[order], end_ps[order], working[order])
+            order = timeline_order(begin_ps, ops.duration_ps)
+            rows = slice(None) if order is None else order
+            begin_ps, end_ps = own_intervals(begin_ps[rows], end_ps[rows], working[rows])
     if shared or not apart:
         begin_ps, end_ps = union(begin_ps, end_ps)
     busy_ps = int((end_ps - begin_ps).sum())

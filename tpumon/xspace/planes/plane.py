@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
-from tpumon.wire.xplane_pb2 import PlaneOutline, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, read_events
+from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
+from tpumon.xspace.columns.events import columns_of, of_kinds, read_events
+from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
 from tpumon.xspace.wire.lines import Line, read_line
 from tpumon.xspace.wire.stored import Stored
@@ -34,7 +35,7 @@ _LINES = 3  # field number of XPlane
 _SMALL_LETTER = np.uint8(0x20)  # the bit that makes a letter a small one
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Outline:
     """What the wire says of a plane, its lines not read yet.
 
@@ -166,10 +167,36 @@ class Plane:
         names = self.numbers_of(wanted)
         return join([self._read_line(line, names) for line in lines])
 
-    def _read_line(self, line: Line, names: Mapping[int, str]) -> Events:
+    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int]) -> Events:
+        """The events with these metadata ids, without stats; of the others, next to nothing is decoded.
+
+        Args:
+            lines: of this plane.
+            kinds: metadata ids.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
+        beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
+        holding = [line for line in lines if _holds(bytes(line.raw), beginnings)] if kinds else ()
+        parts = [self._read_line(line, {}, kinds) for line in holding]
+        events = join([part for part in parts if len(part)])
+        return events.take(among(events.metadata_id, kinds))
+
+    def _read_line(self, line: Line, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
         message, wanted = line.message(), tuple(names)
-        columns = columns_of(message.events, wanted) if message else read_events(line.events(), wanted)
+        if message:
+            few = message.events if kinds is None else [each for each in message.events if each.metadata_id in kinds]
+            columns = columns_of(few, wanted)
+        else:
+            packed = line.events()
+            columns = read_events(packed if kinds is None else of_kinds(packed, kinds), wanted)
         return placed(columns, line.timestamp_ns - self.base_ns, names)
+
+
+def _holds(raw: bytes, any_of: Sequence[bytes]) -> bool:
+    return any(each in raw for each in any_of)
 
 
 def parsed_metadata(raw: bytes) -> XEventMetadata:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -13,6 +12,7 @@ from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import TraceOutline
 from tpumon.xspace.columns.timeline import LATEST_NS, PS_PER_NS
 from tpumon.xspace.planes.plane import HOST_THREADS, MOST_LINES, TPU_PREFIX, Outline, Plane, read_outline
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
 from tpumon.xspace.wire.stored import Stored
 
@@ -20,7 +20,7 @@ _ENVIRONMENT = "Task Environment"
 _GPU = re.compile(r"/device:GPU:(\d{1,9})")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Space:
     """A trace, its events not read yet.
 

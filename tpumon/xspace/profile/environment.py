@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from google.protobuf.message import DecodeError
 
 from tpumon.text import one_line
 from tpumon.wire.profiler_pb2 import ProfileOptions
 from tpumon.xspace.planes.plane import Plane, Value
 from tpumon.xspace.profile.planes import ENVIRONMENT, METADATA, find_plane
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.stored import Stored
 
 _VERSIONS = ("jax_version", "jaxlib_version", "tpu_version", "libtpu_version", "tensorflow_version")
@@ -25,7 +24,7 @@ _DEVICES = {0: "all", 1: "CPU", 2: "GPU", 3: "TPU", 4: "pluggable"}
 _MOST_OPTIONS = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Surroundings:
     """Where and how a host's trace was taken.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -12,6 +11,7 @@ from tpumon.text import one_line
 from tpumon.wire.hlo_pb2 import BufferAllocation, HloModule, HloProgram
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.profile.ops import MOST_CONTENTS, NAME_LENGTH
+from tpumon.xspace.struct import struct
 
 _STAT = "Hlo Proto"
 _NAME = re.compile(r"(.*)\((\d{1,20})\)")
@@ -23,7 +23,7 @@ _HBM = 0
 _MEMORIES = {0: "HBM", 1: "on the chip", 5: "host"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Buffer:
     """One buffer of a program.
 
@@ -38,7 +38,7 @@ class Buffer:
     size_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class ProgramMemory:
     """What a program needs in HBM.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import self_times_ps
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.struct import struct
 
 InputCategory = Literal["enqueue", "demanded_file_read", "advanced_file_read", "preprocessing"]
 
@@ -25,7 +25,7 @@ _TF_OP = re.compile(r"[A-Za-z0-9.][\w.\\/>-]*:[A-Za-z][\w.]*")
 _MOST_STAGES = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Stage:
     """One stage of the input pipeline on a host's threads.
 
@@ -44,7 +44,7 @@ class Stage:
     self_time_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class HostInput:
     """What a host's threads did for input.
 

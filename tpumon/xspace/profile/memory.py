@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +14,7 @@ from tpumon.xspace.columns.columns import EventColumns, Floats, Ints, Mask
 from tpumon.xspace.columns.events import read_events
 from tpumon.xspace.columns.timeline import LATEST_NS, LATEST_PS, PS_PER_NS, PS_PER_S
 from tpumon.xspace.planes.plane import Plane
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.lines import Packed
 
 _ALLOCATION, _DEALLOCATION = "MemoryAllocation", "MemoryDeallocation"
@@ -36,7 +36,7 @@ _MOST_MEMORIES = 128  # a host has 16 devices at most
 _LARGEST = 1 << 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Live:
     """Allocations of one size and op that were live at the peak.
 
@@ -51,7 +51,7 @@ class Live:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class MemoryUse:
     """One memory; `times_s`, `stack_bytes`, `heap_bytes` and `fragmentation` have one element per point of the graph.
 
@@ -84,7 +84,7 @@ class MemoryUse:
     stack_bytes: tuple[int, ...]
     heap_bytes: tuple[int, ...]
     fragmentation: tuple[float, ...]
-    live: tuple[Live, ...] = field(repr=False)
+    live: tuple[Live, ...]
 
 
 def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
@@ -125,7 +125,7 @@ def _order(memory: str) -> tuple[int, int, str]:
     return (0, int(memory), "") if memory.isascii() and memory.isdigit() else (1, 0, memory)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class _Part:
     """What one line says of one memory; arrays have one element per event."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -15,6 +15,7 @@ from tpumon.xspace.catalogue.kinds import ABSURD
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
+from tpumon.xspace.struct import struct
 
 NAME_LENGTH, _PATH, _HLO = 200, 400, 2000  # characters
 MOST_CONTENTS = 64  # instructions of a fusion
@@ -31,7 +32,7 @@ _WRITE = 2  # operation of memory_access_breakdown
 _HBM, _CMEM, _VMEM = 1, 2, 3  # memory spaces there; XProf: MemorySpace, PerformanceInfo
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Traffic:
     """Bytes moved, by memory; None where the trace does not say."""
 
@@ -42,7 +43,7 @@ class Traffic:
     vmem_write: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Op:
     """One op of a program, on all cores of a host together.
 
@@ -122,7 +123,7 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable]) -> tuple[Op, ..
     return tuple(_op(found[key], table, row) for row in order if (key := int(table.key[row])) in found)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class _Words:
     """What an op's metadata says; bytes are of one occurrence."""
 

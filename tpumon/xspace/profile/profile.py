@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import BinaryIO, Literal
 
 from tpumon.text import one_line
@@ -16,6 +16,7 @@ from tpumon.xspace.profile.host_input import HostInput, read_host_input
 from tpumon.xspace.profile.memory import MemoryUse, read_memory
 from tpumon.xspace.profile.ops import Op, read_ops
 from tpumon.xspace.profile.planes import METADATA, find_plane
+from tpumon.xspace.struct import struct
 from tpumon.xspace.trace import Trace, stored, trace_of
 
 Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
@@ -25,7 +26,7 @@ _PROGRAM_NAME = re.compile(r"(.*)\((\d{1,20})\)")
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Peaks:
     """Peak rates of one core in bytes per second, by memory; None where the trace does not say."""
 
@@ -35,7 +36,7 @@ class Peaks:
     vmem_write: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Profile:
     """One host's trace.
 

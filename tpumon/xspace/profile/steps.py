@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from tpumon.xspace.catalogue.kinds import Category
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
+from tpumon.xspace.struct import struct
 from tpumon.xspace.trace import Trace
 
 MOST_STEPS = 2000
@@ -43,7 +44,7 @@ _PARTS_OF = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class CoreTimes:
     """The steps of one core; all tuples have one element per step.
 
@@ -62,7 +63,7 @@ class CoreTimes:
     parts_s: Mapping[str, tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class StepTable:
     """The steps of a capture; all tuples have one element per step.
 

@@ -5,14 +5,13 @@ Contexts are numbered by sorting and links are arrays of positions, so that the 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tpumon.errors import SourceError
 from tpumon.xspace.columns.columns import Ints, Mask, Words
+from tpumon.xspace.struct import struct
 
 _MOST_LINKS = 64  # a context with more on both sides says nothing
 _MOST_LEVELS = 64  # of roots; profilers use three
@@ -58,7 +57,7 @@ class Links:
         return np.concatenate([np.zeros((0, _COLUMNS), dtype=np.uint64), *self._contexts])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Graph:
     """Events of the host that may lead somewhere; a node is an index.
 
@@ -115,26 +114,32 @@ class Graph:
         inner = self._inner_roots(edges(few | (users < _MOST_LINKS)))
         linked = few | (users + markers < _MOST_LINKS)
         order = np.lexsort((self.begins_ps, ~self.levels))
-        found = edges(linked).first_to_reach([int(root) for root in self.roots[order] if int(root) not in inner])
-        reached = np.where(linked, np.array(found, dtype=np.int64)[source], -1)[wanted_of]
+        outer = self.roots[order][~inner[order]]
+        found = edges(linked).first_to_reach(outer)
+        reached = np.where(linked, found[source], -1)[wanted_of]
         best = np.full(count, np.iinfo(np.int64).max)
         np.minimum.at(best, wanted[reached >= 0], reached[reached >= 0])
         return np.where(best < np.iinfo(np.int64).max, best, -1)
 
-    def _inner_roots(self, edges: _Edges) -> set[int]:
-        """The roots that lie below another root of the same level."""
-        inner: set[int] = set()
-        levels = Counter(self.levels.tolist())
+    def _inner_roots(self, edges: _Edges) -> Mask:
+        """Which roots lie below another root of the same level."""
+        inner = np.zeros(len(self.roots), dtype=np.bool_)
+        levels, counts = np.unique(self.levels, return_counts=True)
         if len(levels) > _MOST_LEVELS:
             raise SourceError("malformed", f"the trace is broken: its roots have {len(levels)} levels")
-        for level, count in levels.items():
-            if count > 1:
-                inner |= edges.reached_from_another(self.roots[self.levels == level].tolist())
+        for level in levels[counts > 1]:
+            own = self.levels == level
+            inner[own] = edges.reached_from_another(self.roots[own])
         return inner
+
+
+_NONE = np.iinfo(np.int64).max
 
 
 class _Edges:
     """Directed edges by where they begin.
+
+    Nearly every node is reached from one other node only, so that such rows of nodes can be followed at once.
 
     Args:
         begins: of each edge.
@@ -143,51 +148,76 @@ class _Edges:
     """
 
     def __init__(self, begins: Ints, ends: Ints, size: int) -> None:
-        self._size = size
-        self._ends: list[int] = ends[np.argsort(begins, kind="stable")].tolist()
-        self._first: list[int] = np.concatenate([[0], np.cumsum(np.bincount(begins, minlength=size))]).tolist()
+        self._begins, self._ends = begins, ends
+        only = np.bincount(ends, minlength=size)[ends] == 1
+        self._above = np.arange(size)
+        self._above[ends[only]] = begins[only]
+        self._joins = np.flatnonzero(~only)
+        """Edges to nodes that several lead to."""
 
-    def first_to_reach(self, roots: Sequence[int]) -> list[int]:
+    def first_to_reach(self, roots: Ints) -> Ints:
         """For each node the first of the roots, by its place among them, that leads to it; -1 where none does."""
-        ends, first = self._ends, self._first
-        number_of = [-1] * self._size
-        for number, root in enumerate(roots):
-            if number_of[root] >= 0:
-                continue
-            number_of[root] = number
-            waiting = [root]
+        (first,) = self._least([np.arange(len(roots))], roots)
+        return np.where(first < _NONE, first, -1)
+
+    def reached_from_another(self, roots: Ints) -> Mask:
+        """Which of the roots another one leads to: not itself alone is first, and last, to reach what leads to it."""
+        place = np.arange(len(roots))
+        first, last = self._least([place, -place], roots)
+        place_of = np.full(len(self._above), -1, dtype=np.int64)
+        place_of[roots] = place
+        begins, own = self._begins, place_of[self._ends]
+        another = (own >= 0) & (first[begins] < _NONE) & ((first[begins] != own) | (last[begins] != -own))
+        reached = np.zeros(len(roots), dtype=np.bool_)
+        reached[own[another]] = True
+        return reached
+
+    def _least(self, numbers: Sequence[Ints], roots: Ints) -> list[Ints]:
+        """For each way to number the roots: the least number of a root that leads to each node, or that it is."""
+        found = []
+        for own in numbers:
+            least = np.full(len(self._above), _NONE)
+            least[roots] = own
+            found.append(least)
+        top = self._above
+        for _ in range(len(top).bit_length() + 1):  # each round looks twice as far up
+            for least in found:
+                np.minimum(least, least[top], out=least)
+            further = top[top]
+            if (further == top).all():
+                break
+            top = further
+        if len(self._joins):
+            for least in found:
+                self._join(least, top)
+        return found
+
+    def _join(self, least: Ints, top: Ints) -> None:
+        """Hands numbers on from rows of nodes to those below them, the least ones first, so that each is visited once.
+
+        Args:
+            least: of each node, by its own row; of all that leads to it afterwards.
+            top: first node of each node's row.
+        """
+        joins = self._joins
+        begins, ends = self._begins[joins], self._ends[joins]
+        np.minimum.at(least, ends, least[begins])
+        heads, place_of = np.unique(np.concatenate([top[begins], ends]), return_inverse=True)
+        above, below = np.split(place_of, 2)
+        after = below[np.argsort(above, kind="stable")].tolist()
+        at = np.concatenate([[0], np.cumsum(np.bincount(above, minlength=len(heads)))]).tolist()
+        best = least[heads].tolist()
+        done = [False] * len(best)
+        for start in np.argsort(least[heads], kind="stable").tolist():
+            waiting = [start]
             while waiting:
                 here = waiting.pop()
-                for node in ends[first[here] : first[here + 1]]:
-                    if number_of[node] < 0:
-                        number_of[node] = number
-                        waiting.append(node)
-        return number_of
-
-    def reached_from_another(self, roots: Sequence[int]) -> set[int]:
-        """The roots that another one leads to.
-
-        Every root sends its own name down as far as the next roots, which send theirs. A node passes the first two
-        names that it gets on: one of them at least is another's. So each is visited twice at most.
-        """
-        ends, first = self._ends, self._first
-        reached: set[int] = set()
-        name_of, other_of = [-1] * self._size, [-1] * self._size
-        own = set(roots)
-        waiting = [(root, root) for root in roots]
-        while waiting:
-            here, name = waiting.pop()
-            for node in ends[first[here] : first[here + 1]]:
-                if node in own:
-                    if node != name:
-                        reached.add(node)
-                elif name_of[node] < 0:
-                    name_of[node] = name
-                    waiting.append((node, name))
-                elif name_of[node] != name and other_of[node] < 0:
-                    other_of[node] = name
-                    waiting.append((node, name))
-        return reached
+                if done[here]:
+                    continue
+                done[here], best[here] = True, min(best[here], best[start])
+                waiting += after[at[here] : at[here + 1]]
+        least[heads] = best
+        np.minimum(least, least[top], out=least)
 
 
 def _numbered(rows: Words) -> Ints:

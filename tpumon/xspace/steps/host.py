@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, covered_ps, extent, parents
+from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.steps.functions import (
@@ -25,6 +25,7 @@ from tpumon.xspace.steps.functions import (
     with_device_time,
 )
 from tpumon.xspace.steps.host_time import EAGER_OP, callbacks_ps, compiling_ps, input_waits
+from tpumon.xspace.struct import struct
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
 _PROGRAM = "program_id"
@@ -32,7 +33,7 @@ _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer lev
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class HostActivity:
     """What the host's threads show.
 
@@ -66,7 +67,7 @@ class HostActivity:
     window_ps: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class _Steps:
     """Events that are steps.
 
@@ -143,7 +144,7 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
     """The outermost calls of compiled functions, by thread and name: JAX records each call twice, one in the other."""
     jitted = [number for number, name in names.items() if _PJIT.fullmatch(name)]
     for place, events in enumerate(threads):
-        picked = np.isin(events.metadata_id, jitted)
+        picked = among(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
         calls = events.bare().take(picked).sorted()
@@ -162,7 +163,7 @@ def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_
 def _markers(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:
     wanted = [number for number, name in names.items() if name == _STEP_MARKER]
     for place, events in enumerate(threads if wanted else ()):
-        yield from _by_name(events.bare().take(np.isin(events.metadata_id, wanted)), place, names)
+        yield from _by_name(events.bare().take(among(events.metadata_id, wanted)), place, names)
 
 
 def _by_name(steps: Events, place: int, names: Mapping[int, str]) -> Iterator[_Steps]:

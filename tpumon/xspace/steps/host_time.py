@@ -5,10 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from tpumon.wire.xplane_pb2 import XEvent
-from tpumon.xspace.columns.intervals import covered_ps
+from tpumon.xspace.columns.intervals import among, covered_ps
 from tpumon.xspace.columns.timeline import Events, join
 from tpumon.xspace.planes.plane import Plane
 
@@ -44,14 +41,7 @@ def read_compiling(plane: Plane) -> Events:
         SourceError: `malformed`.
     """
     wanted = _numbers({number: plane.event_name(number) for number in plane.outline.event_metadata}, _COMPILING)
-    # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
-    beginnings = [XEvent(metadata_id=number).SerializeToString() for number in wanted]
-    lines = [line for line in plane.lines() if _holds(bytes(line.raw), beginnings)]
-    return join([_of_kind(plane.read([line]), wanted) for line in lines])
-
-
-def _holds(raw: bytes, any_of: Sequence[bytes]) -> bool:
-    return any(each in raw for each in any_of)
+    return plane.read_kinds(plane.lines(), wanted)
 
 
 def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
@@ -104,7 +94,7 @@ def _eagerly_asked(thread: Events, stat_names: Mapping[int, str]) -> Events:
     column = thread.stats.get(EAGER_OP)
     if column is None:
         return join([])
-    return thread.bare().take(np.isin(column.integers(), _numbers(stat_names, _EAGER_GET_NEXT)))
+    return thread.bare().take(among(column.integers(), _numbers(stat_names, _EAGER_GET_NEXT)))
 
 
 def _numbers(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
@@ -113,4 +103,4 @@ def _numbers(names: Mapping[int, str], pattern: re.Pattern[str]) -> list[int]:
 
 
 def _of_kind(events: Events, wanted: Sequence[int]) -> Events:
-    return events.bare().take(np.isin(events.metadata_id, wanted))
+    return events.bare().take(among(events.metadata_id, wanted))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask, StatColumn, Words
-from tpumon.xspace.columns.intervals import parents
+from tpumon.xspace.columns.intervals import among, parents, timeline_order
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import Plane
@@ -182,7 +182,7 @@ class _Threads:
 
     def _named(self, events: Events, *names: str) -> Mask:
         wanted = [number for name in names for number in self._ids.get(name, ())]
-        return np.isin(events.metadata_id, wanted) if wanted else np.zeros(len(events), dtype=np.bool_)
+        return among(events.metadata_id, wanted)
 
     def _link(self, events: Events, nodes: Ints) -> None:
         launches = self._named(events, _LAUNCH) & _has(events, *_LAUNCH_STATS)
@@ -217,7 +217,8 @@ class _Threads:
 def _parents(events: Events, first: int) -> Ints:
     """For each event the node that it is directly within, -1 for none; asynchronous ones hold and are in no other."""
     nested = np.flatnonzero(_stat(events, _ASYNC) == 0)
-    order = nested[np.lexsort((-events.duration_ps[nested], events.begin_ps[nested]))]
+    moved = timeline_order(events.begin_ps[nested], events.duration_ps[nested])
+    order = nested if moved is None else nested[moved]
     above = parents(events.end_ps[order])
     out = np.full(len(events), -1, dtype=np.int64)
     out[order] = np.where(above >= 0, order[above] + first, -1) if len(order) else above

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from tpumon.xspace.columns.intervals import first_overlapping, self_times_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.steps.functions import Runs
+from tpumon.xspace.struct import struct
 
 _CATEGORIES = len(Category)
 
@@ -29,7 +29,7 @@ STEP_PARTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class CoreSteps:
     """The steps of one core, those that have both a marker and ops.
 
@@ -48,7 +48,7 @@ class CoreSteps:
     all_reduces: Ints
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class HostSteps:
     """The steps that all cores of a host have; arrays have one element per step.
 
@@ -243,7 +243,11 @@ def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:
     for core in cores:
         # Like XProf's, an intersection that came out empty starts again.
         if len(core.groups):
-            groups = core.groups if groups is None or not len(groups) else np.intersect1d(groups, core.groups)
+            groups = (
+                core.groups
+                if groups is None or not len(groups)
+                else np.intersect1d(groups, core.groups, assume_unique=True)
+            )
     if groups is None:
         groups = np.zeros(0, dtype=np.int64)
     # It may have started again at a later core; cores without all of its steps are left out.

@@ -6,20 +6,16 @@ first and the last; here all whole steps count.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-
-from tpumon.xspace.columns.columns import Mask
-from tpumon.xspace.columns.intervals import first_overlapping
+from tpumon.xspace.columns.intervals import among, distinct, first_overlapping
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import TRACE_ME
+from tpumon.xspace.struct import struct
 
 _BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class StepWaits:
     """Of one core, or of several together.
 
@@ -48,12 +44,12 @@ def step_waits(core: CoreLines, steps: Events) -> StepWaits:
     events = core.plane.read(core.plane.lines(TRACE_ME), STEP_STATS)
     if core.span_ps is not None:
         events = events.within(core.span_ps)
-    inside = first_overlapping(events.begin_ps, events.end_ps, steps.begin_ps, steps.end_ps) >= 0
-    names = {number: core.plane.event_name(number) for number in np.unique(events.metadata_id).tolist()}
+    names = {number: core.plane.event_name(number) for number in distinct(events.metadata_id)}
 
     def time_ps(words: str) -> int:
-        picked: Mask = inside & np.isin(events.metadata_id, [number for number, name in names.items() if words in name])
-        return int(events.device_span_ps()[1][picked].sum())
+        said = events.take(among(events.metadata_id, [number for number, name in names.items() if words in name]))
+        inside = first_overlapping(said.begin_ps, said.end_ps, steps.begin_ps, steps.end_ps) >= 0
+        return int(said.device_span_ps()[1][inside].sum())
 
     return StepWaits(
         steps_ps=int(steps.device_span_ps()[1].sum()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -12,9 +11,11 @@ from google.protobuf.message import DecodeError
 from tpumon.model import SIMULATED_MARK
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.events import read_events
+from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import PS_PER_NS
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import Line
 
@@ -38,7 +39,7 @@ _LINE_FIELDS = frozenset({1, 2, 3, 4, 9, 10, 11})  # of an XLine as published: n
 _MOST_EVENTS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Mark:
     """One place where the trace says that events were dropped.
 
@@ -106,7 +107,7 @@ def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int
     columns = read_events(packed, tuple(wanted))
     kinds = set(columns.metadata_id.tolist()) if wanted else set()
     marking = ids | {number for number in kinds if _counts_in_metadata(plane, number, wanted)}
-    marks = np.isin(columns.metadata_id, list(marking))
+    marks = among(columns.metadata_id, marking)
     for row in {row for column in columns.stats.values() for row in column.rows.tolist()}:
         event = XEvent.FromString(bytes(packed.data[packed.begin[row] : packed.end[row]]))
         marks[row] |= _counts(named(event.stats, plane.stat_names, wanted))

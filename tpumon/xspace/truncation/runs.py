@@ -5,15 +5,15 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, parents, union
+from tpumon.xspace.columns.intervals import by_id, distinct, parents, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import CoreLines
+from tpumon.xspace.struct import struct
 
 _PROGRAM_ID = re.compile(r"\(\d+\)$")
 _STEP = "step"
@@ -91,10 +91,9 @@ class CoreRuns:
 
         The ops are read again for this: few traces need it, and keeping all ops takes memory in every one.
         """
-        ops = self._lines.read_ops()
-        order = np.lexsort((-ops.duration_ps, ops.begin_ps))
-        parent = parents(ops.end_ps[order])
-        holders = np.unique(ops.metadata_id[order][parent[parent >= 0]])
+        ops = self._lines.read_ops().sorted()
+        parent = parents(ops.end_ps)
+        holders = distinct(ops.metadata_id[parent[parent >= 0]])
         inner = ~np.isin(ops.metadata_id, holders)
         return union(ops.begin_ps[inner], ops.end_ps[inner])
 
@@ -172,7 +171,7 @@ def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     return max(totals, key=lambda name: totals[name]) if totals else None
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Program:
     """All runs of one program on all cores.
 

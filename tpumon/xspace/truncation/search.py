@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +19,7 @@ from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
+from tpumon.xspace.struct import struct
 from tpumon.xspace.truncation.marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
@@ -48,7 +48,7 @@ _MOST_REASONS = 4
 _COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|\bsend|\brecv")
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Truncation:
     """What is missing from a trace.
 
@@ -77,7 +77,7 @@ class Truncation:
         return f"{why}; the figures cover {length_s:.3g} s of {whole_s:.3g} s"
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class _Loss:
     """Something that is missing.
 
@@ -93,7 +93,7 @@ class _Loss:
 _ALL = ((-_NEVER, _NEVER),)
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Evidence:
     """What one core shows.
 
@@ -339,15 +339,9 @@ class _Dispatches:
         host = self._host
         if host is None:
             return []
-        names = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
-        parts = [host.read([line]) for line in host.lines()] if names else []
-        if not parts:
-            return []
-        begin_ps, ids = (
-            np.concatenate([getattr(events, name)[np.isin(events.metadata_id, names)] for events in parts])
-            for name in ("begin_ps", "metadata_id")
-        )
-        return [np.sort(begin_ps[rows]) for _, rows in by_id(ids)]
+        kinds = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
+        events = host.read_kinds(host.lines(), kinds)
+        return [np.sort(events.begin_ps[rows]) for _, rows in by_id(events.metadata_id)]
 
 
 def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:

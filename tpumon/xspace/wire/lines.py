@@ -6,7 +6,6 @@ The protobuf runtime would make an object of every event of every line, most of 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -14,11 +13,13 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import LineOutline, XLine
+from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.stored import Stored
 
 Ints = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
 
 PADDING = bytes(24)
 """What follows the last byte: a varint that starts there is loaded eight bytes at a time, and so is a stat's value."""
@@ -32,7 +33,7 @@ _LOWEST, _ONE = np.uint64(0x0101010101010101), np.uint64(1)
 _FEW_BYTES = 32 * 53  # a line of so many bytes is read sooner by the runtime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@struct
 class Packed:
     """Serialized events in one piece.
 
@@ -47,7 +48,7 @@ class Packed:
     end: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@struct(kw_only=False)
 class Line:
     """One line of a plane, its events not read yet.
 
@@ -168,24 +169,33 @@ def _split(padded: memoryview, first: int, size: int) -> Packed | None:
         return None
     lengths = np.concatenate(sizes)
     end = at + 2 + lengths
+    if len(wrong := np.flatnonzero(at[1:] != end[:-1])):
+        # Few bytes of an event look like the beginning of another one; nearly all of those only so long.
+        suspects = np.concatenate([wrong, wrong + 1])
+        kept = np.ones(len(at), dtype=np.bool_)
+        kept[suspects] = _begins(data, at[suspects])
+        at, end, lengths = at[kept], end[kept], lengths[kept]
     if (at[1:] != end[:-1]).any():
-        short = data[at + 3] < 0x80  # a metadata_id of one byte, else of two
-        begins = np.where(short, data[at + 4] == _OFFSET, (data[at + 4] < 0x80) & (data[at + 5] == _OFFSET))
-        at = at[begins & (lengths < 0x80)]
-        if not len(at) or at[0] != first:
-            return None
-        lengths = data[at + 1]
-        end = at + 2 + lengths
+        kept = _begins(data, at)
+        at, end, lengths = at[kept], end[kept], lengths[kept]
         # What begins before an earlier one ends lies within it.
-        outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])
+        outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
         at, end, lengths = at[outer], end[outer], lengths[outer]
-        if (at[1:] != end[:-1]).any():
-            return None
+    if not len(at) or at[0] != first or (at[1:] != end[:-1]).any():
+        return None
     if end[-1] > size or lengths.max() >= 0x80:
         return None
     if any(number not in _AFTER_EVENTS for number, *_ in fields(padded[int(end[-1]) : size])):
         return None
     return Packed(data=padded, begin=at + 2, end=end)
+
+
+def _begins(data: Bytes, at: Ints) -> Mask:
+    """Whether an event with a metadata_id of one byte or two, and an offset, begins at these positions."""
+    short = data[at + 3] < 0x80
+    begins: Mask = np.where(short, data[at + 4] == _OFFSET, (data[at + 4] < 0x80) & (data[at + 5] == _OFFSET))
+    begins &= data[at + 1] < 0x80
+    return begins
 
 
 def _beginnings(block: Bytes) -> Ints:

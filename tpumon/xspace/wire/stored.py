@@ -8,6 +8,7 @@ from typing import BinaryIO, Protocol
 from tpumon.errors import SourceError
 
 _WINDOW_BYTES = 4096  # the heads of neighbouring fields come with one read
+_SMALL_BYTES = 4 << 20  # a file that is read at once: its lines are many, and short
 
 
 class Stored(Protocol):
@@ -30,17 +31,17 @@ class FileBytes:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file.fileno()
         self._size = os.fstat(self._file).st_size
-        self._window, self._window_begin = memoryview(b""), 0
+        self._window, self._window_begin = self._read(0, self._size if self._size <= _SMALL_BYTES else 0), 0
 
     def __len__(self) -> int:
         return self._size
 
     def __getitem__(self, these: slice, /) -> memoryview:
         begin, end, _ = these.indices(self._size)
-        if end - begin >= _WINDOW_BYTES // 2:
-            return self._read(begin, end)
         first = begin - self._window_begin
         if first < 0 or end > self._window_begin + len(self._window):
+            if end - begin >= _WINDOW_BYTES // 2:
+                return self._read(begin, end)
             self._window, self._window_begin = self._read(begin, min(begin + _WINDOW_BYTES, self._size)), begin
             first = 0
         return self._window[first : first + max(end - begin, 0)]
