@@ -6,7 +6,7 @@ Several metrics come in one answer: the label `m` says which one a series is of.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from tpumon.errors import UsageError
 from tpumon.figures import DUTY, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
@@ -33,9 +33,10 @@ OF_WORKERS = (
     *(name.format(end) for name in RANGED.values() for end in ("", "_min", "_max")),
     *(SUCCESS, TOOK, WINDOW, INTERVAL),
 )
-OF_DEVICES = (HBM_USED, HBM_TOTAL)
-WHILE_1, WHILE_0 = (BUSY, PAUSED), (UP, ACTIVE)
-NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, *OF_DEVICES, *WHILE_1, *WHILE_0, INDEPENDENT)
+WHILE_0 = (UP, ACTIVE)
+STATES = (BUSY, PAUSED, *WHILE_0)
+"""Of these, those of `WHILE_0` are there while the value is 0, the others while it is 1."""
+NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, HBM_USED, HBM_TOTAL, *STATES, INDEPENDENT)
 """Every metric that is read."""
 
 _OF_COLLECTIVES = 'kind="collective"'
@@ -78,30 +79,33 @@ class Queries:
         """All numbers of all workers."""
         return _either([*(_marked(name, self._max(name)) for name in OF_WORKERS), self._collective()])
 
-    @property
-    def devices(self) -> str:
-        """All numbers of their devices."""
-        return _either([_marked(name, self._max(name, "device")) for name in OF_DEVICES])
+    def devices(self, *, sizes: bool) -> str:
+        """HBM used of their devices; with `sizes`, also how much there is, which does not change."""
+        return _either(
+            [_marked(name, self._max(name, "device")) for name in (HBM_USED, *([HBM_TOTAL] if sizes else []))]
+        )
 
     @property
     def states(self) -> str:
         """What keeps workers from being live, and who is compared with none."""
-        return _either([*self._troubles(), _marked(INDEPENDENT, f"{self._max(INDEPENDENT)} == 1")])
+        return _either([*map(self._trouble, STATES), self._trouble(INDEPENDENT)])
 
-    @property
-    def findings(self) -> str:
-        """The findings that workers have; and, without `worker`, of how many workers each one is judged."""
-        return f"{self._max(FINDING, 'finding')} == 1 or count by (finding) ({FINDING}{self._selector})"
+    def findings(self, *, judged: bool) -> str:
+        """The findings that workers have; with `judged`, also, without `worker`, of how many each one is judged."""
+        found = f"max by ({self._by}, finding) ({FINDING}{self._selector} == 1)"
+        return f"{found} or count by (finding) ({FINDING}{self._selector})" if judged else found
 
-    def had(self, span: str) -> str:
-        """The findings that any worker had within a time: few of all that are judged."""
-        return f"count by (finding) (max_over_time({FINDING}{self._selector}[{span}]) == 1)"
+    def troubles(self, marks: Collection[tuple[str, str]] | None = None) -> str:
+        """Findings and states, for a time in the past.
 
-    def troubles(self, findings: Iterable[str]) -> str:
-        """These findings, and states, for a time in the past."""
-        selector = _narrowed(self._selector, f'finding=~"{"|".join(sorted(findings))}"')
-        found = f"max by ({self._by}, finding) ({FINDING}{selector}) == 1"
-        return _either([_marked(FINDING, found), *self._troubles()])
+        Args:
+            marks: only these: of each the metric's name, and the finding or nothing. None: all.
+        """
+        states = [name for name in STATES if marks is None or (name, "") in marks]
+        findings = sorted(finding for name, finding in marks or () if name == FINDING)
+        selector = self._selector if marks is None else _narrowed(self._selector, f'finding=~"{"|".join(findings)}"')
+        found = _marked(FINDING, f"max by ({self._by}, finding) ({FINDING}{selector} == 1)")
+        return _either([*([found] if marks is None or findings else []), *map(self._trouble, states)])
 
     @property
     def compared(self) -> str:
@@ -138,11 +142,9 @@ class Queries:
         by = ", ".join((self._by, *more))
         return f"max by ({by}) ({name}{self._selector})"
 
-    def _troubles(self) -> list[str]:
-        return [
-            *(_marked(name, f"{self._max(name)} == 1") for name in WHILE_1),
-            *(_marked(name, f"{self._max(name)} == 0") for name in WHILE_0),
-        ]
+    def _trouble(self, name: str) -> str:
+        """Where a state is. Few have one: comparing first leaves the server little to group."""
+        return _marked(name, f"max by ({self._by}) ({name}{self._selector} == {0 if name in WHILE_0 else 1})")
 
 
 def _narrowed(selector: str, matchers: str) -> str:
