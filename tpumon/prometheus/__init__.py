@@ -17,11 +17,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
+from tpumon.figures import COMPARED
 from tpumon.findings import Thresholds, explained, group_of
 from tpumon.history import state_of
 from tpumon.model import Cause, Failure, FindingId, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
+from tpumon.prometheus.graphs import graphs_of
 from tpumon.prometheus.past import SPANS, Past, asked
 from tpumon.prometheus.queries import COLLECTIVE, HBM_TOTAL, INDEPENDENT, SUCCESS, TOOK, Queries, selector_of
 from tpumon.prometheus.rebuild import (
@@ -147,8 +149,9 @@ class PrometheusReader:
         samples = self._samples(picture, now)
         await self._compare(queries, picture, samples, now)
         samples = self._judged(samples, picture, past, now)
+        graphs = await graphs_of(self._server, queries, identity, samples, now.asked_unix_s) if first else {}
         self._past = past
-        send(self._handover(past, samples, picture, now, complete=first))
+        send(self._handover(past, samples, picture, now, graphs, complete=first))
         for sample in samples.values():
             send(sample)
 
@@ -175,7 +178,14 @@ class PrometheusReader:
         return picture_of(numbers.series, used, states.series, found, self._identity)
 
     def _handover(
-        self, past: Past, samples: Mapping[Key, Sample], picture: Picture, now: Now, *, complete: bool
+        self,
+        past: Past,
+        samples: Mapping[Key, Sample],
+        picture: Picture,
+        now: Now,
+        graphs: Mapping[str, bytes],
+        *,
+        complete: bool,
     ) -> Handover:
         """What changed since the last one, or all that is known of the time before, by our clock."""
         known_changes = 0 if complete else self._handed
@@ -189,6 +199,8 @@ class PrometheusReader:
             changes=tuple(
                 replace(one, time_unix_s=one.time_unix_s + now.shift_s) for one in past.changes.all(after=known_changes)
             ),
+            history=graphs,
+            figures=tuple(COMPARED),
             findings=tuple(findings_of(list(samples.values()))),
             not_judged=tuple(not_judged_of(picture, judged)),
         )
@@ -240,13 +252,14 @@ class PrometheusReader:
             self._stragglers = None
             return
         is_new = self._stragglers is None
-        stragglers = self._stragglers = self._stragglers or Stragglers(self._limits)
+        stragglers = self._stragglers or Stragglers(self._limits)
         now_unix_s = now.asked_unix_s
         if is_new:
             begin_unix_s = now_unix_s - _ROUNDS * _ROUND_S
             answer = await self._server.query_range(queries.compared, begin_unix_s, now_unix_s - _ROUND_S / 2, _ROUND_S)
             for one in before(answer.series, self._known, self._identity):
                 stragglers.judge(one, now_unix_s)
+            self._stragglers = stragglers
         known = set(stragglers.found())
         compared: dict[Key, Compared] = {}
         for key, sample in samples.items():

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from tpumon.errors import UsageError
-from tpumon.figures import DUTY, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
+from tpumon.figures import COMPARED, DUTY, FLOPS, HBM, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
 
 TARGET_INFO, WORKER_INFO, FINDING = "tpumon_target_info", "tpu_worker_info", "tpumon_finding"
 SUCCESS, TOOK, WINDOW, INTERVAL = (
@@ -27,6 +27,9 @@ UP, ACTIVE, BUSY, PAUSED, INDEPENDENT = (
 SINGLE = tuple(str(figure.metric) for figure in (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH))
 RANGED = {STEP.key: "tpu_step_time{}_seconds", INFEED.key: "tpu_infeed{}_ratio"}
 """Names of average, min and max, with "", "_min" and "_max"."""
+
+GRAPHED = {key: str(figure.metric) for key, figure in COMPARED.items() if figure.metric is not None}
+"""Metrics by key of the figure; HBM has none of its own."""
 
 OF_WORKERS = (
     *SINGLE,
@@ -112,6 +115,25 @@ class Queries:
         """What the workers of a slice are compared by, for a time in the past."""
         by = [_marked(name, self._max(name)) for name in (str(IDLE.metric), str(STEP.metric))]
         return _either([*by, self._collective()])
+
+    def averages(self, *, hbm: bool) -> str:
+        """The compared figures as averages over all workers, for a time in the past; with `hbm`, also that one."""
+        by = [_marked(key, f"avg ({name}{self._selector})") for key, name in GRAPHED.items()]
+        return _either([*by, *([_marked(HBM.key, f"avg ({self._hbm(self._selector)})")] if hbm else [])])
+
+    def graphed(self, matchers: str) -> str:
+        """The compared figures of some workers, for a time in the past.
+
+        Args:
+            matchers: label matchers that pick these workers; empty: all.
+        """
+        selector = _narrowed(self._selector, matchers) if matchers else self._selector
+        by = [_marked(key, f"max by ({self._by}) ({name}{selector})") for key, name in GRAPHED.items()]
+        return _either([*by, _marked(HBM.key, self._hbm(selector))])
+
+    def _hbm(self, selector: str) -> str:
+        """How full the fullest device is."""
+        return f"max by ({self._by}) ({HBM_USED}{selector} / {HBM_TOTAL}{selector})"
 
     def waits_less(self, matchers: str) -> str:
         """How much less of the time some workers are idle or in collectives than the median of their slice.
