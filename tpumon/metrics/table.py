@@ -199,6 +199,15 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         values=lambda history, _now_unix_s: (((history.target.slice or "",), 1.0),),
     ),
     TargetMetric(
+        name="tpumon_target_pod_info",
+        help="The container that holds the TPUs of the worker's host, as the kubelet says; always 1. Absent where "
+        "several hold some, or the kubelet does not say.",
+        labels=("tpu_namespace", "tpu_pod", "tpu_container"),
+        values=lambda history, _now_unix_s: (
+            () if (pod := history.target.pod) is None else (((pod.namespace, pod.name, pod.container), 1.0),)
+        ),
+    ),
+    TargetMetric(
         name="tpumon_target_active",
         help="0 if the worker answers, but nothing runs: no event in its trace, or no step and an idle device; 1 if "
         "something runs; absent while that is not known.",

@@ -23,7 +23,7 @@ from tpumon.model.job import Framework, JobSigns
 from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
-from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
+from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Pod, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
@@ -54,6 +54,7 @@ __all__ = [
     "MxuMethod",
     "NotJudged",
     "Percentiles",
+    "Pod",
     "Query",
     "RuntimeFigures",
     "Sample",
