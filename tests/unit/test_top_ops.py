@@ -15,10 +15,12 @@ from support.sample_kinds import KINDS, with_top_ops
 from support.samples import sample
 from support.simulated import fleet_of
 from support.traces import CONV, Op, Traced, run_step
+from tpumon.commands import monitor
 from tpumon.feed import for_outputs
 from tpumon.history import WorkerHistory
 from tpumon.model import MOST_OPS, Figures, Query, Sample, Target, bounded
 from tpumon.outputs import OutputOptions
+from tpumon.process import _command
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.ops import build
 from tpumon.simulator.scenario import Job
@@ -170,6 +172,17 @@ def test_outputs_get_as_many_as_they_are_to_write():
     silent = replace(TOP, figures=Figures(absent={"ops": "only traces show it", "idle_ratio": "not sent"}))
     assert for_outputs(silent, OutputOptions(ops=0)).figures.absent == {"idle_ratio": "not sent"}
     assert for_outputs(silent, OutputOptions(ops=1)) is silent
+
+
+@pytest.mark.parametrize(("words", "asked"), [((), 0), (("--with-ops", "3"), 3), (("--with-ops", "50"), 50)])
+@pytest.mark.parametrize("command", ["monitor", "serve"])
+def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
+    """The view asks for ten at least; what outputs get is the option's."""
+    (settings,) = _command([*(() if command == "monitor" else (command,)), *words]).args
+    feed = settings.feed if command == "monitor" else settings
+    assert (feed.origin.query.ops, feed.output_options.ops) == (asked, asked)
+    live = monitor._with_ops(feed)
+    assert (live.origin.query.ops, live.output_options.ops) == (max(asked, 10), asked)
 
 
 def test_json_has_them_and_is_read_back():
