@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import BinaryIO, Literal
 
 import numpy as np
 
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
-from tpumon.xspace.catalogue.totals import OpTable
+from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.hardware.counters import mxu_busy_ratio
@@ -61,7 +62,7 @@ class CoreTotals:
     waits: StepWaits | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """One host's trace.
 
@@ -124,6 +125,11 @@ class Trace:
     simulated: bool
     remarks: tuple[Caution, ...]
     truncation: Truncation | None
+
+    @cached_property
+    def table(self) -> OpTable:
+        """The ops of all its TensorCores, of which there is at least one; added up once."""
+        return merge_tables([core.table for core in self.cores])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

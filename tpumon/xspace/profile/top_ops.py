@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import BinaryIO
 
 import numpy as np
 
 from tpumon.model import OpCategoryFigures, OpFigures
 from tpumon.text import one_line
+from tpumon.wire.xplane_pb2 import XEventMetadata
 from tpumon.xspace.catalogue.kinds import category_name
-from tpumon.xspace.catalogue.totals import OpTable, merge_tables
+from tpumon.xspace.catalogue.totals import OpTable
 from tpumon.xspace.columns.columns import Floats, Ints
 from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.planes.plane import Plane, named
+from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.profile import program_names
 from tpumon.xspace.profile.work import Whole, Work, cores_time_s, program_name, work
@@ -26,11 +28,8 @@ from tpumon.xspace.summary import TraceFigures, figures
 from tpumon.xspace.trace import Trace, stored, trace_of
 
 NAME_LENGTH = 100  # characters; a name of XLA's has some twenty
-_MOST_EQUAL = 200  # ops that took the same time, whose names are read to put them in order
+_MOST_EQUAL = 100  # ops that took the same time, whose names are read to put them in order
 _STATS = ("hlo_category", "program_id")
-
-_Named = tuple[str, str, int]
-"""Name, category and program of an op."""
 
 
 def read_figures(xspace: bytes | BinaryIO, most_ops: int) -> TraceFigures:
@@ -75,20 +74,19 @@ def top_ops(space: Space, trace: Trace, most: int) -> tuple[tuple[OpFigures, ...
     Raises:
         SourceError: `malformed`.
     """
-    tables = [core.table for core in trace.cores]
-    table = merge_tables(tables)
+    table = trace.table
     shown = np.flatnonzero(table.shown)
-    reader = _Names(space.tensor_cores, tables)
+    reader = _Names(space.tensor_cores, [core.table for core in trace.cores])
     whole = Whole(
         time_s=cores_time_s(trace.cores), flops_rate=trace.peak.flops_per_s, hbm_rate=trace.peak.hbm_bytes_per_s
     )
     longest = [(row, reader.of(table, row)) for row in _longest(table.self_ps[shown], most, shown)]
-    longest.sort(key=lambda each: (-table.self_ps[each[0]], each[1][0]))
+    longest.sort(key=lambda each: (-table.self_ps[each[0]], each[1].name))
     longest = longest[:most]
-    programs = program_names(space, trace, {number for _, (_, _, number) in longest})
+    programs = program_names(space, trace, {said.program for _, said in longest})
     ops = tuple(
-        _op(name, category, program_name(programs, number), _work(table, row, whole))
-        for row, (name, category, number) in longest
+        _op(said.name, said.category, program_name(programs, said.program), _work(table, row, whole))
+        for row, said in longest
     )
     return ops, _categories(table, shown, reader, whole, most)
 
@@ -111,22 +109,44 @@ class _Names:
     """
 
     def __init__(self, planes: Sequence[Plane], tables: Sequence[OpTable]) -> None:
-        self._cores = [
-            (plane, table, plane.numbers_of(_STATS)) for plane, table in zip(planes, tables, strict=True) if len(table)
-        ]
+        self._cores = [(plane, table) for plane, table in zip(planes, tables, strict=True) if len(table)]
 
-    def of(self, merged: OpTable, row: int) -> _Named:
-        """The name, category and program of an op."""
+    def of(self, merged: OpTable, row: int) -> _Said:
+        """What is said of an op."""
         key = merged.key[row]
-        for plane, table, wanted in self._cores:
+        for plane, table in self._cores:
             at = int(np.searchsorted(table.key, key))
             if at < len(table) and table.key[at] == key:
-                metadata = plane.event_metadata(int(table.number[at]))
-                stats = named(metadata.stats, plane.stat_names, wanted)
-                number = stats.get("program_id")
-                name = one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
-                return name, category_name(stats.get("hlo_category")), number if isinstance(number, int) else 0
+                return _Said(plane, plane.event_metadata(int(table.number[at])))
         raise AssertionError("an op that no core ran")
+
+
+class _Said:
+    """What metadata says of an op: its name, and what is read only of an op that is shown.
+
+    Args:
+        plane: where it is from.
+        metadata: of the op.
+    """
+
+    def __init__(self, plane: Plane, metadata: XEventMetadata) -> None:
+        self._plane, self._metadata = plane, metadata
+        self.name = one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
+
+    @cached_property
+    def _stats(self) -> dict[str, Value]:
+        return named(self._metadata.stats, self._plane.stat_names, self._plane.numbers_of(_STATS))
+
+    @property
+    def category(self) -> str:
+        """Of XLA."""
+        return category_name(self._stats.get("hlo_category"))
+
+    @property
+    def program(self) -> int:
+        """The number of its program."""
+        number = self._stats.get("program_id")
+        return number if isinstance(number, int) else 0
 
 
 def _work(table: OpTable, row: int, whole: Whole) -> Work:
@@ -164,7 +184,7 @@ def _categories(table: OpTable, shown: Ints, reader: _Names, whole: Whole, most:
     self_ps = np.bincount(of_op, weights=table.self_ps[shown], minlength=len(keys)).astype(np.float64, copy=False)
     occurrences = np.bincount(of_op, weights=table.occurrences[shown], minlength=len(keys))
     rows = _longest(self_ps, most, np.arange(len(keys)))
-    found = [(row, reader.of(table, int(shown[first[row]]))[1]) for row in rows]
+    found = [(row, reader.of(table, int(shown[first[row]])).category) for row in rows]
     found.sort(key=lambda each: (-self_ps[each[0]], each[1]))
     return tuple(
         OpCategoryFigures(
