@@ -16,6 +16,7 @@ from tpumon.command_line.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS,
 from tpumon.command_line.scenarios import SCENARIO_HELP
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
+from tpumon.model import MOST_OPS
 from tpumon.targets.addresses import PROFILER_PORT
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
@@ -369,6 +370,17 @@ class ExportOptions:
             help="Remove recorded files that are older, and the oldest ones beyond this size.",
         ),
     ] = "7d,1GB"
+    with_ops: Annotated[
+        int | None,
+        _output(
+            "--with-ops",
+            min=1,
+            max=MOST_OPS,
+            metavar="N",
+            help="In JSON lines, recordings and what --from shows of an exporter: the N operations of each trace that "
+            "took most time, and their categories.",
+        ),
+    ] = None
     web_config: Annotated[
         str | None,
         _output(

@@ -6,12 +6,15 @@ Names end in their unit: times in seconds, ratios 0-1, sizes in bytes. An absent
 from tpumon.model.address import Address
 from tpumon.model.bounds import bounded
 from tpumon.model.figures import (
+    MOST_OPS,
     CoreFigures,
     DeviceFigures,
     Distribution,
     Figures,
     FunctionFigures,
     MxuMethod,
+    OpCategoryFigures,
+    OpFigures,
     Percentiles,
     RuntimeFigures,
     Spread,
@@ -27,6 +30,7 @@ from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Pod, Query, Ta
 
 __all__ = [
     "LONGEST_WINDOW_S",
+    "MOST_OPS",
     "RUNTIME_COUNTS",
     "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
@@ -53,6 +57,8 @@ __all__ = [
     "Mark",
     "MxuMethod",
     "NotJudged",
+    "OpCategoryFigures",
+    "OpFigures",
     "Percentiles",
     "Pod",
     "Query",

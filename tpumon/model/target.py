@@ -71,8 +71,10 @@ class Query:
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
         window_s: length of the window; None lets the source choose it.
         interval_s: the effective interval, to be recorded in the sample.
+        ops: how many top operations and categories to name; 0: none, which costs nothing.
     """
 
     level: int
     window_s: float | None = None
     interval_s: float | None = None
+    ops: int = 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import BinaryIO, Literal, NamedTuple
 
@@ -11,7 +13,7 @@ import numpy as np
 
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
-from tpumon.xspace.catalogue.totals import OpTable
+from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.hardware.counters import mxu_busy_ratio
@@ -30,7 +32,7 @@ from tpumon.xspace.planes.core import (
 )
 from tpumon.xspace.planes.plane import Value
 from tpumon.xspace.planes.space import Space, read_space
-from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, program_of
+from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, named_program, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
 from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
@@ -62,7 +64,7 @@ class CoreTotals:
     waits: StepWaits | None
 
 
-@struct
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Trace:
     """One host's trace.
 
@@ -84,6 +86,7 @@ class Trace:
         choice: which function that is; None if steps are marked, or no core ran any module.
         functions: what the cores ran; what the host called if there is no TPU.
         programs_ps: time that ran of each program, by its id.
+        program_names: of those that ran on its TensorCores, by their numbers.
         host: what the host's threads show; None if they were not needed.
         compile_ratio: share of the time from the first event of host or devices to the last in which the host traced
             or compiled functions; None without events of the host.
@@ -116,6 +119,7 @@ class Trace:
     choice: StepChoice | None
     functions: tuple[Function, ...]
     programs_ps: Mapping[str, int]
+    program_names: Mapping[int, str]
     host: HostActivity | None
     compile_ratio: float | None
     input_wait_ratio: float | None
@@ -126,6 +130,11 @@ class Trace:
     simulated: bool
     remarks: tuple[Caution, ...]
     truncation: Truncation | None
+
+    @cached_property
+    def table(self) -> OpTable:
+        """The ops of all its TensorCores, of which there is at least one; added up once."""
+        return merge_tables([core.table for core in self.cores])
 
 
 @struct
@@ -243,6 +252,7 @@ def _trace(
         choice=choice,
         functions=functions or (host.functions if host else ()),
         programs_ps=_programs_ps(runs) or spent.programs_ps,
+        program_names=_program_names(name for modules in runs for name in modules),
         host=host,
         compile_ratio=spent.compile_ratio,
         input_wait_ratio=spent.input_wait_ratio,
@@ -327,6 +337,10 @@ def _programs_ps(cores: Sequence[Mapping[str, ModuleRuns]]) -> dict[str, int]:
         for name, runs in modules.items():
             times_ps[program_of(name)] += int(runs.duration_ps.sum())
     return times_ps
+
+
+def _program_names(modules: Iterable[str]) -> dict[int, str]:
+    return dict(filter(None, map(named_program, modules)))
 
 
 class _HostTimes(NamedTuple):
