@@ -124,12 +124,14 @@ class _Memory:
         new: queries that are not judged yet.
         causes: why it is marked.
         is_told: whether its samples come with findings, so that it is not judged here.
+        told: the findings that came last; None: none came yet. Of several samples only the last comes with them.
         changed_unix_s, number: time and number of the last change of its course.
     """
 
     new: deque[Seen] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
     causes: tuple[Cause, ...] = ()
     is_told: bool = False
+    told: tuple[Cause, ...] | None = None
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
@@ -310,6 +312,7 @@ class Fleet:
             memory = self._memories.get(standing.worker)
             if memory is not None:
                 memory.course = _resumed(standing)
+                memory.is_told = memory.is_told or self.is_told
                 memory.number = handover.number
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
@@ -370,14 +373,16 @@ class Fleet:
         """Notes what a query says, once it is judged."""
         memory, sample = look.memory, seen.sample
         failure = sample.failure
+        if sample.findings is not None:
+            memory.told = sample.findings
         if not memory.is_told:
             memory.causes = self._judge.causes(sample.worker)
-        elif sample.findings is not None:
-            memory.causes = sample.findings
-        elif sample.of_exporter:
-            memory.causes = ()
+        else:
+            memory.causes = () if sample.of_exporter else memory.told or ()
         severity: Severity = "unknown"
-        if sample.responded:
+        if sample.responded and memory.is_told and memory.told is None:
+            severity = memory.course.severity
+        elif sample.responded:
             severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
         if failure is not None:
             memory.causes = (*memory.causes, Cause(words=failure.message))
