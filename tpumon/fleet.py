@@ -49,12 +49,14 @@ class _Memory:
         new: queries that are not judged yet.
         causes: why it is marked.
         is_told: whether its samples come with findings, so that it is not judged here.
+        told: the findings that came last; None: none came yet. Of several samples only the last comes with them.
         changed_unix_s, number: time and number of the last change of its course.
     """
 
     new: deque[Seen] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
     causes: tuple[Cause, ...] = ()
     is_told: bool = False
+    told: tuple[Cause, ...] | None = None
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
@@ -240,6 +242,7 @@ class Fleet:
             memory = self._memories.get(standing.worker)
             if memory is not None:
                 memory.course = _resumed(standing)
+                memory.is_told = memory.is_told or self.is_told
                 memory.number = handover.number
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
@@ -302,12 +305,12 @@ class Fleet:
     def _take(self, look: _Look, seen: Seen) -> None:
         """Notes what a query says, once it is judged."""
         memory, sample = look.memory, seen.sample
+        if sample.findings is not None:
+            memory.told = sample.findings
         if not memory.is_told:
             memory.causes = self._judge.causes(sample.worker)
-        elif sample.findings is not None:
-            memory.causes = sample.findings
-        elif sample.of_exporter:
-            memory.causes = ()
+        else:
+            memory.causes = () if sample.of_exporter else memory.told or ()
         severity = _add_failure(memory, sample)
         self._note(look.history, memory, seen.at, sample.time_unix_s, seen.state, severity, restarted=seen.restarted)
 
@@ -398,7 +401,9 @@ _SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critica
 def _add_failure(memory: _Memory, sample: Sample) -> Severity:
     """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
     severity: Severity = "unknown"
-    if sample.responded:
+    if sample.responded and memory.is_told and memory.told is None:
+        severity = memory.course.severity
+    elif sample.responded:
         severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
     if sample.failure is not None:
         memory.causes = (*memory.causes, Cause(words=sample.failure.message))

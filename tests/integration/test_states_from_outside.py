@@ -133,11 +133,11 @@ def test_a_host_that_is_paused_did_not_fail_to_answer(node, tmp_path):
 
 def test_an_idle_tpu_looks_idle(view):
     """Its runtime metrics are there; no profiler's figure is."""
-    window = view("--simulate", "v5e-4", "--scenario", "idle", "--duration-ms", "50", "--interval", "0.3")
-    window.wait_for(lambda: re.search(r"HBM +0", window.text))
-    assert "NO ACTIVITY" in window.lines[0]
-    assert re.search(r"^ N NO ACTIVITY .*since", window.text, re.MULTILINE)
-    assert re.search(r"TPU idle +n/a  nothing ran", window.text)
+    window = view("--simulate", "v5e-4", "--scenario", "idle", "--duration-ms", "200")
+    window.wait_for(lambda: "the trace holds no event" in window.text and re.search(r"HBM +0", window.text))
+    picture = window.text
+    assert re.search(r"NO ACTIVITY.*\n(.*\n)* N NO ACTIVITY .*since", picture), picture
+    assert re.search(r"TPU idle +n/a  nothing ran", picture)
 
 
 def test_since_when_counts_through_a_capture_and_to_critical(node, view):
@@ -181,7 +181,7 @@ def test_who_cannot_keep_up_says_so_and_calls_nobody_stale():
         wait_until(lambda: page().count("\ntpu_worker_info{") == 16, 10, "current figures of each")
 
 
-@pytest.mark.parametrize("samples", [400, 1000])
+@pytest.mark.parametrize("samples", [400, 700])
 def test_a_graph_holds_all_samples_of_its_span_and_says_their_range(node, view, samples):
     """The first one was the least: no column rounds it away, no later one displaces it."""
     worker = node(told(mxu=5), *[told(mxu=mxu) for _ in range(samples) for mxu in (60, 30)])
