@@ -24,7 +24,7 @@ EDITS = {
         "    infeed_ratio: Spread | None = None\n    step_parts_s",
         "    infeed_ratio: Spread | None = None\n    outfeed_ratio: float | None = None\n    step_parts_s",
     ),
-    "tpumon/xspace/summary.py": (
+    "tpumon/xspace/step_figures.py": (
         "            infeed_ratio=infeed,\n",
         """            infeed_ratio=infeed,
             outfeed_ratio=step_parts_s(shared)["outfeed"] / float(durations_s.mean()),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns import events as reader
-from tpumon.xspace.columns.events import columns_of, of_kinds, read_events, stat_bits
+from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events, stat_bits
 from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(
@@ -125,6 +125,7 @@ def test_events_of_some_kinds_are_what_protobuf_reads(parts):
     picked = of_kinds(pack(raw), kinds)
     read = [XEvent.FromString(picked.data[begin:end]) for begin, end in zip(picked.begin, picked.end, strict=True)]
     assert [one for one in read if one.metadata_id in kinds] == [one for one in events if one.metadata_id in kinds]
+    assert kinds_of(pack(raw)) == sorted({event.metadata_id for event in events})
 
 
 def test_events_of_other_kinds_are_not_read():
@@ -132,6 +133,14 @@ def test_events_of_other_kinds_are_not_read():
     odd = [XEvent().SerializeToString(), b"\x10\x07\x08\x03", XEvent(metadata_id=-1).SerializeToString()]
     picked = of_kinds(pack([*raw, *odd]), (2, 1 << 40))
     assert len(picked.begin) == 33 + len(odd)
+
+
+def test_kinds_are_known_without_reading_events_unless_one_is_odd(monkeypatch):
+    raw = [usual(row).SerializeToString() for row in range(1, 100)]
+    calls = []
+    monkeypatch.setattr(reader, "read_events", lambda *args: calls.append(1) or read_events(*args))
+    assert (kinds_of(pack(raw)), len(calls)) == ([1, 2, 3], 0)
+    assert (kinds_of(pack([*raw, b"\x10\x07\x08\x09"])), len(calls)) == ([1, 2, 3, 9], 1)
 
 
 @given(st.lists(st.binary(max_size=24), min_size=1, max_size=6))

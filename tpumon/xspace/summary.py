@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tpumon.model import Caution, CoreFigures, Figures, MxuMethod, Spread, StepTimes
-from tpumon.xspace.catalogue.kinds import Category
-from tpumon.xspace.catalogue.time_kinds import TimeKind
+from tpumon.model import Caution, Figures, MxuMethod
 from tpumon.xspace.catalogue.totals import (
     custom_call_ratio,
     matrix_flops,
     merge_tables,
     padding_ratio,
     root_totals,
-    times_by_kind_ps,
     unknown_bytes_ratio,
 )
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.hardware.peaks import Peak
-from tpumon.xspace.steps.functions import NO_STEP, TOO_FEW, function_figures
-from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, mean_step, own_work_s, step_parts_s
-from tpumon.xspace.struct import struct
+from tpumon.xspace.parts import NO_STEPS, Part, of_peak, ratio
+from tpumon.xspace.step_figures import steps_part
+from tpumon.xspace.steps.functions import NO_STEP
 from tpumon.xspace.times import host_times, mxu_width, op_time_ratios, wait_ratios
-from tpumon.xspace.trace import CoreTotals, Trace
+from tpumon.xspace.trace import Trace
 from tpumon.xspace.truncation.search import REASON as TRUNCATED
 
 _NO_DEVICE = "no device in the trace"
@@ -46,7 +40,6 @@ _DEVICE_FIGURES = (
     "debug_print_ratio",
 )
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
-_NO_STEPS = "no steps in the window"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,21 +69,6 @@ class TraceFigures:
     stepless: bool = False
 
 
-@struct(kw_only=False)
-class _Part:
-    """Some of the figures.
-
-    Attributes:
-        figures: those that were computed; all others are None.
-        absent: why one of them could not be computed, by field name.
-        warnings: what a reader of these figures should know.
-    """
-
-    figures: Figures = field(default_factory=Figures)
-    absent: Mapping[str, str] = field(default_factory=dict)
-    warnings: tuple[Caution, ...] = ()
-
-
 def figures(traces: Sequence[Trace]) -> TraceFigures:
     """The figures of one host, or of several of one session combined as XProf combines them.
 
@@ -104,7 +82,7 @@ def figures(traces: Sequence[Trace]) -> TraceFigures:
     traces = [trace for trace in traces if trace.hardware != "CPU"] or traces
     if any(trace.hardware == "TPU" for trace in traces):
         traces = [trace for trace in traces if trace.hardware == "TPU"]
-    device, steps, host = _device_part(traces), _steps_part(traces), _Part(*host_times(traces))
+    device, steps, host = _device_part(traces), steps_part(traces), Part(*host_times(traces))
     warnings = [*dict.fromkeys(remark for trace in traces for remark in trace.remarks)]
     warnings += [*device.warnings, *steps.warnings]
     truncated = _truncated(traces)
@@ -156,7 +134,7 @@ def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
     return replace(figures, **gone, per_core=(), absent={**figures.absent, **dict.fromkeys(names, TRUNCATED)})
 
 
-def _together(device: _Part, *others: _Part) -> Figures:
+def _together(device: Part, *others: Part) -> Figures:
     """The device's figures, those of the steps and of the host; each field is computed by one of them at most."""
     computed = {
         item.name: value
@@ -168,17 +146,17 @@ def _together(device: _Part, *others: _Part) -> Figures:
     return replace(device.figures, **computed, absent=absent)
 
 
-def _device_part(traces: Sequence[Trace]) -> _Part:
+def _device_part(traces: Sequence[Trace]) -> Part:
     """Everything but steps."""
     match traces[-1].hardware:
         case "TPU":
             return _tpu_part(traces)
         case "GPU":
             return _gpu_part(traces)
-    return _Part(absent=dict.fromkeys(_DEVICE_FIGURES, _NO_DEVICE))
+    return Part(absent=dict.fromkeys(_DEVICE_FIGURES, _NO_DEVICE))
 
 
-def _tpu_part(traces: Sequence[Trace]) -> _Part:
+def _tpu_part(traces: Sequence[Trace]) -> Part:
     """XProf: op_metrics_db_utils.cc, op_profile_builder.cc, duty_cycle_combiner.h."""
     cores = [core for trace in traces for core in trace.cores]
     op_time_ps, total_ps = (sum(getattr(core, name) for core in cores) for name in ("op_time_ps", "total_ps"))
@@ -193,11 +171,11 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
     computed = Figures(
         mxu_utilization_ratio=mxu,
         mxu_method=mxu_method,
-        idle_ratio=None if has_modules_only else _ratio(total_ps - op_time_ps, total_ps),
-        duty_cycle_ratio=None if has_modules_only else _ratio(busy_ps, chips_ps),
-        flops_utilization_ratio=_of_peak(root.flops, root.normalized_ps or root.time_ps, peak.flops_per_s),
+        idle_ratio=None if has_modules_only else ratio(total_ps - op_time_ps, total_ps),
+        duty_cycle_ratio=None if has_modules_only else ratio(busy_ps, chips_ps),
+        flops_utilization_ratio=of_peak(root.flops, root.normalized_ps or root.time_ps, peak.flops_per_s),
         hbm_bandwidth_utilization_ratio=(
-            _of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s) if root.has_bytes else None
+            of_peak(root.hbm_bytes, total_ps, peak.hbm_bytes_per_s) if root.has_bytes else None
         ),
         op_time_ratios=None if has_modules_only else op_time_ratios(cores, total_ps),
         matmul_padding_ratio=padding_ratio(table, mxu_width(traces)),
@@ -216,10 +194,10 @@ def _tpu_part(traces: Sequence[Trace]) -> _Part:
         ),
         "op_time_ratios": _NO_OPS_RECORDED if has_modules_only else "no ops and no steps in the window",
         "matmul_padding_ratio": _NO_MATRIX_SHAPES,
-        "barrier_ratio": _NO_STEPS,
-        "debug_print_ratio": _NO_STEPS,
+        "barrier_ratio": NO_STEPS,
+        "debug_print_ratio": NO_STEPS,
     }
-    return _Part(
+    return Part(
         figures=computed,
         absent={name: reason for name, reason in reasons.items() if getattr(computed, name) is None},
         warnings=_tpu_warnings(peak, custom_call_ratio(table), unknown_bytes_ratio(table) if root.has_bytes else 0.0),
@@ -251,16 +229,6 @@ def _tpu_warnings(peak: Peak, custom_ratio: float, unknown_bytes_ratio: float) -
 
 def _why_no_rate(peak_per_s: float | None) -> str:
     return "no peak known for this chip" if peak_per_s is None else "no ops in the window"
-
-
-def _of_peak(amount: float, time_ps: float, peak_per_s: float | None) -> float | None:
-    """An amount over what the peak rate would have done in that time."""
-    return None if peak_per_s is None else _ratio(amount * PS_PER_S, time_ps * peak_per_s)
-
-
-def _ratio(amount: float, whole: float) -> float | None:
-    """A ratio, at most 1; None of nothing."""
-    return min(float(amount) / float(whole), 1.0) if whole > 0 else None
 
 
 def _mxu(traces: Sequence[Trace]) -> tuple[float, MxuMethod] | tuple[None, None]:
@@ -296,13 +264,13 @@ def _mxu_by_flops(trace: Trace) -> float | None:
     if not done:
         return None
     window_s = (trace.window_ps[1] - trace.window_ps[0]) / PS_PER_S
-    return _ratio(done, window_s * trace.peak.flops_per_s * len(trace.cores))
+    return ratio(done, window_s * trace.peak.flops_per_s * len(trace.cores))
 
 
-def _gpu_part(traces: Sequence[Trace]) -> _Part:
+def _gpu_part(traces: Sequence[Trace]) -> Part:
     busy_ps, total_ps = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("busy_ps", "total_ps"))
     devices, working = (sum(getattr(trace.gpus, name) for trace in traces) for name in ("devices", "working"))
-    idle_ratio = _ratio(total_ps - busy_ps, total_ps)
+    idle_ratio = ratio(total_ps - busy_ps, total_ps)
     absent = dict.fromkeys(_DEVICE_FIGURES, "a GPU, not a TPU") | {"idle_ratio": "no events on the GPU in the window"}
     if idle_ratio is not None:
         del absent["idle_ratio"]
@@ -315,188 +283,4 @@ def _gpu_part(traces: Sequence[Trace]) -> _Part:
         else "a GPU: idle is the time without anything on its streams"
     )
     words += "; step time is the host's"
-    return _Part(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))
-
-
-def _step_times(durations_s: NDArray[np.float64]) -> StepTimes:
-    """XProf: GetStepSummaryForSampleStats; the deviation is the sample's, 0 of a single step."""
-    return StepTimes(
-        avg=float(durations_s.mean()),
-        min=float(durations_s.min()),
-        max=float(durations_s.max()),
-        stddev=float(durations_s.std(ddof=1)) if len(durations_s) > 1 else 0.0,
-        count=len(durations_s),
-    )
-
-
-def _steps_part(traces: Sequence[Trace]) -> _Part:
-    """Step time, parts, infeed, cores and functions, from the best marks of steps that all hosts have."""
-    if all(trace.steps is not None for trace in traces):
-        part = _marked_steps(traces)
-    elif all(trace.module_steps for trace in traces):
-        part = _module_steps(traces)
-    else:
-        part = _host_steps(traces)
-    functions = function_figures([trace.functions for trace in traces])
-    return replace(part, figures=replace(part.figures, functions=functions))
-
-
-def _marked_steps(traces: Sequence[Trace]) -> _Part:
-    hosts = [trace.steps for trace in traces if trace.steps is not None]
-    shared = align_hosts(hosts) if len(hosts) > 1 else hosts
-    per_core = _per_core(traces, hosts)
-    if not len(shared[0]):
-        absent = dict.fromkeys(("step_time_s", "step_parts_s", "infeed_ratio"), "no step that all hosts saw")
-        return _Part(figures=Figures(per_core=per_core), absent=absent)
-    # A step is as long as on its slowest host; XProf: ComputeStepTimeSummaryInMs.
-    durations_s = np.max([steps.duration_ps for steps in shared], axis=0) / PS_PER_S
-    infeed, absent = None, {"infeed_ratio": "no infeed ops"}
-    if any(trace.has_infeed for trace in traces):
-        most = np.max([infeed_ratios(steps).max(axis=0) for steps in shared], axis=0)
-        infeed, absent = _spread(most), {}
-    missing = sum(len(trace.cores) - len(steps.cores) for trace, steps in zip(traces, hosts, strict=True))
-    words = f"{missing} of {sum(len(trace.cores) for trace in traces)} cores took part in no common step"
-    return _Part(
-        figures=Figures(
-            step_time_s=_step_times(durations_s),
-            step_source="steps",
-            step_durations_s=tuple(durations_s.tolist()),
-            step_parts_s=step_parts_s(shared),
-            step_work_s=own_work_s(shared),
-            infeed_ratio=infeed,
-            per_core=per_core,
-        ),
-        absent=absent,
-        warnings=(Caution("missing-cores", words),) if missing else (),
-    )
-
-
-def _module_steps(traces: Sequence[Trace]) -> _Part:
-    """Steps between starts of the function that is the step: those of the core that is slowest on average.
-
-    Cores are not matched step by step, as nothing says which run on one belongs to which on another.
-    """
-    means = [mean_step(trace.module_steps) for trace in traces]
-    cores = [core for trace in traces for core in trace.module_steps.values()]
-    durations_s = max(cores, key=lambda core: core.duration_ps.mean()).duration_ps / PS_PER_S
-    pauses_s = [
-        pause_ps / PS_PER_S
-        for trace in traces
-        if trace.choice and trace.choice.function
-        for pause_ps in trace.choice.function.pauses_ps().tolist()
-    ]
-    infeed, absent = None, {"infeed_ratio": "no infeed ops"}
-    if any(trace.has_infeed for trace in traces):
-        ratios = [core.by_category_ps[:, Category.INFEED] / np.maximum(core.duration_ps, 1) for core in cores]
-        infeed, absent = _spread(max(ratios, key=lambda ratio: ratio.mean())), {}
-    return _Part(
-        figures=Figures(
-            step_time_s=_step_times(durations_s),
-            step_source="modules",
-            step_name=_step_names(
-                trace.choice.function.name for trace in traces if trace.choice and trace.choice.function
-            ),
-            step_durations_s=tuple(durations_s.tolist()),
-            step_parts_s=step_parts_s(means),
-            step_work_s=own_work_s(means),
-            infeed_ratio=infeed,
-            per_core=_per_core(traces, means),
-        ),
-        absent=absent,
-        warnings=_pauses(pauses_s),
-    )
-
-
-def _host_steps(traces: Sequence[Trace]) -> _Part:
-    """Steps as the hosts' threads show them; a step is as long as on the slowest host."""
-    absent: dict[str, str] = {}
-    per_core: tuple[CoreFigures, ...] = ()
-    parts_s: Mapping[str, float] | None = None
-    if traces[-1].hardware == "TPU":
-        per_core = _per_core(traces, [None] * len(traces))
-        has_infeed = any(trace.has_infeed for trace in traces)
-        absent["infeed_ratio"] = _NO_STEPS if has_infeed else "no infeed ops"
-        absent["step_parts_s"] = _NO_STEPS
-    else:
-        waits_s = [trace.host.input_wait_s for trace in traces if trace.host and trace.host.input_wait_s is not None]
-        if waits_s:
-            parts_s = {"input_wait": max(waits_s)}
-        else:
-            absent["step_parts_s"] = "no steps of a TPU"
-    periods = [np.array(trace.host.periods_s if trace.host else ()) for trace in traces]
-    count = min(len(each) for each in periods)
-    computed = Figures(per_core=per_core, step_parts_s=parts_s)
-    if not count:
-        return _Part(figures=computed, absent={"step_time_s": _why_no_step(traces), **absent})
-    durations_s = np.max([each[:count] for each in periods], axis=0)
-    pauses_s = [pause_s for trace in traces if trace.host for pause_s in trace.host.pauses_s]
-    return _Part(
-        figures=replace(
-            computed,
-            step_time_s=_step_times(durations_s),
-            step_source="host",
-            step_name=_step_names(trace.host.step_name for trace in traces if trace.host and trace.host.step_name),
-            step_durations_s=tuple(durations_s.tolist()),
-        ),
-        absent=absent,
-        warnings=_pauses(pauses_s),
-    )
-
-
-def _why_no_step(traces: Sequence[Trace]) -> str:
-    """What keeps the first host that shows no step from showing one."""
-    for trace in traces:
-        if trace.choice is not None and not (trace.host and trace.host.periods_s):
-            return trace.choice.reason
-        if trace.host is not None and not trace.host.periods_s:
-            return trace.host.reason
-    return TOO_FEW
-
-
-def _step_names(names: Iterable[str]) -> str | None:
-    """One name for the steps of all hosts."""
-    return ", ".join(dict.fromkeys(names)) or None
-
-
-def _pauses(pauses_s: Sequence[float]) -> tuple[Caution, ...]:
-    if not pauses_s:
-        return ()
-    words = f"{len(pauses_s)} pauses between steps, {sum(pauses_s):.3g} s in all, do not count as steps"
-    return (Caution("pauses", words),)
-
-
-def _spread(ratios: NDArray[np.float64]) -> Spread:
-    return Spread(avg=float(ratios.mean()), min=float(ratios.min()), max=float(ratios.max()))
-
-
-def _per_core(traces: Sequence[Trace], hosts: Sequence[HostSteps | None]) -> tuple[CoreFigures, ...]:
-    several = len(traces) > 1
-    return tuple(
-        _core_figures(core, trace, steps, i, several=several)
-        for trace, steps in zip(traces, hosts, strict=True)
-        for i, core in enumerate(trace.cores)
-    )
-
-
-def _core_figures(
-    core: CoreTotals, trace: Trace, steps: HostSteps | None, position: int, *, several: bool
-) -> CoreFigures:
-    """One core's figures; its chip is numbered within the slice where several hosts are shown."""
-    root = root_totals(core.table)
-    infeed = step_s = None
-    if steps is not None and position in steps.cores and len(steps):
-        row = steps.cores.index(position)
-        step_s = float(steps.own_ps[row].mean()) / PS_PER_S
-        infeed = float(infeed_ratios(steps)[row].mean()) if trace.has_infeed else None
-    chip = core.place.global_chip if several else core.place.chip
-    return CoreFigures(
-        chip=position if chip is None else chip,
-        core=core.place.core,
-        idle_ratio=_ratio(core.total_ps - core.op_time_ps, core.total_ps),
-        flops_utilization_ratio=_of_peak(root.flops, root.normalized_ps or root.time_ps, trace.peak.flops_per_s),
-        infeed_ratio=infeed,
-        step_time_s=step_s,
-        collective_ratio=(
-            _ratio(times_by_kind_ps(core.table)[TimeKind.COLLECTIVE], core.total_ps) if len(core.table) else None
-        ),
-    )
+    return Part(figures=Figures(idle_ratio=idle_ratio), absent=absent, warnings=(Caution("gpu", words),))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.columns.columns import EventColumns, Ints, StatBuilder, Words
+from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words
 from tpumon.xspace.columns.intervals import among, distinct
 from tpumon.xspace.columns.varints import decode
 from tpumon.xspace.wire.lines import Packed
@@ -68,11 +68,29 @@ def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
     """
     if not len(events.begin):
         return events
+    ids, known = _first_ids(events)
+    picked = ~known | among(ids, kinds)
+    return Packed(data=events.data, begin=events.begin[picked], end=events.end[picked])
+
+
+def kinds_of(events: Packed) -> list[int]:
+    """The metadata ids of a line's events, ascending; of an event that says two, as nobody writes it, one counts.
+
+    Raises:
+        SourceError: `malformed`, an event is not one.
+    """
+    if not len(events.begin):
+        return []
+    ids, known = _first_ids(events)
+    return distinct(ids if known.all() else read_events(events).metadata_id)
+
+
+def _first_ids(events: Packed) -> tuple[Ints, Mask]:
+    """What events say first if that is their metadata id, and which of them do."""
     words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))[events.begin]
     ids, lengths, _ = decode(words >> _EIGHT)
-    others = ((words & _FIRST_BYTE) == _ID) & (lengths % 8 > 0) & (events.end > events.begin)
-    others &= ~among(ids.view(np.int64), kinds)
-    return Packed(data=events.data, begin=events.begin[~others], end=events.end[~others])
+    known: Mask = ((words & _FIRST_BYTE) == _ID) & (lengths % 8 > 0) & (events.end > events.begin)
+    return ids.view(np.int64), known
 
 
 def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> EventColumns:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, of_kinds, read_events
+from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.struct import struct
@@ -167,20 +167,34 @@ class Plane:
         names = self.numbers_of(wanted)
         return join([self._read_line(line, names) for line in lines])
 
-    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int]) -> Events:
-        """The events with these metadata ids, without stats; of the others, next to nothing is decoded.
-
-        Args:
-            lines: of this plane.
-            kinds: metadata ids.
+    def kinds_on(self, lines: Sequence[Line]) -> list[int]:
+        """The metadata ids of the events of some lines, ascending, with next to nothing else decoded.
 
         Raises:
             SourceError: `malformed`.
         """
+        found: set[int] = set()
+        for line in lines:
+            message = line.message()
+            found.update((event.metadata_id for event in message.events) if message else kinds_of(line.events()))
+        return sorted(found)
+
+    def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
+        """The events with these metadata ids; of the others, next to nothing is decoded.
+
+        Args:
+            lines: of this plane.
+            kinds: metadata ids.
+            wanted: names of the stats to decode.
+
+        Raises:
+            SourceError: `malformed`.
+        """
+        names = self.numbers_of(wanted)
         # An event begins with its number. Lines without such bytes, nearly all, need no decoding.
         beginnings = [XEvent(metadata_id=number).SerializeToString() for number in kinds]
         holding = [line for line in lines if _holds(bytes(line.raw), beginnings)] if kinds else ()
-        parts = [self._read_line(line, {}, kinds) for line in holding]
+        parts = [self._read_line(line, names, kinds) for line in holding]
         events = join([part for part in parts if len(part)])
         return events.take(among(events.metadata_id, kinds))
 

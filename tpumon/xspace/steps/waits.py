@@ -6,7 +6,7 @@ first and the last; here all whole steps count.
 
 from __future__ import annotations
 
-from tpumon.xspace.columns.intervals import among, distinct, first_overlapping
+from tpumon.xspace.columns.intervals import first_overlapping
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import TRACE_ME
@@ -41,13 +41,13 @@ def step_waits(core: CoreLines, steps: Events) -> StepWaits:
     Raises:
         SourceError: `malformed`.
     """
-    events = core.plane.read(core.plane.lines(TRACE_ME), STEP_STATS)
-    if core.span_ps is not None:
-        events = events.within(core.span_ps)
-    names = {number: core.plane.event_name(number) for number in distinct(events.metadata_id)}
+    lines = core.plane.lines(TRACE_ME)
+    names = {number: core.plane.event_name(number) for number in core.plane.kinds_on(lines)}
 
     def time_ps(words: str) -> int:
-        said = events.take(among(events.metadata_id, [number for number, name in names.items() if words in name]))
+        said = core.plane.read_kinds(lines, [number for number, name in names.items() if words in name], STEP_STATS)
+        if core.span_ps is not None:
+            said = said.within(core.span_ps)
         inside = first_overlapping(said.begin_ps, said.end_ps, steps.begin_ps, steps.end_ps) >= 0
         return int(said.device_span_ps()[1][inside].sum())
 
