@@ -33,11 +33,15 @@ from tpumon.simulator.figures import CoreStep, measure, window_events
 from tpumon.simulator.figures import Figures as Measured
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
+from tpumon.simulator.trace import TraceOptions, build_trace
 from tpumon.sources import titles
-from tpumon.view.display import Display, DisplaySettings
+from tpumon.view.display import Display
+from tpumon.view.settings import DisplaySettings
+from tpumon.xspace.profile.top_ops import read_figures
 
 _BEGIN_UNIX_S = 1_767_261_600.0  # 2026-01-01 10:00 UTC
 _NS = 1_000_000_000
+_MOST_TRACED = 8  # workers whose pictures may show operations
 
 _THEME = TerminalTheme(
     (24, 26, 31),
@@ -129,6 +133,7 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
     used = [job.hbm_used_bytes(worker, device, start_ns) for device in range(topology.devices_per_host)]
     step, infeed = measured.step_s, measured.infeed_ratio
     traced = story.source == "trace"
+    named = _ops(story, job, worker, start_ns) if last and traced and topology.hosts <= _MOST_TRACED else Figures()
     return Sample(
         worker=target.worker,
         address=target.address,
@@ -155,6 +160,8 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
             infeed_ratio=None if infeed is None else Spread(avg=infeed.avg, min=infeed.min, max=infeed.max),
             step_parts_s=_parts(events, measured) if last and traced else None,
             step_work_s=_work_s(events) if traced else None,
+            ops=named.ops,
+            op_categories=named.op_categories,
             per_core=tuple(_core(job, core, number) for number, core in enumerate(events)) if last and traced else (),
             hbm_used_bytes=sum(used),
             hbm_total_bytes=topology.device_hbm_bytes * topology.devices_per_host,
@@ -162,6 +169,19 @@ def _answered(story: Story, job: Job, worker: int, target: Target, start_s: floa
             runtime=RuntimeFigures(uptime_s=273_600.0 + start_s),
         ),
     )
+
+
+def _ops(story: Story, job: Job, worker: int, start_ns: int) -> Figures:
+    """The top operations, from a trace."""
+    trace = build_trace(
+        job,
+        worker,
+        start_ns=start_ns,
+        stop_ns=start_ns + int(story.window_s * _NS),
+        epoch_unix_ns=int(_BEGIN_UNIX_S) * _NS,
+        options=TraceOptions(),
+    )
+    return read_figures(trace.xspace, 10).figures
 
 
 def _work_s(events: Sequence[Sequence[CoreStep]]) -> float | None:
@@ -278,6 +298,7 @@ SCREENS: dict[str, tuple[str, Story, tuple[str, ...], tuple[int, int]]] = {
     "eight": ("tpumon --level 2, eight workers", _EIGHT, (), (120, 28)),
     "fleet": ("tpumon --level 2, 256 workers", _MANY, (), (120, 34)),
     "why": ("tpumon --level 2, what is wrong", _EIGHT, ("w",), (120, 24)),
+    "ops": ("tpumon --level 2, a worker's operations", _EIGHT, ("enter", "o"), (100, 26)),
     "worker": ("tpumon --level 2, a worker's own screen", _EIGHT, ("enter",), (120, 46)),
 }
 """By file name: title, what is seen, which keys were pressed, columns and lines."""

@@ -96,6 +96,7 @@ _SIZES = (
     _Size(5, 30, 300, 160, 80),
     _Size(3, 30, 300, 120, 60),
     _Size(3, 10, 300, 120, 60),
+    _Size(3, 3, 200, 100, 40),
     _Size(2, 10, 300, 120, 60),
     _Size(2, 4, 240, 100, 40),
     _Size(1, 30, 300, 160, 30),
@@ -114,6 +115,7 @@ def _finding(finding: Finding, size: _Size) -> dict[str, Any]:
         **({"more_workers": finding.more_workers} if finding.more_workers else {}),
         "slice": finding.slice,
         "since_unix_s": None if since is None else round(since, 1),
+        **({"since_or_earlier": True} if finding.since_or_earlier else {}),
         "evidence": {
             name: {"value": _short(one.value), "threshold": _short(one.threshold), "reference": _short(one.reference)}
             for name, one in finding.evidence.items()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tpumon.assessment import Assessment
 from tpumon.figures import IDLE, INFEED, STEP
-from tpumon.fleet import Assessment, Fleet, group_of
+from tpumon.fleet import Fleet, group_of
 from tpumon.history import WorkerHistory
 
 _RECENT_S = 3600.0
 
 
 def needs_several(history: WorkerHistory) -> bool:
-    """Whether the worker has a figure that makes a finding only if several samples agree."""
-    return history.last is not None and any(one.value(history.last.figures) is not None for one in (STEP, IDLE, INFEED))
+    """Whether the worker had a figure that makes a finding only if several samples agree; it may hang since."""
+    answer = history.answer
+    return answer is not None and any(one.value(answer.figures) is not None for one in (STEP, IDLE, INFEED))
 
 
 def compared(fleet: Fleet) -> frozenset[str]:

@@ -200,8 +200,9 @@ class Feed:
         """Runs in the thread: outputs get each event before it waits for the consumer."""
 
         def send(event: Told) -> None:
+            exported = for_outputs(event, self._settings.output_options)
             for output in self._outputs:
-                hand_over(event, output)
+                hand_over(exported, output)
             show(event)
 
         self._heartbeat.start()
@@ -242,6 +243,11 @@ async def _read(remote: Remote, thresholds: Thresholds, send: Callable[[Told], N
     if remote.selector is None:
         await RemoteExporter(remote.url, auth_file=remote.auth_file, is_other=server.is_there).feed(send)
     await PrometheusReader(server, selector_of(remote.selector), limits=thresholds, say=say).feed(send)
+
+
+def for_outputs(event: Told, options: OutputOptions) -> Told:
+    """What outputs get of an event: of a sample, no more operations than they are to write; the live view shows all."""
+    return event.with_ops(options.ops) if isinstance(event, Sample) else event
 
 
 def hand_over(event: Told, output: Output) -> None:

@@ -256,9 +256,18 @@ INPUT_WAIT = Figure(
     about="Share of the window in which the thread that runs the steps waited for input.",
     value=_nothing,
 )
+CALLBACKS = Figure(
+    key="callbacks",
+    fields=("callback_ratio",),
+    label="Callbacks",
+    title="CALLBACK",
+    about="Share of the window in which programs on the host's CPU called Python. Only of JAX without a TPU.",
+    value=_nothing,
+)
 
 FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFEED, PARTS, HBM,
-                               OP_TIME, PADDING, BARRIER, DEBUG_PRINT, COMPILING, INPUT_WAIT)  # fmt: skip
+                               OP_TIME, PADDING, BARRIER, DEBUG_PRINT, COMPILING, INPUT_WAIT,
+                               CALLBACKS)  # fmt: skip
 """Every figure, in the order of CSV columns."""
 
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}

@@ -6,11 +6,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import fsum, inf
-from operator import itemgetter
-from statistics import median
+from math import inf
 from typing import NamedTuple
 
+from tpumon.assessment import Across, Assessment, Verdict, across_of
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds, group_of
 from tpumon.history import NO_FIGURES, Changes, Course, Histories, Moment, Tiers, WorkerHistory
@@ -21,7 +20,6 @@ from tpumon.model import (
     FindingId,
     Grade,
     Handover,
-    Mark,
     NotJudged,
     Sample,
     Severity,
@@ -32,7 +30,7 @@ from tpumon.model import (
 )
 from tpumon.text import one_line
 
-__all__ = ["MOST_HISTORY_BYTES", "Across", "Assessment", "Fleet", "Thresholds", "Verdict", "group_of", "seen_last"]
+__all__ = ["MOST_HISTORY_BYTES", "Fleet", "Thresholds", "group_of", "seen_last"]
 
 MOST_HISTORY_BYTES = 12_000_000
 """How much history of all workers together is handed on."""
@@ -43,79 +41,6 @@ _SAME_TIME_S = 0.001
 _OVERLAP_S = 60.0  # the longest that a query may take
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The assessment of one worker.
-
-    Attributes:
-        state: state of the worker.
-        severity: that of its worst cause.
-        causes: why it is marked, worst first.
-        since_unix_s: while it is live and well, since when it is well; while it is in trouble, warning or critical,
-            since when; otherwise since when it is in this state. Gaps that say nothing about a worker (another session,
-            a pause, a late sample) do not count. None: it was never queried.
-        critical_since_unix_s: since when it is critical; None: it is not.
-        excess: how far its worst figure exceeds its warning limit, as a fraction of that limit; 0 if none does.
-    """
-
-    state: State
-    severity: Severity
-    causes: tuple[Cause, ...] = ()
-    since_unix_s: float | None = None
-    critical_since_unix_s: float | None = None
-    excess: float = 0.0
-
-    @property
-    def mark(self) -> Mark:
-        """What the worker counts as: its severity while it is live, otherwise its state."""
-        return self.severity if self.state == "live" else self.state
-
-    @property
-    def rank(self) -> int:
-        """Sort key that puts the worst first; 0 is the worst."""
-        return _RANKS[self.mark]
-
-
-_RANKS = {
-    name: rank
-    for rank, name in enumerate(
-        ("down", "critical", "no-activity", "stale", "warn", "waiting", "busy", "continuous", "paused", "unknown", "ok")
-    )
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Across:
-    """One figure over all workers that have it now; `count` is their number.
-
-    Attributes:
-        min_worker, max_worker: name of the first worker with the min, and of the first with the max.
-    """
-
-    count: int
-    min: float
-    avg: float
-    max: float
-    median: float
-    min_worker: str
-    max_worker: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assessment:
-    """All workers at one moment.
-
-    Attributes:
-        verdicts: by worker, in the order of `Workers.targets`.
-        figures: by key of `tpumon.figures`; only those that at least one worker has.
-        counts: number of workers by severity; those that are not live, by state.
-    """
-
-    verdicts: Mapping[str, Verdict]
-    figures: Mapping[str, Across]
-    counts: Mapping[Mark, int]
-
-
 @dataclass(slots=True)
 class _Memory:
     """What is kept of a worker between assessments.
@@ -124,12 +49,14 @@ class _Memory:
         new: queries that are not judged yet.
         causes: why it is marked.
         is_told: whether its samples come with findings, so that it is not judged here.
+        told: the findings that came last; None: none came yet. Of several samples only the last comes with them.
         changed_unix_s, number: time and number of the last change of its course.
     """
 
     new: deque[Seen] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
     causes: tuple[Cause, ...] = ()
     is_told: bool = False
+    told: tuple[Cause, ...] | None = None
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
@@ -211,7 +138,7 @@ class Fleet:
         self._judge_new(looks, now_unix_s)
         verdicts = {look.history.target.worker: self._verdict(look, now_unix_s) for look in looks}
         counts = Counter(verdict.mark for verdict in verdicts.values())
-        figures = {name: across for name in COMPARED if (across := _across(looks, name)) is not None}
+        figures = {name: across for name in COMPARED if (across := across_of(_known(looks, name))) is not None}
         self._remember_average(figures, now_unix_s)
         return Assessment(verdicts=verdicts, figures=figures, counts=counts)
 
@@ -256,6 +183,11 @@ class Fleet:
         told = None if history.last is None else history.last.judged
         judged = (told or ()) if memory.is_told else self._judge.judged(worker)
         return {finding: finding in shown for finding in judged}
+
+    def needs_more(self, worker: str) -> bool:
+        """Whether one or two more samples of a worker would tell more of it. Call `assess` first."""
+        memory = self._memories.get(worker)
+        return memory is not None and not memory.is_told and self._judge.needs_more(worker)
 
     def _there(self, now_unix_s: float) -> list[str]:
         """The workers that have current figures, or whose figures somebody keeps away."""
@@ -310,6 +242,7 @@ class Fleet:
             memory = self._memories.get(standing.worker)
             if memory is not None:
                 memory.course = _resumed(standing)
+                memory.is_told = memory.is_told or self.is_told
                 memory.number = handover.number
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
@@ -355,9 +288,12 @@ class Fleet:
             batch = [(look, look.memory.new.popleft()) for look in waiting]
             for look, seen in batch:
                 look.memory.is_told = look.memory.is_told or seen.sample.findings is not None
-            self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
+            others = self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
             for look, seen in batch:
                 self._take(look, seen)
+            for look in looks:
+                if look.history.target.worker in others and look.state != "stale" and not look.memory.new:
+                    self._explain_anew(look, batch[-1][1].at)
             waiting = [look for look in waiting if look.memory.new]
         for look in looks:
             last, memory = look.history.last, look.memory
@@ -369,20 +305,23 @@ class Fleet:
     def _take(self, look: _Look, seen: Seen) -> None:
         """Notes what a query says, once it is judged."""
         memory, sample = look.memory, seen.sample
-        failure = sample.failure
+        if sample.findings is not None:
+            memory.told = sample.findings
         if not memory.is_told:
             memory.causes = self._judge.causes(sample.worker)
-        elif sample.findings is not None:
-            memory.causes = sample.findings
-        elif sample.of_exporter:
-            memory.causes = ()
-        severity: Severity = "unknown"
-        if sample.responded:
-            severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
-        if failure is not None:
-            memory.causes = (*memory.causes, Cause(words=failure.message))
-            severity = "unknown" if severity == "ok" else severity
+        else:
+            memory.causes = () if sample.of_exporter else memory.told or ()
+        severity = _add_failure(memory, sample)
         self._note(look.history, memory, seen.at, sample.time_unix_s, seen.state, severity, restarted=seen.restarted)
+
+    def _explain_anew(self, look: _Look, at: Moment) -> None:
+        """Notes that a sample of another worker explains what this one has, or no longer does."""
+        memory, last = look.memory, look.history.last
+        if memory.is_told or last is None:
+            return
+        memory.causes = self._judge.causes(last.worker)
+        severity = _add_failure(memory, last)
+        self._note(look.history, memory, at, at.time_unix_s, memory.course.state or look.state, severity)
 
     def _note(
         self,
@@ -459,6 +398,19 @@ class Fleet:
 _SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critical": "critical"}
 
 
+def _add_failure(memory: _Memory, sample: Sample) -> Severity:
+    """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
+    severity: Severity = "unknown"
+    if sample.responded and memory.is_told and memory.told is None:
+        severity = memory.course.severity
+    elif sample.responded:
+        severity = _SEVERITY[memory.causes[0].severity] if memory.causes else "ok"
+    if sample.failure is not None:
+        memory.causes = (*memory.causes, Cause(words=sample.failure.message))
+        severity = "unknown" if severity == "ok" else severity
+    return severity
+
+
 def seen_last(history: WorkerHistory, sample: Sample) -> Seen:
     """What a query showed that was just added to its worker's history."""
     return Seen(
@@ -496,21 +448,6 @@ class _Look(NamedTuple):
     figures: Mapping[str, float | None]
 
 
-def _values(looks: list[_Look], name: str) -> list[float]:
-    return [value for look in looks if (value := look.figures[name]) is not None]
-
-
-def _across(looks: list[_Look], name: str) -> Across | None:
-    found = [(value, look.history.target.worker) for look in looks if (value := look.figures[name]) is not None]
-    if not found:
-        return None
-    values = sorted(value for value, _ in found)
-    return Across(
-        count=len(values),
-        min=values[0],
-        avg=fsum(value / len(values) for value in values),  # of the sum, the largest floats would overflow
-        max=values[-1],
-        median=median(values),
-        min_worker=min(found, key=itemgetter(0))[1],
-        max_worker=max(found, key=itemgetter(0))[1],
-    )
+def _known(looks: Sequence[_Look], name: str) -> list[tuple[float, str]]:
+    """A figure of each worker that has it."""
+    return [(value, look.history.target.worker) for look in looks if (value := look.figures[name]) is not None]

@@ -122,11 +122,13 @@ class OutputOptions:
         level: 1 or 2; how much the workers are asked for.
         web_config: path of the TLS and user settings of HTTP endpoints, in exporter-toolkit's format.
         thresholds: limits beyond which a worker stands out.
+        ops: how many top operations of a sample they get, and categories; 0: none.
     """
 
     level: int = 2
     web_config: str | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
+    ops: int = 0
 
 
 OutputFactory = Callable[[str, OutputOptions], Output]

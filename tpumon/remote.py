@@ -206,6 +206,7 @@ class Server:
     missing: ClassVar[str] = "is `tpumon serve` running there?"
     other: ClassVar[str] = f"the server is not a tpumon exporter; {_GOOD_FORM}"
     most_bytes: ClassVar[int | None] = None
+    read_s: ClassVar[float] = _STEP_S  # how long it may take to the first byte, and between two
     suffixes: ClassVar[tuple[str, ...]] = ("/metrics", "/samples")  # people often copy the URL that Prometheus scrapes
 
     def __init__(self, url: str, auth_file: str | None = None) -> None:
@@ -235,7 +236,7 @@ class Server:
         Raises:
             TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
         """
-        exchange = _Exchange(self._connection(), self.most_bytes or _ANSWER_BYTES)
+        exchange = _Exchange(self._connection(), self.most_bytes or _ANSWER_BYTES, self.read_s)
         try:
             return await in_thread(lambda: self._asked(exchange, path, form, read), timeout_s=_WHOLE_S)
         except TimeoutError:
@@ -348,9 +349,10 @@ class _Exchange:
     A socket's timeout starts again with each byte; only shutting the socket down ends an exchange that never stops.
     """
 
-    def __init__(self, connection: http.client.HTTPConnection, most_bytes: int) -> None:
+    def __init__(self, connection: http.client.HTTPConnection, most_bytes: int, read_s: float) -> None:
         self._connection = connection
         self._most_bytes = most_bytes
+        self._read_s = read_s
         self._client: socket.socket | None = None
         self._dropped = False
 
@@ -373,6 +375,7 @@ class _Exchange:
             self._client = connection.sock  # the connection forgets it before the body is read
             if self._dropped:  # before there was a socket to shut down
                 raise TimeoutError
+            connection.sock.settimeout(self._read_s)
             if form is None:
                 connection.request("GET", path, headers=headers)
             else:

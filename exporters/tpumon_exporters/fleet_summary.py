@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from tpumon.assessment import Assessment
 from tpumon.enough import unjudged
-from tpumon.fleet import Assessment, Fleet, Thresholds
+from tpumon.fleet import Fleet, Thresholds
 from tpumon.model import SCHEMA_VERSION, Sample, Workers
 from tpumon.outputs import OutputOptions, takes
 from tpumon_exporters.appending import Appended

@@ -95,8 +95,9 @@ class Pages:
             now_unix_s = self._clock()
             while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
                 self._recent.popleft()
-            # Only what the JSON contains is worth the memory.
-            kept = replace(sample, figures=replace(sample.figures, step_durations_s=()), server_text=None)
+            # Only what the JSON contains is worth the memory; of operations, those of each worker's last sample.
+            kept = replace(sample.with_ops(0), server_text=None)
+            kept = replace(kept, figures=replace(kept.figures, step_durations_s=()))
             self._recent.append((self._sequence, now_unix_s, kept))
             if not self._assessed_lately(now_unix_s):
                 self._assess(now_unix_s)
@@ -186,7 +187,8 @@ class Pages:
                 handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
                 after = None if missed else after
             if after is not None and after <= sequence:
-                samples = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]
+                recent = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]
+                samples = [self._whole(sample) for sample in recent]
             else:
                 samples = [history.last for history in histories if history.last is not None]
             samples = [self._fleet.with_findings(sample) for sample in samples]
@@ -206,6 +208,12 @@ class Pages:
         }
         body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
         return Response(body=body, content_type="application/json")
+
+    def _whole(self, sample: Sample) -> Sample:
+        """A remembered sample, with its top operations if it is its worker's last one."""
+        history = self._histories.get(sample.worker)
+        last = None if history is None else history.last
+        return last if last is not None and last.time_unix_s == sample.time_unix_s else sample
 
     def _has_all_after(self, after: int) -> bool:
         """Whether every sample after this one is remembered, and they fit into one answer."""

@@ -1,12 +1,15 @@
 """A view of 2,304 workers, each with an exporter of its own, that one Prometheus scrapes: `--from http://prometheus`.
 
 Targets: first picture under 3 s, refresh under 1 s and at most 5 queries, the straggler named, since when right. The
-Prometheus is a real one; its blocks are made by promtool of a simulated job's samples, scraped every 2 minutes.
+Prometheus is a real one; its blocks are made by promtool of a simulated job's samples, scraped every 2 minutes. Each
+refresh asks for the time of the next scrape, so it finds a new sample of every worker. Where others use the machine,
+CPU time tells more than the clock.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
 import sys
 import tempfile
@@ -24,10 +27,12 @@ from tpumon.fleet import Fleet
 from tpumon.model import Handover, Sample, Workers
 from tpumon.prometheus import PrometheusReader, PrometheusServer
 from tpumon.prometheus.queries import NAMES
+from tpumon.prometheus.wire import Answer
 
 WORKERS = int(sys.argv[1]) if len(sys.argv) > 1 else 2304
-SCRAPES, INTERVAL_S, SLOW_FROM = 12, 120.0, 5
+SCRAPES, INTERVAL_S, SLOW_FROM = 16, 120.0, 5
 REFRESHES = 5
+RUNS = 5
 SLOW = WORKERS // 2
 
 
@@ -50,11 +55,20 @@ def rounds(begin_unix_s: float) -> Iterator[Round]:
         yield begin_unix_s + number * INTERVAL_S, made
 
 
-async def measure(url: str, slow_from_unix_s: float) -> None:
+class Then(PrometheusServer):
+    """A server that is asked as if it were another time."""
+
+    then_unix_s = 0.0
+
+    async def query(self, expression: str) -> Answer:
+        return await self._post("query", {"query": expression, "time": f"{self.then_unix_s:.3f}"})
+
+
+async def measure(url: str, pid: int, begin_unix_s: float) -> None:
     """Reads as a live view does, and prints what it took."""
-    server = PrometheusServer(url)
+    server = Then(url)
     fleet = Fleet()
-    took_s: list[float] = []
+    took: list[tuple[float, float, float]] = []
     asked: list[int] = []
     samples = 0
 
@@ -63,23 +77,36 @@ async def measure(url: str, slow_from_unix_s: float) -> None:
         fleet.take(event)
         samples += isinstance(event, Sample)
 
-    reader = PrometheusReader(server, '{job="tpumon"}', poll_s=0.0)
-    for _ in range(1 + REFRESHES):
-        samples, began_s, before = 0, time.monotonic(), server.queries
+    reader = PrometheusReader(server, '{job="tpumon"}', poll_s=0.0, clock=lambda: server.then_unix_s)
+    for refresh in range(1 + REFRESHES):
+        server.then_unix_s = begin_unix_s + (SCRAPES - 1 - REFRESHES + refresh) * INTERVAL_S + 15
+        samples, before = 0, server.queries
+        began = time.monotonic(), time.process_time(), _cpu_s(pid)
         await reader._refresh(send)
-        found = fleet.assess(time.time())
-        took_s.append(time.monotonic() - began_s)
+        found = fleet.assess(server.then_unix_s)
+        ended = time.monotonic(), time.process_time(), _cpu_s(pid)
+        took.append(tuple(later - earlier for earlier, later in zip(began, ended, strict=True)))
         asked.append(server.queries - before)
         assert samples == WORKERS, samples
-    stragglers = [one for one in fleet.findings(time.time()) if one.finding == "straggler"]
+    stragglers = [one for one in fleet.findings(server.then_unix_s) if one.finding == "straggler"]
     named = [worker for one in stragglers for worker in one.workers]
-    since_s = (stragglers[0].since_unix_s or 0.0) - slow_from_unix_s if stragglers else float("nan")
-    refresh_s = statistics.median(took_s[1:])
+    since_s = (
+        (stragglers[0].since_unix_s or 0.0) - begin_unix_s - SLOW_FROM * INTERVAL_S if stragglers else float("nan")
+    )
+    first_s, ours_s, its_s = took[0]
+    cpu = f"{ours_s:.2f} s of CPU here, {its_s:.2f} s in Prometheus"
     print(f"workers            {WORKERS}, as judged {dict(found.counts)}")
-    print(f"first picture      {took_s[0]:.2f} s, {asked[0]} queries: {_met(took_s[0] < 3)}")
-    print(f"refresh            {refresh_s:.2f} s, at most {max(asked[1:])} queries: {_met(refresh_s < 1)}")
+    print(f"first picture      {first_s:.2f} s, {asked[0]} queries; {cpu}: {_met(first_s < 3)}")
+    refresh_s, ours_s, its_s = (statistics.median(column) for column in zip(*took[1:], strict=True))
+    cpu = f"{ours_s:.2f} s of CPU here, {its_s:.2f} s in Prometheus"
+    print(f"refresh            {refresh_s:.2f} s, at most {max(asked[1:])} queries; {cpu}: {_met(refresh_s < 1)}")
     print(f"straggler          {named}: {_met(named == [f'tpu-w-{SLOW}'])}")
     print(f"since              {since_s:+.0f} s beside when it became slow: {_met(abs(since_s) <= 2 * INTERVAL_S)}")
+
+
+def _cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _met(is_met: bool) -> str:
@@ -95,7 +122,8 @@ def main() -> None:
         history = "".join(lines) + "# EOF\n"
         print(f"history            {history.count(chr(10))} samples", flush=True)
         with running_prometheus(Path(directory), [], history=history) as prometheus:
-            asyncio.run(measure(prometheus.url, begin_unix_s + SLOW_FROM * INTERVAL_S))
+            for _ in range(RUNS):
+                asyncio.run(measure(prometheus.url, prometheus.pid, begin_unix_s))
 
 
 if __name__ == "__main__":

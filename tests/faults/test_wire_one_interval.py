@@ -64,7 +64,7 @@ def time_given(monkeypatch):
     """By lane, how often a reader spent all the time that it may on a bad trace; time is virtual."""
     given, result = defaultdict(int), figures([read_trace(GOOD)])
 
-    async def read(xspace, lane):
+    async def read(xspace, lane, _ops):
         async with lane.readers:
             if xspace == UNREADABLE:
                 given[lane.nice] += 1

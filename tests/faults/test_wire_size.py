@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,3 +123,39 @@ def test_absurd_flops_make_no_figure(flops):
     absurd = figures([read_trace(traced.bytes())]).figures
     assert absurd.mxu_utilization_ratio is None or 0 <= absurd.mxu_utilization_ratio <= 1
     assert 0 <= absurd.flops_utilization_ratio < 1
+
+
+CLIENTS = """
+import asyncio, sys
+from tpumon import wire
+from tpumon.sources import Client
+from tpumon.wire.profiler_pb2 import ProfileOptions, ProfileRequest, ProfileResponse
+
+def size_mb():
+    line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))
+    return int(line.split()[1]) / 1000
+
+async def main():
+    clients = [Client(sys.argv[1]) for _ in range(40)]
+    async def call(client):
+        request = ProfileRequest(opts=ProfileOptions(duration_ms=2))
+        answer = await client.call(wire.PROFILE, request, ProfileResponse, timeout_s=60)
+        assert len(answer.xspace) > 1_000_000
+    await call(clients[0])
+    before_mb = size_mb()
+    for first in [*range(0, 40, 4)] * 4:
+        await asyncio.gather(*map(call, clients[first : first + 4]))
+    print(size_mb() - before_mb)
+    for client in clients:
+        await client.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_connection_keeps_little_of_the_last_trace():
+    """After answers of 2 MB each, 40 connections hold less than 60 MB; gRPC's own choice holds 100."""
+    with TpuNode(device=True, captures=Raw(reply=field(8, bytes(2_000_000)))) as node:
+        ran = subprocess.run([sys.executable, "-c", CLIENTS, node.address], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    assert float(ran.stdout) < 60

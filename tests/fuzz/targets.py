@@ -42,9 +42,10 @@ from tpumon.view.text import render_block
 from tpumon.wire.profiler_pb2 import MonitorResponse
 from tpumon.wire.runtime_metrics_pb2 import Metric, MetricResponse
 from tpumon.wire.xplane_pb2 import XSpace
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace import figures
 from tpumon.xspace.outline import outline
 from tpumon.xspace.profile.profile import read_profile
+from tpumon.xspace.profile.top_ops import read_figures
 from tpumon_exporters import webconfig
 
 _Result = TypeVar("_Result")
@@ -100,7 +101,7 @@ def _rich_trace() -> Traced:
 def _read_trace(data: bytes) -> None:
     try:
         outline(data)
-        trace = figures([read_trace(data)])
+        trace = read_figures(data, 10)
     except SourceError as error:
         check_text(error.message)
         return
@@ -239,7 +240,7 @@ def _metrics() -> Iterable[bytes]:
 
 
 def _samples() -> Sequence[Sample]:
-    trace = figures([read_trace(next(iter(_traces())))])
+    trace = read_figures(next(iter(_traces())), 3)
     return (
         analyze.file_sample("w", "w:8466", 1000.0, trace),
         sample("w", address="w:8466", mxu_utilization_ratio=0.5, devices=[{"device": "0", "hbm_used_bytes": 5}]),

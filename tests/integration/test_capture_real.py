@@ -136,7 +136,7 @@ def test_level_2_says_that_monitor_is_not_there(job: Job) -> None:
 def test_busy_then_done(jax_job: Job, tmp_path: Path) -> None:
     """While somebody else profiles, level 0 waits, says so, and takes its profile afterwards; theirs is whole."""
     with Profiler(jax_job.address) as other:
-        theirs = other.begin(2000, session_id="somebody-else", host_level=1)
+        theirs = other.begin(6000, session_id="somebody-else", host_level=1)
         with Tpumon(
             *("--level", "0", "--service-addr", jax_job.address, "--logdir", str(tmp_path)),
             *("--duration-ms", "300", "--num-tracing-attempts", "10"),
@@ -149,7 +149,7 @@ def test_busy_then_done(jax_job: Job, tmp_path: Path) -> None:
     assert_profile(tmp_path / file, jax_job)
     (tmp_path / "theirs").write_bytes(trace)
     start_ns, stop_ns = window_ns(tmp_path / "theirs")
-    assert stop_ns - start_ns >= 2000e6
+    assert stop_ns - start_ns >= 6000e6
     assert window_ns(tmp_path / file)[0] >= stop_ns
     assert_unharmed(jax_job)
 

@@ -109,6 +109,7 @@ def server(tmp_path_factory):
         *history_of("twins", fleet(4), more=',namespace="x"'),
         *history_of("twins", fleet(4, **slow), more=',namespace="y"'),
         *history_of("paused", paused),
+        *(f'up{{job="node",instance="n:9100"}} 1 {NOW - SCRAPE_S * moment:.3f}\n' for moment in range(MOMENTS)),
     ]
     directory = tmp_path_factory.mktemp("prometheus")
     with running_prometheus(directory, [], history="".join(lines) + "# EOF\n") as prometheus:
@@ -194,6 +195,14 @@ def test_a_table_s_queries_join(server, name):
             columns -= {"worker", "tpu_job", "tpu_slice"}  # the one here is of a slice
         assert all(columns <= of_query for of_query in labels), panel["title"]
         assert len(found) == 1 or all(columns == of_query for of_query in labels), panel["title"]
+
+
+def test_exporters_are_those_of_tpumon(server):
+    """Not every target of the Prometheus server, though all jobs are selected."""
+    columns = [target for target in targets() if target.panel["title"] == "Exporters"]
+    for column in columns:
+        jobs = {row["metric"]["job"] for row in asked(server, column, ".+")}
+        assert jobs == {"one", "sixteen", "thousand", "twins", "paused"}, column.query["refId"]
 
 
 def test_tables_of_many_workers_begin_with_the_worst(server):

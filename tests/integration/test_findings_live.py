@@ -1,4 +1,4 @@
-"""Findings of jobs that really train: slow input, slower steps, compiling again and again, a step that never ends."""
+"""Findings of jobs that really train: slow input, slower steps, callbacks, compiling, a step that never ends."""
 
 from __future__ import annotations
 
@@ -103,6 +103,17 @@ def test_slower_steps_are_found_and_leave(jax_job, tmp_path):
         watch.wait_until_well()
         jax_job.change("--annotate", "--step-ms", "30")
         assert "its own before" in watch.wait_for("slow-down")["words"]
+        jax_job.change("--annotate", "--step-ms", "20")
+        watch.wait_until_well()
+
+
+def test_a_step_that_calls_python_is_host_bound(jax_job, tmp_path):
+    """JAX: a callback of 20 ms in the compiled step; steps without it take as long."""
+    with watched(jax_job, tmp_path) as watch:
+        watch.wait_until_well()
+        assert "host-bound" not in watch.lines[-1]["judged"]  # Python between steps leaves no trace
+        jax_job.change("--annotate", "--program", "callback", "--step-ms", "25")
+        assert "callbacks" in watch.wait_for("host-bound")["words"]
         jax_job.change("--annotate", "--step-ms", "20")
         watch.wait_until_well()
 

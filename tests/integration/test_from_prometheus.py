@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -12,18 +14,25 @@ from fakes.run import tpumon
 from support.exported import scraped
 from support.prometheus import running_prometheus
 from support.scenes import BEGIN_UNIX_S, Scene
+from tpumon.fleet import Fleet
+from tpumon.prometheus import PrometheusReader, PrometheusServer
 
 pytestmark = pytest.mark.real
 
 INTERVAL_S = 60.0
 ROUNDS = 30
 SLOW_FROM = 10  # round
-NOW = time.time() // 60 * 60 - 30
 SLOW = "sim-v6e-16-w2"
 
 
+@cache
+def newest():
+    """When the newest round was: shortly before the first test runs, not when tests are collected."""
+    return time.time() // 60 * 60 - 30
+
+
 def moment(number):
-    return NOW - (ROUNDS - 1 - number) * INTERVAL_S
+    return newest() - (ROUNDS - 1 - number) * INTERVAL_S
 
 
 def job(scenario, *, slice_name="s", gone_from=None):
@@ -88,3 +97,27 @@ def test_a_figure_is_what_the_exporter_measured(prometheus):
 def test_a_selector_that_matches_nothing(prometheus):
     done = tpumon("once", "--from", prometheus.url, "--selector", '{job="nobody"}').ended(3)
     assert 'no series tpumon_target_info{job="nobody"}; check --selector' in done.err
+
+
+def test_graphs_begin_with_what_prometheus_has(prometheus):
+    """The first picture's graphs show when the slow worker became slow, before the view was there."""
+    fleet = Fleet(remember=True)
+    reader = PrometheusReader(PrometheusServer(prometheus.url), '{namespace="a"}')
+    asyncio.run(reader._refresh(fleet.take))
+    end_unix_s = time.time()
+    begin_unix_s = end_unix_s - 3600
+    points = fleet.histories.get(SLOW).tiers.series("step", begin_unix_s, end_unix_s)
+    before = [one.median for one in points if one.start_unix_s < moment(SLOW_FROM) - 1]
+    since = [one.median for one in points if one.start_unix_s > moment(SLOW_FROM) + 2 * INTERVAL_S]
+    assert min(len(before), len(since)) >= 8
+    assert min(since) > max(before)  # all wait for it
+    values = [
+        float(value)
+        for row in prometheus.query_range(
+            'avg(tpu_idle_ratio{namespace="a"})', begin_unix_s, end_unix_s - INTERVAL_S, INTERVAL_S
+        )
+        for _, value in row["values"]
+    ]
+    average = [one.median for one in fleet.average.series("idle", begin_unix_s, end_unix_s - INTERVAL_S)]
+    assert (min(average), max(average)) == pytest.approx((min(values), max(values)), rel=1e-3)
+    assert points[0].start_unix_s == pytest.approx(moment(0), abs=2 * INTERVAL_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from fakes.run import environment
+from fakes.run import tpumon as run_tpumon
 from support import require, wait_until
 from support.terminal import Terminal, Tmux
 
@@ -193,6 +195,38 @@ def test_a_terminal_that_stands_still_stops_nothing_else(terminal, home, number)
     screen.signal(number)
     assert screen.end(2) == 128 + number
     screen.resume().wait_for(lambda: screen.as_found)
+
+
+@pytest.mark.real
+def test_the_operations_of_a_worker(tmux):
+    """At 80x24: the first ones on its page; `o` opens their table, `s` sorts it, Esc goes back."""
+    window = tmux("bash", "--norc", "--noprofile", columns=80, lines=24)
+    window.type(f"{tpumon(*SIMULATED)}; echo ended $?").wait_for("LIVE")
+    window.send("Enter").wait_for("Ops (o):  convolution_fusion.").wait_for("Category: convolution fusion")
+    window.send("o").wait_for("OPERATION").wait_for("; by time")
+    window.wait_for(
+        lambda: re.search(r"^  convolution_fusion\.\d +convolution fusion +\d+\.\d% ", window.text, re.MULTILINE)
+    )
+    window.wait_for(lambda: re.search(r"^  convolution fusion +\d+\.\d% +\S+ +\d+ +\d ", window.text, re.MULTILINE))
+    window.send("s").wait_for("; by category")
+    window.send("Escape").wait_for("Ops (o):").send("q").wait_for("\nended 0")
+
+
+@pytest.mark.parametrize("more", [(), ("--with-ops", "2")])
+def test_outputs_beside_the_view_have_operations_only_if_asked_for(terminal, home, more):
+    """The view shows them either way."""
+    recorded, file = home / "recorded", home / "samples.jsonl"
+    screen = terminal(*SIMULATED, "--record", str(recorded), "--export", f"jsonl={file}", *more).wait_for("LIVE")
+    screen.send("o").wait_for("OPERATION")
+    wait_until(lambda: file.exists() and file.read_text().count("\n") > 1, 60, "no samples")
+    assert screen.send("q").end() == 0
+    replayed = run_tpumon("--from", str(recorded), "--output", "jsonl", "--with-ops", "9").samples
+    for samples in (replayed, [json.loads(line) for line in file.read_text().splitlines()]):
+        counts = {None if each["ops"] is None else len(each["ops"]) for each in samples if each["source"] == "trace"}
+        assert counts == ({2} if more else {None})
+    view = terminal("--from", str(recorded))
+    view.wait_for("RECORDED").send("o").wait_for("OPERATION" if more else "they are not taken where these samples come")
+    assert view.send("q").end() == 0
 
 
 def test_what_goes_wrong_at_the_end_can_be_read(terminal):

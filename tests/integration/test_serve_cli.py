@@ -17,7 +17,8 @@ import pytest
 
 from fakes.run import Tpumon, environment, tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, closed_port
-from support import wait_until
+from support import free_port, wait_until
+from support.deploy import manifest
 
 FULL = Answer(text=LEVEL_2, figures=Figures())
 QUICK = ("--duration-ms", "50", "--interval", "0.1")
@@ -150,6 +151,24 @@ def test_an_exporter_that_is_not_there_is_waited_for():
         watcher.wait_for(lambda: "WAITING" in watcher.err)
         result = watcher.signal(signal.SIGINT).end(10).ended(130)
     assert len(result.messages) == 1
+
+
+def test_a_node_without_a_job_has_no_worker_that_is_down():
+    """The DaemonSet's command line on an idle node waits for a job."""
+    (container,) = manifest("daemonset")["spec"]["template"]["spec"]["containers"]
+    port = str(free_port())
+    arguments = " ".join(container["args"]).replace("0.0.0.0:10466", "127.0.0.1:0").replace("9999", port).split()
+    with Tpumon(*arguments) as command:
+        base = base_of(command)
+
+        def shown():
+            return series(get(f"{base}/metrics")[1])
+
+        wait_until(
+            lambda: {"tpumon_waiting", "tpumon_target_up"} & {name.split("{")[0] for name in shown()}, 30, "a look"
+        )
+        assert shown()["tpumon_waiting"] == "1.0"
+        assert not [name for name in shown() if name.startswith("tpumon_target")]
 
 
 def test_a_stdout_that_nobody_reads_stops_no_exporter(node, tmp_path):

@@ -196,6 +196,7 @@ def test_a_real_trace(real_trace):
         "infeed_ratio": "no infeed ops",
         "matmul_padding_ratio": "no matrix operation whose shapes the trace tells",
         "input_wait_ratio": "no event of an input pipeline",
+        "callback_ratio": "no op of the host's names its program",
     }
 
 

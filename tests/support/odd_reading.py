@@ -9,22 +9,22 @@ from typing import Any
 
 import pytest
 
-import tpumon.xspace
 from tpumon.sources import readers
 from tpumon.xspace import reading
+from tpumon.xspace.profile import top_ops
 
 ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 
-_read_trace = tpumon.xspace.read_trace
+_read_figures = top_ops.read_figures
 
 
-def _odd(xspace: bytes) -> Any:
+def _odd(xspace: bytes, most_ops: int) -> Any:
     kept = []
     while ENDLESS.encode() in xspace:
         pass
     while HUNGRY.encode() in xspace:
         kept.append(bytearray(1 << 20))
-    return _read_trace(xspace)
+    return _read_figures(xspace, most_ops)
 
 
 @contextmanager
@@ -43,5 +43,5 @@ def odd_readers() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    tpumon.xspace.read_trace = _odd
+    top_ops.read_figures = _odd
     reading.main()

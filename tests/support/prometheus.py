@@ -30,10 +30,12 @@ class Prometheus:
 
     Attributes:
         url: its address, as in `http://127.0.0.1:9090`.
+        pid: of its process.
     """
 
     def __init__(self, port: int, process: subprocess.Popen[bytes], log_file: Path) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self.pid = process.pid
         self._process = process
         self._log_file = log_file
 

@@ -7,7 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from support.samples import failed_sample, sample
-from tpumon.model import FunctionFigures, Percentiles, Sample, Spread, StepTimes, Target, Workers
+from tpumon.model import (
+    FunctionFigures,
+    OpCategoryFigures,
+    OpFigures,
+    Percentiles,
+    Sample,
+    Spread,
+    StepTimes,
+    Target,
+    Workers,
+)
 
 NOW = 1_769_000_000.0  # 2026-01-21 12:53:20 UTC
 GIB = 1 << 30
@@ -67,6 +77,7 @@ def traced(worker: str = "trace", **fields) -> Sample:
         "debug_print_ratio": 0.0,
         "compile_ratio": 0.0,
         "input_wait_ratio": 0.125,
+        "callback_ratio": 0.0,
         "programs": ("7310467204561120160",),
         "per_core": tuple(
             {
@@ -191,6 +202,37 @@ KINDS: Mapping[str, Sample] = {
     "awkward": traced('a,"b"\\c', device_type='TPU "v9", é', slice="s,1"),
 }
 """By name; each of a worker of its own."""
+
+
+def with_top_ops(sample: Sample, count: int = 10) -> Sample:
+    """The same with so many top operations, and their categories, as a trace shows them when they are asked for."""
+    of = (("fusion.123", "convolution fusion"), ("all-reduce.4", "all-reduce"), ("copy-done.7", "copy-done"))
+    ops = tuple(
+        OpFigures(
+            name=f"{of[place][0]}" if place < len(of) else f"fused_computation_of_a_long_name.{place}",
+            program="jit_train_step(7310467204561120160)",
+            category=of[place % len(of)][1],
+            self_time_s=0.512 / 2**place,
+            time_ratio=0.4 / 2**place,
+            occurrences=40 + place,
+            flops_rate=1.5e14 / 2**place,
+            flops_utilization_ratio=0.75 / 2**place,
+            hbm_rate=None if place % 3 == 1 else 2e11,
+            hbm_utilization_ratio=None if place % 3 == 1 else 0.25,
+        )
+        for place in range(count)
+    )
+    categories = tuple(
+        OpCategoryFigures(
+            name=name,
+            ops=4,
+            self_time_s=sum(op.self_time_s for op in ops if op.category == name),
+            time_ratio=sum(op.time_ratio for op in ops if op.category == name),
+            occurrences=sum(op.occurrences for op in ops if op.category == name),
+        )
+        for _, name in of
+    )
+    return replace(sample, figures=replace(sample.figures, ops=ops, op_categories=categories))
 
 
 def workers_of(*samples: Sample) -> Workers:

@@ -8,6 +8,7 @@ from statistics import mean
 from tpumon.errors import Reason
 from tpumon.model import DeviceFigures, Failure, Figures, RuntimeFigures, Sample, Spread, StepTimes, Target, Workers
 from tpumon.simulator.figures import measure, window_events
+from tpumon.simulator.profiler import OVERFLOW_SHARE
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.scenario.job import USABLE_HBM_RATIO
 from tpumon.simulator.topology import parse_topology
@@ -61,6 +62,7 @@ class Scene:
         trace = build_trace(
             self.job, worker, start_ns=start_ns, stop_ns=start_ns + int(self.window_s * NS),
             epoch_unix_ns=int(BEGIN_UNIX_S) * NS, options=self._options,
+            full_ns=start_ns + int(OVERFLOW_SHARE * self.window_s * NS) if self.job.overflow(start_ns) else None,
         )  # fmt: skip
         if trace.empty:
             return self._failed(worker, at_s, "empty-trace", self._devices(worker, start_ns))

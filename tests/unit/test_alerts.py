@@ -106,14 +106,17 @@ def test_equal_names_in_two_namespaces_are_two_jobs(tmp_path):
     check_alerts(tmp_path, series, {60: []})
 
 
-def test_workers_that_do_not_work_together_are_not_compared(tmp_path):
-    """Two jobs of one host, one with long steps; the fast one ends, and nobody's steps have become longer."""
-    series = worker("fast", slice_name="", minutes=89) | worker("slow", slice_name="") | worker("slow2", slice_name="")
-    series |= {f'tpumon_target_independent{{{W}, worker="{name}"}}': "1x120" for name in ("fast", "slow", "slow2")}
-    series |= figures("tpu_step_time_seconds", {"fast": "0.1x89 stale", "slow": "0.3x120", "slow2": "0.31x120"})
-    fast = {name for name in series if 'worker="fast"' in name}
-    series |= {name: f"{series[name]} stale" for name in fast if "step_time" not in name}
-    check_alerts(tmp_path, series, {60: [], 115: ["TpuJobGone slice=e/fast"]})
+@pytest.mark.parametrize("instances", ["ee", "ef"])
+def test_workers_that_do_not_work_together_are_not_compared(tmp_path, instances):
+    """Two jobs, of one host or of two, one with long steps. The fast one ends: nobody's steps have become longer."""
+    series = {}
+    for name, instance, step_s, end in (("fast", instances[0], 0.1, "x89 stale"), ("slow", instances[1], 0.3, "x120")):
+        where = f'job="t", instance="{instance}"'
+        of_worker = worker(name, where=where, slice_name="")
+        of_worker |= figures("tpumon_target_independent", {name: "1x120"}, where=where)
+        of_worker |= figures("tpu_step_time_seconds", {name: f"{step_s}x120"}, where=where)
+        series |= {name: values.replace("x120", end) for name, values in of_worker.items()}
+    check_alerts(tmp_path, series, {60: [], 107: ["TpuJobGone slice=e/fast severity=warning"]})
 
 
 FOUND = [

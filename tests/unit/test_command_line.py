@@ -64,6 +64,7 @@ SAMPLES = {
     "--against": ("old/", ["old/"]),
     "--fail-above": ("5%", "5%"),
     "--section": ("ops,steps", ["ops,steps"]),
+    "--with-ops": ("5", 5),
     "--top": ("5", 5),
     "--program": ("jit_f", "jit_f"),
     "--to": ("a.parquet", "a.parquet"),

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 import yaml
@@ -20,6 +21,7 @@ from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
 from support.helm import chart, rendered
 from support.prometheus import promtool
 from tpumon import __version__
+from tpumon.targets.pods import SOCKET
 from tpumon.targets.target_file import TargetFile
 
 OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace", *(f"central/{name}" for name in
@@ -171,6 +173,38 @@ def test_the_chart_s_daemonset_is_the_manifest_s():
 
     assert daemonset == plain
     assert monitor == manifest("podmonitor")
+
+
+def with_pod_names():
+    """The DaemonSet with the component's patch, as kustomize merges it: lists by name."""
+    daemonset, spec = manifest("daemonset"), manifest("pod-names/daemonset")["spec"]["template"]["spec"]
+    ours = daemonset["spec"]["template"]["spec"]
+    assert set(spec) == {"securityContext", "containers", "volumes"}
+    ours["securityContext"] |= spec["securityContext"]
+    ours["volumes"] += spec["volumes"]
+    ((container,), (patch,)) = ours["containers"], spec["containers"]
+    assert patch.pop("name") == container["name"]
+    container["volumeMounts"] += patch.pop("volumeMounts")
+    assert not patch
+    return daemonset
+
+
+@pytest.mark.real
+def test_pod_names_need_the_kubelet_s_socket_and_root(schemas):
+    """The chart and the component agree; nothing but the socket's directory is mounted, and no right is added."""
+    component = manifest("pod-names/kustomization")
+    made, _ = rendered(daemonset={"podNames": True})
+    plain = with_pod_names()
+    spec = plain["spec"]["template"]["spec"]
+    spec["containers"][0]["image"] = f"registry.example.com/tpumon:{__version__}"
+
+    assert [each["path"] for each in component["patches"]] == ["daemonset.yaml"]
+    assert made == plain
+    assert Path(spec["volumes"][-1]["hostPath"]["path"]) == SOCKET.parent
+    assert Path(spec["containers"][0]["volumeMounts"][-1]["mountPath"]) == SOCKET.parent
+    assert spec["containers"][0]["volumeMounts"][-1]["readOnly"] is True
+    assert spec["containers"][0]["securityContext"] == our_container("daemonset")["securityContext"]
+    schemas.validate(made, "1.33", strict=True)
 
 
 @pytest.mark.real

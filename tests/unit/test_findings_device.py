@@ -11,7 +11,7 @@ from support import REPOSITORY
 from support.samples import sample
 from tpumon.figures import OP_KINDS
 from tpumon.findings import Seen, Thresholds
-from tpumon.findings.device.op_time import OpTimeRule
+from tpumon.findings.device.shares import ShareRule
 from tpumon.findings.recompiling import Recompiling
 from tpumon.findings.table import RULES
 from tpumon.fleet import Fleet
@@ -114,7 +114,8 @@ def test_figures_of_the_monitor_say_nothing_of_ops_or_traces():
 
 def test_each_kind_of_op_that_is_no_computing_has_its_finding():
     """Infeed is input-bound, and collectives exclude the straggler."""
-    judged = {rule.kind for rule in RULES if issubclass(rule, OpTimeRule)}
+    fields = [rule.field.split(".") for rule in RULES if issubclass(rule, ShareRule)]
+    judged = {kind for name, *kinds in fields if name == "op_time_ratios" for kind in kinds}
     assert judged == set(OP_KINDS) - {"compute", "infeed", "collective"}
 
 
@@ -129,6 +130,23 @@ def test_who_waits_for_a_straggler_is_not_slowed_by_communication(finding, figur
     """All but the first worker wait for it."""
     assert finding not in Job("a", "b", "c", "d").round(4, others, **figures)
     assert set(Job("a", "b", "c", "d").round(4, **others)[finding].workers) == {"a", "b", "c", "d"}
+
+
+def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
+    """The slice's input explains why `b` is idle, before `b` is asked again."""
+    idle = {"idle_ratio": 0.4, "op_time_ratios": dict.fromkeys(OP_KINDS, 0.0) | {"compute": 0.6}}
+    job = Job("a", "b")
+    assert set(job.round(3, **idle)) == {"idle"}
+
+    def causes(worker):
+        return {cause.finding for cause in job.fleet.assess(job.now + 1).verdicts[worker].causes}
+
+    assert causes("b") == {"idle"}
+    for _ in range(3):
+        job.fleet.add(sample("a", time_unix_s=job.now + 1, step_time_s=STEP, **idle, input_wait_ratio=0.3))
+    assert causes("a") == {"input-bound"}
+    assert causes("b") == set()
+    assert job.fleet.assess(job.now + 1).verdicts["b"].severity == "ok"
 
 
 def test_of_one_worker_the_core_counts_that_waits_least():
@@ -152,6 +170,20 @@ def test_padding_is_named_where_it_explains_it():
     assert "60% of the work of matrix products is padding" in padded.sentence
     assert "padding" not in Job().round(3, **low, matmul_padding_ratio=0.1)["low-mxu"].sentence
     assert Job().round(3, **low, mxu_method="flops")["low-mxu"].confidence == "medium"
+
+
+def test_callbacks_make_a_host_slow_where_no_idle_time_is_known():
+    """Few of them are no all-clear: Python between steps is not seen."""
+    job = Job()
+    assert job.round(4, callback_ratio=0.1) == {}
+    assert job.reasons()["host-bound"] == "idle time is not known, and callbacks take little"
+    assert job.round(2, callback_ratio=0.21) == {}
+    found = job.round(1, callback_ratio=0.21)["host-bound"]
+    assert found.sentence == "On a, compiled programs run Python 21% of the time, in callbacks."
+    assert "pure_callback" in found.remedy
+    assert set(job.round(2, callback_ratio=0.17)) == {"host-bound"}
+    assert job.round(3, callback_ratio=0.0) == {}
+    assert "host-bound" not in Job().round(4, callback_ratio=0.9, **kinds())
 
 
 def program(number, function="jit_step", **more):
@@ -209,7 +241,7 @@ def test_the_page_has_every_finding_and_its_limit():
     sections = re.findall(r"^### (.+)$", page, re.MULTILINE)
     assert sorted(sections) == sorted(get_args(FindingId))
     for rule in RULES:
-        if issubclass(rule, OpTimeRule):
+        if issubclass(rule, ShareRule):
             (section,) = re.findall(rf"^### {rule.finding}\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
             assert f"above {rule.limit_ratio:.0%}".replace("%", " %") in " ".join(section.split())
             assert f"`warning` above {rule.warns_above:.0%}".replace("%", " %") in " ".join(section.split())

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import get_args
+
 import pytest
 
+from support.samples import failed_sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.fleet import Fleet
+from tpumon.model import FindingId
 
 BEGIN, END, ROUNDS = 12, 22, 28
 SAMPLES = 3
@@ -37,21 +42,26 @@ DIAGONAL = {
     "low-mxu": [f"small-shapes{AT}"],
     "memory-bound": [f"memory-bound{AT}"],
     "compute-bound": [f"compute-bound{AT}"],
+    "truncated": [f"overflow{AT}", f"jax+overflow-refused{AT}"],
 }  # fmt: skip
 ROWS = [(finding, scenario) for finding, scenarios in DIAGONAL.items() for scenario in scenarios]
 
 NOTHING = ["steady", "jax", "jitter", "checkpoint@60:every=60", "compile-pause", "jax+checkpoint@60:every=60"]
 
 
-def course(scenario, rounds=ROUNDS, **given):
-    """The findings after each round of samples."""
-    scene, fleet = Scene(scenario, interval_s=INTERVAL_S, **given), Fleet()
+# They take more than a few samples: each has a test of its own below.
+SLOW = {"hbm-growing", "not-observed"}
+
+
+def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sample: sample, **given):
+    """The findings after each round of samples, each as `taken` makes it."""
+    scene, fleet = Scene(scenario, interval_s=interval_s, **given), Fleet()
     fleet.follow(scene.workers)
     found = []
     for number in range(rounds):
         for sample in scene.round(number):
-            fleet.add(sample)
-        now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
+            fleet.add(taken(sample))
+        now_unix_s = BEGIN_UNIX_S + interval_s * (number + 1)
         fleet.assess(now_unix_s)
         found.append({finding.finding: finding for finding in fleet.findings(now_unix_s)})
     return found
@@ -65,6 +75,35 @@ def test_a_fault_is_found_within_three_samples_alone_and_leaves_within_three(fin
     assert all(set(round_) <= {finding} for round_ in found)
     assert all(finding in round_ for round_ in found[BEGIN + SAMPLES - 1 : END])
     assert all(not round_ for round_ in found[END + SAMPLES - 1 :])
+
+
+def test_every_finding_is_in_the_table():
+    """What the diagonal shows of one, it shows of all: nothing else is found."""
+    assert set(DIAGONAL) | SLOW == set(get_args(FindingId))
+    assert not set(DIAGONAL) & SLOW
+
+
+def test_hbm_that_grows_is_found_alone_after_a_quarter_of_an_hour():
+    """At 2 % in three minutes, before it is nearly full."""
+    found = course("hbm-leak@100:over=3600+jitter", rounds=100, topology="v6e-8")
+    assert [set(round_) for round_ in found[:90]] == [set()] * 90
+    assert all(set(round_) == {"hbm-growing"} for round_ in found[90:])
+
+
+def test_a_job_that_somebody_else_profiles_is_not_observed_after_ten_minutes():
+    """Figures that are kept away are no fault of the job; they come back at once."""
+    begin_unix_s, end_unix_s = BEGIN_UNIX_S + 200, BEGIN_UNIX_S + 1100
+
+    def taken(sample):
+        if not begin_unix_s <= sample.time_unix_s < end_unix_s:
+            return sample
+        busy = failed_sample(sample.worker, "busy", time_unix_s=sample.time_unix_s)
+        return replace(busy, address=sample.address, interval_s=sample.interval_s)
+
+    found = course("jitter", rounds=120, topology="v6e-8", taken=taken)
+    assert not any(found[:80])
+    assert all(set(round_) == {"not-observed"} for round_ in found[81:110])
+    assert not any(found[111:])
 
 
 @pytest.mark.parametrize("scenario", NOTHING)
@@ -85,7 +124,10 @@ def test_the_straggler_is_named(scenario):
 
 def test_who_hung_first_is_named():
     """By the queue of programs that is empty, while those of the others are not."""
-    assert "Stopped first: sim-v6e-16-w1," in course(f"hang{AT}:worker=1")[END - 1]["hang"].sentence
+    found = course(f"hang{AT}:worker=1")[END - 1]["hang"]
+    assert "Stopped first: sim-v6e-16-w1," in found.sentence
+    assert found.workers[0] == "sim-v6e-16-w1"
+    assert found.evidence["queue_size"].value == 0
 
 
 def test_several_faults_at_once_are_all_found():
@@ -105,3 +147,9 @@ def test_a_slow_drift_is_found():
 def test_another_program_is_no_slow_down():
     """An evaluation with shorter steps, and the training after it."""
     assert all(not round_ for round_ in course("evaluation@120:every=600,lasts=200", rounds=60))
+
+
+def test_an_evaluation_of_half_an_hour_is_no_fault():
+    """Nor is the training after it."""
+    scenario = "evaluation@300:every=7200,lasts=1800+jitter"
+    assert all(not round_ for round_ in course(scenario, rounds=85, interval_s=30.0, topology="v6e-8"))

@@ -12,6 +12,7 @@ from tpumon.model import (
     Handover,
     NotJudged,
     Spread,
+    Standing,
     StepTimes,
     Target,
     Workers,
@@ -204,6 +205,22 @@ def test_findings_that_an_exporter_tells_are_those_that_are_shown():
     missing = NotJudged(finding="straggler", reason="idle time is not known", workers=2)
     fleet.take_over(Handover(complete=True, number=1, findings=(finding,), not_judged=(missing,)))
     assert (fleet.findings(NOW), fleet.not_judged(NOW)) == ((finding,), (missing,))
+
+
+def test_samples_between_those_that_come_with_findings_change_nothing():
+    """Of those that come together only the last is told with findings: nor after a gap, nor when a view attaches."""
+    cause = Cause(words="infeed 50%", finding="input-bound", severity="critical", since_unix_s=NOW - 500)
+    standing = Standing(worker="a", state="live", severity="critical", ok=False,
+                        ok_since_unix_s=NOW - 500, critical_since_unix_s=NOW - 400)  # fmt: skip
+    fleet = fleet_of({"a": None})
+    fleet.take_over(Handover(complete=True, number=1, standings=(standing,), findings=(), not_judged=()))
+    for at, findings in [(0, None), (10, None), (20, (cause,)), (300, None), (310, None), (320, (cause,))]:
+        if at == 300:
+            assert fleet.assess(NOW + 299).verdicts["a"].mark == "stale"
+        fleet.add(told("a", findings, NOW + at))
+        verdict = fleet.assess(NOW + at).verdicts["a"]
+        assert verdict.mark == "critical"
+        assert (verdict.since_unix_s, verdict.critical_since_unix_s) == (NOW - 500, NOW - 400)
 
 
 def test_an_exporter_that_does_not_judge_leaves_it_to_the_reader():

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from support.sample_kinds import KINDS, NOW, fleet, workers_of
+from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
 from tpumon.fleet import Thresholds
 from tpumon.history import Histories
 from tpumon.metrics import table
@@ -24,6 +24,13 @@ ALL = tuple(KINDS.values())
 def test_a_sample_as_json(golden, kind):
     """Every field and its value."""
     golden.check(f"samples/{kind}.json", json.dumps(KINDS[kind].to_json(), indent=1, ensure_ascii=False))
+
+
+def test_top_operations_as_json(golden):
+    """As `--with-ops 3` writes them: the fields of the sample that it adds."""
+    told = with_top_ops(KINDS["trace"], 3).to_json()
+    added = {name: told[name] for name in ("ops", "op_categories")}
+    golden.check("samples/top-operations.json", json.dumps(added, indent=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)

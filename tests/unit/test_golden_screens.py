@@ -6,7 +6,7 @@ from itertools import groupby
 
 import pytest
 
-from support.sample_kinds import KINDS, NOW, fleet, workers_of
+from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
 from support.shown import screen
 from tpumon.fleet import Thresholds
 from tpumon.model import Workers
@@ -29,6 +29,11 @@ SCREENS = {
     "worker-slow": (None, fleet(8), ("down", "down", "enter")),
     "why": (None, fleet(8), ("w",)),
     "worker-host": (None, [KINDS["host"], KINDS["down"]], ("down", "enter")),
+    "worker-ops": (None, [with_top_ops(KINDS["trace"]), KINDS["down"]], ("down", "down", "enter")),
+    "alone-ops": (None, [with_top_ops(one) for one in fleet(1)], ()),
+    "ops": (None, [with_top_ops(one) for one in fleet(1)], ("o",)),
+    "ops-by-category": (None, [with_top_ops(KINDS["trace"])], ("enter", "o", "s")),
+    "ops-none": (None, [KINDS["monitor"]], ("o",)),
     "worker-functions": (None, [KINDS["fallbacks"], KINDS["down"]], ("down", "down", "enter")),
 }
 """By name: the workers, unless they are those of the samples; samples in their order; keys pressed at the end."""

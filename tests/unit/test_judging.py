@@ -61,6 +61,34 @@ def test_one_sample_below_the_limit_is_an_all_clear():
     assert (ids(judged), "input-bound" in judged.judged) == ([], True)
 
 
+def test_one_sample_without_figures_leaves_the_all_clear():
+    """Three of them in a row take it away."""
+    one = judging("a")
+    low = Spread(avg=0.0, min=0.0, max=0.0)
+    got = [one.judged(at("a", number, infeed_ratio=low if number == 0 else None)) for number in range(4)]
+    assert ["input-bound" in judged.judged for judged in got] == [True, True, True, False]
+
+
+def test_what_the_first_samples_show_may_have_begun_earlier():
+    """What comes later began with its first sample; a straggler takes three samples to see, and is dated back."""
+    one, later = judging("a"), judging("a")
+    low = Spread(avg=0.0, min=0.0, max=0.0)
+    for number in range(5):
+        (finding,) = [*one.findings(one.judged(at("a", number)))] or [None]
+        (after,) = [*later.findings(later.judged(at("a", number, infeed_ratio=low if number < 2 else HIGH)))] or [None]
+    assert (finding.since_unix_s, finding.since_or_earlier) == (NOW, True)
+    assert (after.since_unix_s, after.since_or_earlier) == (NOW + 20, False)
+
+
+def test_a_finding_that_takes_several_samples_began_with_the_first():
+    one = judging("a", "b", "c")
+    for number in range(3):
+        for worker, idle in (("b", 0.4), ("c", 0.4), ("a", 0.05)):
+            last = one.judged(at(worker, number, idle_ratio=idle, infeed_ratio=Spread(avg=0.0, min=0.0, max=0.0)))
+    (finding,) = one.findings(last)
+    assert (finding.finding, finding.since_unix_s, finding.since_or_earlier) == ("straggler", NOW, True)
+
+
 def test_a_sample_that_was_judged_keeps_its_findings():
     """Those of the exporter that it comes from."""
     one = judging("a")

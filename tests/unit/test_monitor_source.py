@@ -65,7 +65,7 @@ def result(**figures):
 ONLY_FROM_TRACES = dict.fromkeys(
     (
         *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
-        "input_wait_ratio",
+        *("input_wait_ratio", "callback_ratio"),
     ),
     "only traces show it",
 )

@@ -10,8 +10,8 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.commands import collecting, once
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings, Remote
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.feed import FeedSettings, Remote, Sampling
+from tpumon.model import Query, Spread, StepTimes, Target, Workers
 
 NAMES = ("w0", "w1", "w2")
 STEP_S = 0.1
@@ -80,6 +80,21 @@ def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
     assert [line.split()[:2] for line in lines[2:]] == [["w1", "ok"], ["w2", "ok"]]
 
 
+def test_a_sample_without_figures_is_made_up_for(run):
+    """A window too short for a step is no sample to judge by: one more is taken, of the others too."""
+    short = [lambda worker=worker: answered(worker, idle_ratio=None, step_time_s=None) for worker in ("w1", "w2")]
+    status, _, taken = run([*rounds(1), *rounds(1, ["w0"]), *short, *rounds(9)])
+    assert (status, taken) == (1, 12)
+
+
+def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run):
+    """After twice as many samples as needed, what is known stands."""
+    bare = [lambda: answered("w0", step_time_s=None)] * 2
+    waits = [lambda: answered("w0", infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3))]
+    _, _, taken = run([*waits, *bare] * 9, workers=["w0"])
+    assert taken == 6
+
+
 def test_too_few_samples_are_said_and_make_nobody_ok(run):
     """`--num-queries 1`: neither the straggler nor the others are judged."""
     status, printed, taken = run(rounds(9), samples=1)
@@ -99,6 +114,15 @@ def test_a_worker_alone_needs_as_many_samples(run):
     found = json.loads(printed)
     assert (status, taken) == (0, 3)
     assert (found["fleet"], found["too_few_samples"]) == ({"ok": 1}, False)
+
+
+def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
+    """Its first silence says nothing yet; three of them are a hang."""
+    events = [lambda: answered("w0"), *[lambda: failed("w0", "empty-trace", source="runtime")] * 8]
+    _, printed, taken = run(events, samples=4, workers=["w0"], output="json", origin=Sampling(query=Query(level=2)))
+    (worker,) = json.loads(printed)["workers"]
+    assert (taken, worker["state"]) == (4, "no-activity")
+    assert [finding["finding"] for finding in worker["findings"]] == ["hang"]
 
 
 def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):

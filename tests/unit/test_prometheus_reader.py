@@ -13,9 +13,10 @@ from urllib.parse import parse_qs
 import pytest
 
 from tpumon.errors import UsageError
+from tpumon.fleet import Fleet
 from tpumon.metrics import METRICS
 from tpumon.model import Handover, Sample, Workers
-from tpumon.prometheus import PrometheusReader, PrometheusServer, queries, selector_of
+from tpumon.prometheus import PrometheusReader, PrometheusServer, graphs, queries, selector_of
 from tpumon.prometheus.wire import Series, TroubleError
 from tpumon.prometheus.workers import identity_of, known_of
 
@@ -27,9 +28,10 @@ def test_only_metrics_that_are_exported_are_read():
     expressions = queries.Queries('{job="t"}', ("worker", "namespace"))
     asked = " ".join(
         [
-            *(expressions.workers, expressions.numbers, expressions.devices, expressions.states, expressions.findings),
-            *(expressions.troubles(["hang"]), expressions.had("1h"), expressions.known("1h", "1m")),
+            *(expressions.workers, expressions.numbers, expressions.devices(sizes=True), expressions.states),
+            *(expressions.findings(judged=True), expressions.troubles(), expressions.known("1h", "1m")),
             *(expressions.compared, expressions.waits_less('x="y"')),
+            *(expressions.averages(hbm=True), expressions.graphed('x="y"')),
         ]
     )  # fmt: skip
     assert set(re.findall(r"\btpu(?:mon)?_\w+", asked)) == set(queries.NAMES) <= exported
@@ -272,3 +274,117 @@ def test_an_outage_makes_all_workers_stale():
     assert isinstance(last, Sample)
     assert last.of_exporter
     assert "too busy" in last.failure.message
+
+
+def test_what_hardly_changes_is_asked_once_a_minute_or_for_a_new_worker():
+    """Sizes of HBM, and of how many workers a finding is judged; what was told holds for devices that are there."""
+    now, there = {"unix_s": NOW}, ["w"]
+
+    def of(path, query):
+        at = now["unix_s"]
+        if path.endswith("query_range"):
+            return told()
+        if query.startswith("tpumon_target_info"):
+            names = "tpumon_target_info", "tpu_worker_info"
+            return told({**metric(1, __name__=name, worker=one), "value": [at, "1"]} for one in there for name in names)
+        if "tpu_mxu" in query:
+            return told(metric(1, worker=one, m=queries.TOOK) for one in there)
+        if queries.HBM_USED in query:
+            devices = [metric(5, worker=one, device="0", m=queries.HBM_USED) for one in there]
+            totals = [metric(9, worker="w", device=device, m=queries.HBM_TOTAL) for device in "01"]
+            return told([*devices, *(totals if queries.HBM_TOTAL in query else [])])
+        return told([metric(1, finding="idle")] if "count by" in query else [])
+
+    asked_for_all, seen = [], []
+    with serving(of) as (url, answers):
+        reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: now["unix_s"])
+
+        async def ask():
+            for passes_s, new in ((0, None), (30, None), (40, None), (5, "v")):
+                now["unix_s"] += passes_s
+                there.extend([new] if new else [])
+                answers.asked.clear()
+                events = []
+                await reader._refresh(events.append)
+                words = queries.HBM_TOTAL, "count by"
+                now_asked = [query for path, query in answers.asked if path.endswith("query")]
+                asked_for_all.append([sum(word in query for query in now_asked) for word in words])
+                (sample,) = [event for event in events if isinstance(event, Sample) and event.worker == "w"]
+                seen.append([(one.device, one.hbm_used_bytes, one.hbm_total_bytes) for one in sample.figures.devices])
+
+        asyncio.run(ask())
+    assert asked_for_all == [[1, 1], [0, 0], [1, 1], [1, 1]]
+    assert seen == [[("0", 5, 9)]] * 4
+
+
+def test_further_back_only_what_was_there_before():
+    """A finding that is younger than the hour is not looked for in a week."""
+    asked = []
+
+    def of(path, query):
+        if path.endswith("query_range") and "finding" in query and "quantile" not in query:
+            asked.append(query)
+            first = [[NOW - 3600, "1"], [NOW, "1"]] if len(asked) == 1 else [[NOW - 7200, "1"]]
+            return told(
+                [
+                    {"metric": {"worker": "w", "m": "tpumon_finding", "finding": "idle"}, "values": first},
+                    {"metric": {"worker": "w", "m": "tpumon_finding", "finding": "hang"}, "values": [[NOW, "1"]]},
+                ]
+            )
+        return of_one(path, query)
+
+    with serving(of) as (url, _):
+        refreshed(url)
+    assert len(asked) == 2
+    assert "finding=~" not in asked[0]
+    assert 'finding=~"idle"' in asked[1]
+    assert queries.UP in asked[0]
+    assert queries.UP not in asked[1]
+
+
+def points(*values, **labels):
+    """One minute apart, until a minute ago."""
+    times = range(len(values), 0, -1)
+    return {
+        "metric": labels,
+        "values": [[NOW - 60 * ago, str(value)] for ago, value in zip(times, values, strict=True)],
+    }
+
+
+def test_graphs_begin_with_the_last_hour():
+    """Of the average over all workers, and of each worker; a time without a figure is a gap, not a zero."""
+
+    def of(path, query):
+        if path.endswith("query_range") and "avg (" in query:
+            return told([points(0.5, 0.25, m="idle")])
+        if path.endswith("query_range") and '"mxu"' in query:
+            return told([points(0.1, 0.2, 0.3, m="mxu", worker="w"), points(7, m="step", worker="w"),
+                         points(1, m="mxu", worker="another")])  # fmt: skip
+        return of_one(path, query)
+
+    with serving(of) as (url, _):
+        events = refreshed(url)
+    fleet = Fleet(remember=True)
+    for event in events:
+        fleet.take(event)
+    tiers = fleet.histories.get("w").tiers
+    drawn = {key: [point.median for point in tiers.series(key, NOW - 3600, NOW - 30)] for key in ("mxu", "step")}
+    assert drawn["mxu"] == pytest.approx([0.1, 0.2, 0.3], rel=1e-3)
+    assert drawn["step"][:2] == [None, None]
+    assert drawn["step"][2] == pytest.approx(7, rel=1e-3)
+    average = [point.median for point in fleet.average.series("idle", NOW - 3600, NOW)]
+    assert average == pytest.approx([0.5, 0.25], rel=1e-3)
+
+
+def test_of_a_large_fleet_only_the_worst_are_graphed(monkeypatch):
+    """Two range queries, however many workers: the one that is down is among those that are asked for."""
+    monkeypatch.setattr(graphs, "MOST_GRAPHED", 2)
+    samples = {(name,): Sample(worker=name, address=name, time_unix_s=NOW, window_s=None, took_s=1.0, source=source)
+               for name, source in (("a", "trace"), ("b", "trace"), ("z", None))}  # fmt: skip
+    with serving(lambda *_: told()) as (url, answers):
+        server, expressions = PrometheusServer(url), queries.Queries("{}")
+        asyncio.run(graphs.graphs_of(server, expressions, ("worker",), samples, NOW))
+    averages, workers = sorted((query for _, query in answers.asked), key=lambda query: "worker=~" in query)
+    assert 'worker=~"a|z"' in workers
+    assert queries.HBM_USED in workers
+    assert queries.HBM_USED not in averages

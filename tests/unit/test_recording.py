@@ -16,7 +16,7 @@ from support.samples import failed_sample, sample
 from tpumon import recording
 from tpumon.command_line.settings import _kept
 from tpumon.errors import UsageError
-from tpumon.feed import Recorded
+from tpumon.feed import Recorded, Remote
 from tpumon.model import Sample, Target, Workers
 from tpumon.outputs import OutputOptions, open_output
 from tpumon.recording import Recording
@@ -295,12 +295,16 @@ def test_a_wrong_limit_is_said(text):
         _kept(text)
 
 
-def test_from_tells_files_and_exporters_apart(tmp_path):
-    """HOST:PORT is an exporter; a path is not."""
+def test_from_tells_files_and_servers_apart(tmp_path):
+    """HOST:PORT is a server; a path is not."""
+    from tpumon.command_line.options import FromOptions
     from tpumon.command_line.settings import origin_of
 
-    assert origin_of("10.0.0.2:10466") == "http://10.0.0.2:10466"
-    assert origin_of("[fd00::2]:1") == "http://[fd00::2]:1"
-    assert origin_of("https://h") == "https://h"
-    assert origin_of(str(tmp_path)) == Recorded(str(tmp_path))
-    assert origin_of("day.jsonl.gz") == Recorded("day.jsonl.gz")
+    def origin(where):
+        return origin_of(FromOptions(from_=where))
+
+    assert origin("10.0.0.2:10466") == Remote("http://10.0.0.2:10466")
+    assert origin("[fd00::2]:1") == Remote("http://[fd00::2]:1")
+    assert origin("https://h") == Remote("https://h")
+    assert origin(str(tmp_path)) == Recorded(str(tmp_path))
+    assert origin("day.jsonl.gz") == Recorded("day.jsonl.gz")

@@ -19,9 +19,16 @@ def _names(kind: Any) -> Iterator[str]:
         if item.metadata.get("json", True):
             if "flat" not in item.metadata:
                 yield item.name
-            for inner in (hints[item.name], *get_args(hints[item.name])):
+            for inner in _within(hints[item.name]):
                 if is_dataclass(inner):
                     yield from _names(inner)
+
+
+def _within(hint: Any) -> Iterator[Any]:
+    """A type and those that it is made of, such as X of `tuple[X, ...] | None`."""
+    yield hint
+    for part in get_args(hint):
+        yield from _within(part)
 
 
 def test_everything_in_the_json_is_documented() -> None:

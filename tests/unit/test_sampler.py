@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 from collections import defaultdict
 from dataclasses import replace
 
@@ -266,7 +267,7 @@ def test_the_first_interval_is_not_that_of_others_which_came_long_ago():
 
 @pytest.mark.parametrize("workers", [40, 200])
 def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
-    """However long the first round takes: what was answered is current until the second answer comes."""
+    """However long the first round takes: what was answered is current until the next answer, also after a failure."""
 
     class Overloaded(Fake):
         """Answers four workers at a time."""
@@ -279,23 +280,25 @@ def test_no_worker_is_stale_because_it_was_not_asked_yet(workers):
 
     turns, arrived_s = asyncio.Semaphore(4), defaultdict(list)
     targets = [Target(worker=f"w{i}", address=f"w{i}") for i in range(workers)]
-    source = Overloaded(took_s=1.0, **{target.address: [GOOD] for target in targets})
+    scripts = {target.address: ["deadline", GOOD] if place % 7 == 3 else [GOOD] for place, target in enumerate(targets)}
+    source = Overloaded(took_s=1.0, **scripts)
 
     async def main():
         def take(sample):
             now_s = asyncio.get_running_loop().time()
             began_s, fresh_for_s = arrived_s[sample.worker][-1] if arrived_s[sample.worker] else (now_s, 0.0)
             assert now_s <= began_s + fresh_for_s, f"{sample.worker} was stale"
-            arrived_s[sample.worker].append((now_s - sample.took_s, sample.fresh_for_s))
+            fresh_for_s = sample.fresh_for_s if sample.responded else math.inf
+            arrived_s[sample.worker].append((now_s - sample.took_s, fresh_for_s))
 
         sampler = Sampler(
-            Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=2),
+            Fixed(targets), Query(level=2, window_s=0.1), Pace(interval_s=1.0, max_duty_ratio=1.0, num_queries=3),
             on_sample=take, open_client=FakeClient, profilers=[source], pause=no_pause, say=lambda _line: None,
         )  # fmt: skip
         await sampler.run()
 
     virtual_time.run(main())
-    assert [len(each) for each in arrived_s.values()] == [2] * workers
+    assert [len(each) for each in arrived_s.values()] == [3] * workers
 
 
 def test_the_next_source_is_tried_where_one_is_not_offered():

@@ -23,6 +23,7 @@ def test_pictures_are_made_and_are_those_in_the_repository(tmp_path):
         "fleet.svg": "256 workers",
         "worker.svg": "DEVICE",
         "why.svg": "straggler",
+        "ops.svg": "convolution_fusion.1",
     }
     assert made.keys() == wanted.keys()
     for name, words in wanted.items():

@@ -264,7 +264,7 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
 def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):
     """An unexpected exception after the trace is a failed query that has cost what the trace has cost."""
 
-    async def bug(_xspace, _lane):
+    async def bug(_xspace, _lane, _ops):
         raise IndexError("odd")
 
     monkeypatch.setattr("tpumon.sources.readers.read", bug)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
 from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Thresholds
-from tpumon.model import Caution, Spread, StepTimes, Target, Workers
+from tpumon.model import Caution, OpCategoryFigures, OpFigures, Spread, StepTimes, Target, Workers
 from tpumon.view.display import Display
 from tpumon.view.settings import DisplaySettings
 
@@ -35,6 +35,7 @@ KEYS = (
     *(
         "e",
         "w",
+        "o",
         "n",
         "N",
         "+",
@@ -83,9 +84,30 @@ def worker_samples(draw, worker):
             device_type=draw(st.sampled_from([None, "TPU v2", bad])),
             absent={"mxu_utilization_ratio": bad},
             warnings=(Caution("profiler", bad),),
+            **draw(top_operations(bad)),
         )
         for i in range(draw(st.integers(1, 3)))
     ]
+
+
+@st.composite
+def top_operations(draw, bad):
+    """None, or some with awkward names and numbers."""
+    if draw(st.booleans()):
+        return {}
+    numbers = {
+        "self_time_s": draw(st.sampled_from([0.0, 1e-9, 0.0627, 1e14])),
+        "time_ratio": draw(st.sampled_from([0.0, 0.3, 1.0])),
+    }
+    numbers["occurrences"] = draw(st.sampled_from([0, 40, 10**14]))
+    names = draw(st.lists(st.sampled_from([bad, *HOSTILE, "fusion.1"]), max_size=12))
+    share = draw(RATIOS)
+    return {
+        "ops": tuple(
+            OpFigures(name=n, program=n, category=bad, flops_utilization_ratio=share, **numbers) for n in names
+        ),
+        "op_categories": tuple(OpCategoryFigures(name=name, ops=3, **numbers) for name in names),
+    }
 
 
 @st.composite

@@ -67,6 +67,7 @@ def test_the_worst_finding_is_the_verdict():
         "workers": ["a", "b"],
         "slice": "s0",
         "since_unix_s": NOW,
+        "since_or_earlier": True,
         "evidence": {"infeed_ratio": {"value": 0.3, "threshold": 0.05, "reference": None}},
         "sentence": "On all 2 workers, 30% of the step is spent waiting for infeed.",
         "remedy": REMEDIES["input-bound"],

@@ -27,6 +27,7 @@ NUMBERS = ("mxu_utilization_ratio", "idle_ratio", "duty_cycle_ratio", "flops_uti
 OTHERS = (
     *("hbm_bandwidth_utilization_ratio", "step_time_s", "infeed_ratio", "step_parts_s", "op_time_ratios"),
     *("matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio"),
+    "callback_ratio",
 )
 
 
@@ -79,6 +80,7 @@ def test_a_training_job():
         "matmul_padding_ratio": "no matrix operation whose shapes the trace tells",
         "compile_ratio": "no host events in the trace",
         "input_wait_ratio": "no host events in the trace",
+        "callback_ratio": "no host events in the trace",
     }
 
 
@@ -203,6 +205,7 @@ def test_steps_of_a_job_without_a_device(name, stats):
     assert (found.device_type, found.figures.step_source, found.figures.step_time_s.count) == ("CPU", "host", 5)
     assert found.figures.step_time_s.avg == pytest.approx(1e-3, rel=1e-3)
     reasons = {"no device in the trace", "no steps of a TPU", "no event of an input pipeline"}
+    reasons.add("no op of the host's names its program")
     assert set(found.figures.absent.values()) == reasons
 
 

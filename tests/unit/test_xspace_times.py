@@ -275,6 +275,25 @@ def test_without_host_events_nothing_is_said_of_compiling():
     assert simulated("recompiling", at_s=11.5).compile_ratio == pytest.approx(0.5, abs=0.03)
 
 
+def test_callbacks_to_python():
+    """As JAX 0.8 and 0.10 name them; without ops that name their program, nothing is said."""
+    traced = Traced()
+    host = traced.named("/host:CPU")
+    host.event("python", "PjitFunction(f)", 0, 1000)
+    for thread, name, begin_us, length_us in (
+        ("tf_XLAEigen/1", "pure_callback.1", 100, 300),
+        ("tf_XLAEigen/2", "debug_callback", 300, 200),
+        ("tf_XLAEigen/2", "io_callback.12", 600, 100),
+        ("tf_XLAEigen/2", "fusion.1", 800, 200),
+    ):
+        event = host.event(thread, name, begin_us, length_us)
+        event.stats.add(metadata_id=host.stat_id("program_id"), uint64_value=7)
+    assert of(traced).callback_ratio == pytest.approx(0.5)
+    other = called(("tf_XLAEigen/1", "pure_callback.1", 100, 300))
+    assert other.callback_ratio is None
+    assert other.absent["callback_ratio"] == "no op of the host's names its program"
+
+
 @pytest.mark.parametrize("device", [False, True])
 def test_waiting_for_input(device):
     ahead = ("tf_data_iterator_resource", "Iterator::Root::Prefetch", 0, 4000)

@@ -16,6 +16,7 @@ from tpumon.command_line.help_pages import APPEARANCE, MEASURE, OUTPUT, TARGETS,
 from tpumon.command_line.scenarios import SCENARIO_HELP
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
+from tpumon.model import MOST_OPS
 from tpumon.targets.addresses import PROFILER_PORT
 
 _MAX_INTERVAL_S = 7 * 24 * 3600
@@ -164,7 +165,7 @@ class FromOptions:
             "--from",
             metavar="URL|DIR|FILE",
             help="Show the samples of a running exporter, such as http://10.0.0.2:10466, of a Prometheus server that "
-            "scrapes several, or those that --record wrote, without sampling. A URL with a password belongs into "
+            "scrapes several, or those that --record wrote, without sampling. Put a URL with a password into "
             "TPUMON_FROM: ps shows command lines to everyone.",
         ),
     ] = None
@@ -249,8 +250,8 @@ class MeasureOptions:
             "--num-tracing-attempts",
             min=1,
             metavar="N",
-            help="Attempts before a query or profile counts as failed. When sampling, a worker that does not answer in "
-            "time has one: it may have been traced.",
+            help="Attempts before a query or profile counts as failed. A sample that times out is not repeated: "
+            "the job may have been traced.",
         ),
     ] = 3
     max_trace_mb: Annotated[
@@ -349,8 +350,8 @@ class ExportOptions:
         _output(
             "--on-change",
             metavar="CMD",
-            help="Run this shell command when a worker becomes slow, stops, or is well again; it gets the change as a "
-            "JSON object on stdin.",
+            help="Run this shell command at each change of a worker (slow, down, well again, restarted). It gets the "
+            "change as a JSON object on stdin.",
         ),
     ] = None
     record: Annotated[
@@ -369,6 +370,17 @@ class ExportOptions:
             help="Remove recorded files that are older, and the oldest ones beyond this size.",
         ),
     ] = "7d,1GB"
+    with_ops: Annotated[
+        int | None,
+        _output(
+            "--with-ops",
+            min=1,
+            max=MOST_OPS,
+            metavar="N",
+            help="In JSON lines, recordings and what --from shows of an exporter: the N operations of each trace that "
+            "took most time, and their categories.",
+        ),
+    ] = None
     web_config: Annotated[
         str | None,
         _output(
@@ -430,7 +442,7 @@ class ThresholdOptions:
             min=0,
             max=1,
             metavar="RATIO",
-            help="How much less than the slice median a straggler waits at least, as a share of the time.",
+            help="Minimum by which a straggler waits less than the slice median, as a share of the time.",
         ),
     ] = 0.015
     sustained: Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -133,7 +134,7 @@ def feed_of(
     web_config_file: str | None = None,
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
-    from tpumon.feed import FeedSettings, Recorded
+    from tpumon.feed import FeedSettings, Recorded, Sampling
     from tpumon.outputs import Export, OutputOptions, parse_export
 
     exports = [Export(name="prometheus", where=listen)] if listen else []
@@ -149,10 +150,13 @@ def feed_of(
         raise UsageError("--web-config is empty; name a file, or leave the option out")
     if web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
+    most_ops = options.with_ops or 0
+    if isinstance(origin, Sampling):
+        origin = replace(origin, query=replace(origin.query, ops=most_ops))
     return FeedSettings(
         origin=origin,
         exports=exports,
-        output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds),
+        output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds, ops=most_ops),
     )
 
 

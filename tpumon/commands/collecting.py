@@ -58,6 +58,7 @@ class Waiting:
         self._takes_samples = settings.takes_samples
         self._fleet = fleet
         self._samples = samples
+        self._several: set[str] = set()  # workers of which several samples are needed
         self._waiting: str | None = None
         self._is_told = False
         self._deadline_s: float | None = None
@@ -78,9 +79,11 @@ class Waiting:
             raise NoTargetError(self._waiting)
         if not histories or any(history.last is None for history in histories):
             return False
-        missing = [
-            history for history in histories if not _is_settled(history, self._samples if needs_several(history) else 1)
-        ]
+        self._several.update(history.target.worker for history in histories if needs_several(history))
+        missing = [history for history in histories if not self._is_settled(history)]
+        if not missing and (short := [history for history in histories if self._may_tell_more(history)]):
+            self._fleet.assess(time.time())
+            missing = [history for history in short if self._fleet.needs_more(history.target.worker)]
         left_s = max((_left_s(history, self._samples) for history in missing), default=0.0)
         if self._deadline_s is None:
             self._deadline_s = time.monotonic() + left_s + _PATIENCE_S
@@ -91,6 +94,20 @@ class Waiting:
                 "faster and finds less"
             )
         return not missing or (not self._takes_samples and time.monotonic() > self._deadline_s)
+
+    def _is_settled(self, history: WorkerHistory) -> bool:
+        """Whether a worker has the samples that are needed, or has never answered."""
+        never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
+        is_judged = history.last is not None and history.last.findings is not None
+        return (
+            never or is_judged or _queries(history) >= (self._samples if history.target.worker in self._several else 1)
+        )
+
+    def _may_tell_more(self, history: WorkerHistory) -> bool:
+        """Whether samples of a worker may have been too short to count, so that a few more are worth their time."""
+        if self._samples < self._fleet.thresholds.sustained or _queries(history) >= 2 * self._samples:
+            return False
+        return history.target.worker in self._several
 
 
 def collect_recorded(settings: FeedSettings, where: str) -> tuple[Fleet, float]:
@@ -114,14 +131,7 @@ def collect_recorded(settings: FeedSettings, where: str) -> tuple[Fleet, float]:
 def _left_s(history: WorkerHistory, samples: int) -> float:
     """About how long the samples take that are still to come."""
     interval_s = None if history.last is None else history.last.interval_s
-    return (samples - _queries(history)) * (interval_s or 0.0)
-
-
-def _is_settled(history: WorkerHistory, samples: int) -> bool:
-    """Whether more queries would not change what is said: there are enough, or it has never answered."""
-    never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
-    is_judged = history.last is not None and history.last.findings is not None
-    return never or is_judged or _queries(history) >= samples
+    return max(samples - _queries(history), 0) * (interval_s or 0.0)
 
 
 def _queries(history: WorkerHistory) -> int:

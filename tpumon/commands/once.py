@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from tpumon.assessment import Assessment, Verdict
 from tpumon.commands.collecting import collect, collect_recorded
 from tpumon.enough import unjudged
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings, Recorded
 from tpumon.figures import COMPARED
-from tpumon.fleet import Assessment, Fleet, Verdict
+from tpumon.fleet import Fleet
 from tpumon.history import state_of
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain

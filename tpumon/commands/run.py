@@ -93,7 +93,7 @@ def become_at_once(words: Sequence[str]) -> None:
 
 
 def run(settings: RunSettings) -> int:
-    """Becomes the program; returns only if it cannot be started: 127 if it is not found, else 126.
+    """Becomes the program. Returns only if it cannot be started: 127 if it is not found, otherwise 126.
 
     Raises:
         UsageError: no program is named.

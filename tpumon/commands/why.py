@@ -98,7 +98,8 @@ def _lines(answer: Answer) -> Iterator[str]:
 
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
     since = finding.since_unix_s
-    told = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))})"
+    earlier = " or earlier" if finding.since_or_earlier else ""
+    told = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
     yield f"{finding.severity} {finding.finding}{told}, confidence {finding.confidence}"
     yield f"  {finding.sentence}"
     more = f" and {finding.more_workers} more" if finding.more_workers else ""

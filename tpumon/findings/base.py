@@ -1,6 +1,6 @@
 """What a rule is, and what it sees.
 
-A rule is one file: a class with a finding's limits, its words and its remedy. It is pure: samples in, a number out.
+A rule is one class: a finding's limits, its words and its remedy. It is pure: samples in, a number out.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class Account:
         confidence: how sure it is.
         figure: key of the figure to mark on the screen; None: none of them.
         remedy: what to do, if it is not what the rule always says.
+        began: when it began, if that was before the first sample above the limit.
     """
 
     words: str
@@ -91,6 +92,7 @@ class Account:
     confidence: Confidence = "high"
     figure: str | None = None
     remedy: str | None = None
+    began: Moment | None = None
 
 
 class Rule(Generic[MemoryT, AcrossT]):
@@ -141,6 +143,12 @@ class Rule(Generic[MemoryT, AcrossT]):
     def account(self, member: Member[MemoryT, AcrossT]) -> Account:
         """Describes the finding, which is present."""
         raise NotImplementedError
+
+
+class TooFew(str):
+    """Why a finding cannot be judged yet: one or two more samples will do."""
+
+    __slots__ = ()
 
 
 AnyRule = Rule[Any, Any]

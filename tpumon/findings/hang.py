@@ -26,7 +26,7 @@ class _Memory:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Who stopped first, and who is not there.
+    """Who stopped first, and who does not answer.
 
     Attributes:
         first: workers that do nothing and have no work in their queue while others have.
@@ -80,13 +80,16 @@ class Hang(Rule[_Memory, _Slice]):
         )
 
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
-        """Samples without activity in a row, relative to how many must agree."""
+        """Samples without activity in a row, relative to how many must agree; more for who stopped first."""
         if member.memory.active is None:
             return "it has run nothing yet"
-        return 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5 if member.memory.silent else 0.0
+        if not member.memory.silent:
+            return 0.0
+        strength = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
+        return strength + 1 if strength > 1 and member.seen.target.worker in member.across.first else strength
 
     def account(self, member: Member[_Memory, _Slice]) -> Account:
-        """Names who stopped first, or who is away, if that is to be seen."""
+        """Names who stopped first or does not answer, where that is known."""
         memory = member.memory
         usual_s = _PAUSES * memory.longest_s
         grade: Grade = "info"
@@ -104,7 +107,7 @@ class Hang(Rule[_Memory, _Slice]):
             evidence["queue_size"] = Evidence(value=size)
         if member.across.away:
             grade = "info"
-            sentence += f" Not answering: {_named(member.across.away)}; the others may wait for that."
+            sentence += f" These do not answer, and the others may wait for them: {_named(member.across.away)}."
         elif member.across.first:
             sentence += (
                 f" Stopped first: {_named(member.across.first)}, which has no work in its queue while others have."

@@ -100,11 +100,11 @@ class HbmGrowing(Rule[_Memory, None]):
         """Says when it is full at this pace."""
         left_s = _left_s(member.memory) or _LONGEST_S
         used = member.seen.values[HBM.key] or 0.0
-        (_, before), (_, now) = member.memory.blocks[0], member.memory.blocks[-1]
+        began, before = member.memory.blocks[0]
         left = f"{left_s / 3600:.1f} h" if left_s >= _SOON_S else f"{left_s / 60:.0f} min"
         return Account(
             words=f"HBM grows, full in {left}",
-            sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {now:.1%}); at this pace the device "
+            sentence=f"{{who}}, HBM in use grows without a pause ({before:.1%} to {used:.1%}); at this pace the device "
             f"is full in {left}.",
             evidence={
                 "hbm_used_ratio": Evidence(value=used, reference=before),
@@ -113,6 +113,7 @@ class HbmGrowing(Rule[_Memory, None]):
             severity="critical" if left_s < _SOON_S / 4 else "warning",
             confidence="medium",
             figure=HBM.key,
+            began=began,
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tpumon.figures import IDLE
-from tpumon.findings.base import Account, Member, Rule
+from tpumon.findings.base import Account, Member, Rule, Seen
 from tpumon.findings.input_bound import input_share
 from tpumon.model import Evidence
 
 LIMIT_RATIO = 0.20
-"""Idle time above this counts. XProf suggests to look from 10 % on; gaps of a few percent are usual."""
+"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
 
 
 def _account(idle: float, words: str, sentence: str) -> Account:
@@ -21,7 +21,10 @@ def _account(idle: float, words: str, sentence: str) -> Account:
 
 
 class HostBound(Rule[None, None]):
-    """Idle above 20 % of the window, although the program does not wait for input."""
+    """Idle above 20 % of the window, although the program does not wait for input; or as much in callbacks to Python.
+
+    Idle time is measured of devices, callbacks of programs that run on the host's CPU.
+    """
 
     finding = "host-bound"
     remedy = (
@@ -35,14 +38,24 @@ class HostBound(Rule[None, None]):
         """Relative to the limit."""
         idle, found = member.seen.figures.idle_ratio, input_share(member.seen)
         if idle is None:
-            return "idle time is not known"
+            return self._of_callbacks(member.seen)
         if found is None:
-            return "no infeed ops and no host events: idle time may be waiting for input"
+            return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
         return idle / LIMIT_RATIO
 
+    def _of_callbacks(self, seen: Seen) -> float | str:
+        """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
+        share = seen.figures.callback_ratio
+        if share is None:
+            return "idle time is not known"
+        strength = share / LIMIT_RATIO
+        return strength if strength >= self.leaves_below else "idle time is not known, and callbacks take little"
+
     def account(self, member: Member[None, None]) -> Account:
-        """Says what it is not."""
-        idle = member.seen.figures.idle_ratio or 0.0
+        """Says what it is not, or that it is callbacks."""
+        if member.seen.figures.idle_ratio is None:
+            return _account_of_callbacks(member.seen.figures.callback_ratio or 0.0)
+        idle = member.seen.figures.idle_ratio
         waited = (input_share(member.seen) or (0.0, ""))[0]
         return _account(
             idle,
@@ -50,6 +63,16 @@ class HostBound(Rule[None, None]):
             f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs, and waits for input only "
             f"{waited:.0%}: the host hands out work too slowly (dispatch, Python, callbacks, logging).",
         )
+
+
+def _account_of_callbacks(share: float) -> Account:
+    return Account(
+        words=f"callbacks {share:.0%}",
+        sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
+        evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
+        remedy="take Python out of the compiled step: no jax.pure_callback, io_callback, jax.debug.callback or "
+        "jax.debug.print in it, or only every N steps; compute in JAX, or before the step",
+    )
 
 
 class Idle(Rule[None, None]):

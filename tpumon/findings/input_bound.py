@@ -31,7 +31,7 @@ class InputBound(Rule[None, None]):
         """Relative to the warning limit."""
         found = input_share(member.seen)
         if found is None:
-            return "no infeed ops and no host events: the program may wait for input unseen"
+            return "no infeed ops, no events of an input pipeline: it may wait for input unseen"
         return found[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (found[0] > 0)
 
     def account(self, member: Member[None, None]) -> Account:

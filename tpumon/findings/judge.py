@@ -6,12 +6,13 @@ limit does not come and go. Time without figures changes nothing; a restart of t
 
 from __future__ import annotations
 
-from collections import Counter, deque
+import math
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen
+from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
@@ -31,53 +32,70 @@ class _Held:
 
     Attributes:
         needed: samples in a row that must agree.
-        strengths: of the last samples that could be judged, with the time of each.
+        known: how many samples could be judged.
+        above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
+        began: when the present row above the limit began; before there is one, when the first sample came.
         unknown: how many samples in a row could not be judged.
         reason: why the last one could not; None if it could.
         since: since when the finding is present; None: it is not.
+        was_there: whether the first samples showed it already.
         account: how it concerns the worker, while it is present.
         strength: of the last sample that could be judged.
     """
 
     needed: int
-    strengths: deque[tuple[float, Moment]]
+    known: int = 0
+    above: int = 0
+    below: int = 0
+    began: Moment | None = None
     unknown: int = 0
     reason: str | None = None
     since: Moment | None = None
+    was_there: bool = False
     account: Account | None = None
     strength: float = 0.0
 
     @property
     def is_judged(self) -> bool:
-        """Whether it is known that the finding is present, or that it is not."""
-        if self.since is not None or self.reason is not None:
-            return self.since is not None
-        return len(self.strengths) >= self.needed or any(value <= 1 for value, _ in self.strengths)
+        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
+        return self.since is not None or self.known >= self.needed or self.known > self.above
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether one or two more samples would tell."""
+        return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
 
     @property
     def why_not(self) -> str | None:
         """Why it cannot be judged; None if it can, or no sample came."""
         if self.is_judged:
             return None
-        return self.reason or (f"{self.needed} samples in a row must agree" if self.strengths else None)
+        if self.reason is not None:
+            return str(self.reason)
+        return f"{self.needed} samples in a row must agree" if self.known else None
 
     def note(self, strength: float | str, at: Moment, leaves_below: float) -> None:
         """Adds what a sample says."""
         if isinstance(strength, str):
             self.unknown += 1
             self.reason = strength
+            if isinstance(strength, TooFew) and self.began is None:
+                self.began = at
             if self.unknown >= _UNKNOWN_AFTER:
-                self.since, self.account = None, None
-                self.strengths.clear()
+                self.since = self.account = None
+                self.known = self.above = self.below = 0
             return
         self.unknown, self.reason, self.strength = 0, None, strength
-        self.strengths.append((strength, at))
-        last = list(self.strengths)[-self.needed :]
+        self.known += 1
+        self.above = self.above + 1 if strength > 1 else 0
+        self.below = self.below + 1 if strength < leaves_below else 0
+        if self.above == 1 and (self.known > 1 or self.began is None):
+            self.began = at
         if self.since is None:
-            if len(last) == self.needed and all(value > 1 for value, _ in last):
-                self.since = last[0][1]
-        elif all(value < leaves_below for value, _ in last[-_LEAVES_AFTER:]):
-            self.since, self.account = None, None
+            if self.above >= self.needed:
+                self.since, self.was_there = self.began, self.above == self.known
+        elif self.below >= min(self.needed, _LEAVES_AFTER):
+            self.since = self.account = None
 
 
 @dataclass(slots=True)
@@ -164,13 +182,18 @@ class Judge:
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
-    def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> None:
+    def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
 
         Args:
             queries: what was seen.
             stale: names of workers whose figures are no longer current; with them nobody is compared.
+
+        Returns:
+            Names of other workers whose findings changed: what they have is now explained by a finding of their slice,
+            or no longer is.
         """
+        others = []
         changed: dict[str | None, list[_Worker]] = {}
         for seen in queries:
             worker = self._workers.get(seen.target.worker)
@@ -192,8 +215,12 @@ class Judge:
                 self._apply(rule, group, workers, stale)
             hidden = self._hidden(group)
             is_new, group.hidden = hidden != group.hidden, hidden
+            queried = {worker.target.worker for worker in workers}
             for worker in group.workers if is_new else workers:
-                worker.causes = tuple(self._causes(worker, hidden))
+                before, worker.causes = worker.causes, tuple(self._causes(worker, hidden))
+                if worker.causes != before and worker.target.worker not in queried:
+                    others.append(worker.target.worker)
+        return others
 
     def causes(self, worker: str) -> tuple[Cause, ...]:
         """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
@@ -211,12 +238,9 @@ class Judge:
         for group in self._groups.values():
             there = [worker for worker in group.workers if worker.target.worker in current]
             for rule in self._rules:
-                shown = (
-                    []
-                    if rule.finding in group.hidden or not group.since.get(rule.finding)
-                    else list(_shown(rule, there))
-                )
-                if shown:
+                if rule.finding in group.hidden or not group.since.get(rule.finding):
+                    continue
+                if shown := list(_shown(rule, there)):
                     found.append(_finding(rule, shown, len(there)))
         order = {rule.finding: place for place, rule in enumerate(self._rules)}
         return tuple(sorted(found, key=lambda one: (_GRADES[one.severity], order[one.finding], -len(one.workers))))
@@ -238,6 +262,11 @@ class Judge:
         known = self._workers.get(worker)
         return () if known is None else tuple(finding for finding, held in known.held.items() if held.is_judged)
 
+    def needs_more(self, worker: str) -> bool:
+        """Whether one or two more samples of a worker would tell more of it."""
+        known = self._workers.get(worker)
+        return known is not None and any(held.needs_more for held in known.held.values())
+
     def _apply(self, rule: AnyRule, group: _Group, changed: Sequence[_Worker], stale: Container[str]) -> None:
         """Applies a rule to the workers of a slice that were queried."""
         across = self._across(rule, group, len(changed), stale) if rule.compares else rule.across(())
@@ -249,12 +278,13 @@ class Judge:
             member = Member(seen, worker.memory(rule), across)
             held = worker.held.get(rule.finding)
             if held is None:
-                held = worker.held[rule.finding] = _Held(needed, deque(maxlen=max(needed, _LEAVES_AFTER)))
+                held = worker.held[rule.finding] = _Held(needed)
             held.note(rule.strength(member), member.seen.at, rule.leaves_below)
-            group.note(rule.finding, worker.target.worker, held.since)
             # While it is about to leave, what supported it last stands.
             if held.since is not None and held.reason is None and held.strength >= rule.leaves_below:
                 held.account = rule.account(member)
+                held.since = held.account.began or held.since
+            group.note(rule.finding, worker.target.worker, held.since)
 
     def _across(self, rule: AnyRule, group: _Group, queries: int, stale: Container[str]) -> Any:
         """What the workers of a slice have in common; of a large one, as it was a few queries ago."""
@@ -332,9 +362,14 @@ def _shown(rule: AnyRule, workers: Sequence[_Worker]) -> Iterator[_Shown]:
     yield from sorted(having, key=lambda one: (_GRADES[one.account.severity], -one.held.strength))
 
 
+def _since_unix_s(held: _Held) -> float:
+    return math.inf if held.since is None else held.since.time_unix_s
+
+
 def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
     worst = shown[0].account
     names = tuple(one.worker.target.worker for one in shown)
+    first = min((one.held for one in shown), key=_since_unix_s)
     if len(names) == 1:
         who = f"On {names[0]}"
     elif len(names) == members:
@@ -347,7 +382,8 @@ def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
         confidence=worst.confidence,
         workers=names,
         slice=shown[0].worker.target.slice,
-        since_unix_s=min(one.held.since.time_unix_s for one in shown if one.held.since is not None),
+        since_unix_s=_since_unix_s(first),
+        since_or_earlier=first.was_there,
         evidence=worst.evidence,
         sentence=worst.sentence.replace("{who}", who),
         remedy=worst.remedy or rule.remedy,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tpumon.findings.base import Account, Member, Rule, Seen
+from tpumon.findings.base import Account, Member, Rule, Seen, TooFew
 from tpumon.model import Evidence
 
 _COMPILE_RATIO = 0.10
@@ -71,7 +71,7 @@ class Recompiling(Rule[_Memory, None]):
         if not compiled:
             return "neither programs nor the host's compiling are known: only traces show them"
         if len(compiled) < _SAMPLES and sum(compiled) < _OF_THEM:
-            return f"too few samples: it takes {_SAMPLES} to see new programs"
+            return TooFew(f"too few samples: it takes {_SAMPLES} to see new programs")
         return sum(compiled) / (_OF_THEM - 0.5)
 
     def account(self, member: Member[_Memory, None]) -> Account:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median, median_low
 
 from tpumon.figures import IDLE
-from tpumon.findings.base import Account, Member, Peer, Rule, Seen
+from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
 from tpumon.findings.own_work import own_work_s, waited_ratio
 from tpumon.findings.recent import SAMPLES, Recent, median_of_others, spread
 from tpumon.model import Evidence
@@ -40,6 +40,12 @@ class _Memory:
     more: Recent = field(default_factory=Recent)
     core: tuple[int, int] | None = None
     core_less: Recent = field(default_factory=Recent)
+
+
+_REMEDY_OF_CORE = (
+    "compare this chip's clock, temperature, errors and share of the work (sharding) with those of other chips; if it "
+    "is always the same chip, replace the host"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,7 @@ class Straggler(Rule[_Memory, _Slice]):
         memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
         of_worker = self._of_worker(member)
         if of_worker is None and of_core is None:
-            return f"it takes {SAMPLES} samples"
+            return TooFew(f"it takes {SAMPLES} samples")
         return max(of_worker or 0.0, (of_core or 0.0) / _CORE_LIMIT_RATIO)
 
     def _of_worker(self, member: Member[_Memory, _Slice]) -> float | None:
@@ -132,19 +138,22 @@ class Straggler(Rule[_Memory, _Slice]):
         """Says who waits for whom, and by how much."""
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
-        of_core = f"its core {core} of chip {chip} waits {100 * less:.0f} points less of the time than its others"
+        of_core = (
+            f"core {core} of chip {chip} is slow: it waits {100 * less:.0f} points less of the time than the others"
+        )
         evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
         has_slow_core = less > _CORE_LIMIT_RATIO
         if (self._of_worker(member) or 0.0) > self.leaves_below:
             whole = self._account_of_worker(member)
             if not has_slow_core:
                 return whole
-            sentence = f"{whole.sentence} One core is slow: {of_core}."
-            return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence})
+            sentence = f"{whole.sentence} Its {of_core}."
+            return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
         return Account(
             words=f"core {core} of chip {chip} waits {100 * less:.0f} points less",
-            sentence=f"{{who}}, all cores wait for one: {of_core}.",
+            sentence=f"{{who}}, {of_core}.",
             evidence=evidence,
+            remedy=_REMEDY_OF_CORE,
             confidence="medium",
             figure=IDLE.key,
         )

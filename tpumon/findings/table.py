@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from tpumon.findings.base import AnyRule
-from tpumon.findings.device.collectives import BarrierWait, CollectiveBound, DebugPrint
-from tpumon.findings.device.op_time import AsyncWait, DataShuffle, HostTransferBound, OutfeedBound, SparseCoreBound
+from tpumon.findings.device.collectives import BarrierWait, CollectiveBound
 from tpumon.findings.device.rates import ComputeBound, LowMxu, MemoryBound
+from tpumon.findings.device.shares import (
+    AsyncWait,
+    DataShuffle,
+    DebugPrint,
+    HostTransferBound,
+    OutfeedBound,
+    SparseCoreBound,
+)
 from tpumon.findings.hang import Hang
 from tpumon.findings.hbm import HbmGrowing, HbmNearlyFull
 from tpumon.findings.idle import HostBound, Idle

@@ -203,8 +203,8 @@ class Tiers:
 
         Args:
             key: key of the figure.
-            begin_unix_s: from when on, by the wall clock as it is set now.
-            end_unix_s: until when, likewise.
+            begin_unix_s: first moment to show, by the wall clock as it is set now.
+            end_unix_s: last moment to show, by the same clock.
             most_points: if there are more, neighbours are merged: min of the mins, median of the medians, max of the
                 maxes, over a round number of seconds.
 
@@ -356,7 +356,7 @@ class _Tier:
         return None if at is None else at * self._spec.unit_s
 
     def whole_from_s(self, next_unit_s: float) -> float:
-        """From when on this tier has all that it should have, where a row of the next tier begins."""
+        """Returns the moment since which no row of this tier is missing, rounded up to a row of the next tier."""
         first, last = self._rows.first, self._rows.last
         if first is None or last is None or not next_unit_s:
             return -math.inf

@@ -97,6 +97,8 @@ class WorkerHistory:
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
+        if self.restarted is not None:
+            self.restarted = self.restarted.with_ops(0)
         if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
             self.restarted = sample
         uptime_s = sample.figures.runtime.uptime_s
@@ -119,7 +121,18 @@ class WorkerHistory:
             )
         self.traced_s += sample.traced_s
         if self.first is None:
-            self.first = sample
+            self.first = sample.with_ops(0)  # those of the last trace are enough
+
+    def had_figures(self) -> bool:
+        """Whether its profiler ever answered: one of its samples here, or in the history that an exporter handed on."""
+        if self.answer is not None or self.tiers is None:
+            return self.answer is not None
+        begin_unix_s, end_unix_s = self.tiers.oldest_unix_s, self.tiers.newest_unix_s
+        if begin_unix_s is None or end_unix_s is None:
+            return False
+        return any(
+            "live" in point.states for point in self.tiers.series(next(iter(COMPARED)), begin_unix_s, end_unix_s)
+        )
 
     def state(self, now_unix_s: float) -> State:
         """The worker's state now."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from tpumon.history import Histories, WorkerHistory
 from tpumon.model import Distribution, Sample
 
+RowT = TypeVar("RowT")
+
 Kind = Literal["gauge", "counter", "histogram"]
 Series = tuple[tuple[str, ...], float]
 """Values of a metric's own labels, in order, and its value."""
+
+SampleValues = Callable[[Sample], Iterable[Series]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ class SampleMetric(Metric):
         values: the series of one sample.
     """
 
-    values: Callable[[Sample], Iterable[Series]]
+    values: SampleValues
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,3 +89,25 @@ class ExporterMetric(Metric):
     """
 
     values: Callable[[Histories], Iterable[Series]]
+
+
+def single(get: Callable[[Sample], float | None]) -> SampleValues:
+    """One series without labels, or none if the value is absent."""
+
+    def values(sample: Sample) -> Iterable[Series]:
+        value = get(sample)
+        return () if value is None else (((), float(value)),)
+
+    return values
+
+
+def of_each(rows: Callable[[Sample], Iterable[RowT]], label: Callable[[RowT], str], key: str) -> SampleValues:
+    """One series per row, such as a core or a device, that has the value `key`."""
+
+    def values(sample: Sample) -> Iterator[Series]:
+        for row in rows(sample):
+            value = getattr(row, key)
+            if value is not None:
+                yield (label(row),), float(value)
+
+    return values

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 from tpumon.history import WorkerHistory
-from tpumon.metrics.kinds import HistogramMetric, SampleMetric, Series
+from tpumon.metrics.kinds import HistogramMetric, SampleMetric, SampleValues, of_each, single
 from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Distribution, Sample
 
 _RUNTIME = "Source: libtpu's runtime metric service,"
 
 
-def _per_device(key: str) -> Callable[[Sample], Iterator[Series]]:
-    """One series per device."""
-
-    def values(sample: Sample) -> Iterator[Series]:
-        for device in sample.figures.devices:
-            value = getattr(device, key)
-            if value is not None:
-                yield (device.device,), float(value)
-
-    return values
+def _per_device(key: str) -> SampleValues:
+    return of_each(lambda sample: sample.figures.devices, lambda device: device.device, key)
 
 
-def _of_worker(key: str) -> Callable[[Sample], Iterable[Series]]:
-    def values(sample: Sample) -> Iterable[Series]:
-        value = getattr(sample.figures.runtime, key)
-        return () if value is None else (((), float(value)),)
-
-    return values
+def _of_worker(key: str) -> SampleValues:
+    return single(lambda sample: getattr(sample.figures.runtime, key))
 
 
-def _counted(key: str) -> Callable[[Sample], Iterable[Series]]:
-    def values(sample: Sample) -> Iterable[Series]:
-        value = sample.figures.runtime.counts.get(key)
-        return () if value is None else (((), value),)
-
-    return values
+def _counted(key: str) -> SampleValues:
+    return single(lambda sample: sample.figures.runtime.counts.get(key))
 
 
 def _latencies(key: str) -> Callable[[WorkerHistory, Sample], Distribution | None]:

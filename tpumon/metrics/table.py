@@ -8,29 +8,27 @@ from tpumon import __version__
 from tpumon.errors import Reason
 from tpumon.figures import FIGURES, MXU, STEP, Figure
 from tpumon.history import Histories, State, WorkerHistory
-from tpumon.metrics.kinds import ExporterMetric, HistogramMetric, SampleMetric, Series, TargetMetric
+from tpumon.metrics.kinds import (
+    ExporterMetric,
+    HistogramMetric,
+    SampleMetric,
+    SampleValues,
+    Series,
+    TargetMetric,
+    of_each,
+    single,
+)
 from tpumon.metrics.runtime import RUNTIME_COUNTERS, RUNTIME_GAUGES, RUNTIME_HISTOGRAMS
 from tpumon.model import Sample
 
-_SampleValues = Callable[[Sample], Iterable[Series]]
 _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
-
-
-def _figure(get: Callable[[Sample], float | None]) -> _SampleValues:
-    """One series, or none if the figure is absent."""
-
-    def values(sample: Sample) -> Iterable[Series]:
-        value = get(sample)
-        return () if value is None else (((), float(value)),)
-
-    return values
 
 
 def _of_table(figure: Figure) -> Iterator[SampleMetric]:
     """The metrics of a figure: its value, and min and max where it has a range."""
     assert figure.metric is not None
     yield SampleMetric(
-        name=figure.metric, help=figure.about, values=_figure(lambda sample: figure.value(sample.figures))
+        name=figure.metric, help=figure.about, values=single(lambda sample: figure.value(sample.figures))
     )
     if figure.range is None:
         return
@@ -43,19 +41,11 @@ def _of_table(figure: Figure) -> Iterator[SampleMetric]:
             return None if ends is None else ends[place]
 
         help_text = f"{words} of {figure.metric} over the steps in the window."
-        yield SampleMetric(name=f"{stem}_{end}_{unit}", help=help_text, values=_figure(value))
+        yield SampleMetric(name=f"{stem}_{end}_{unit}", help=help_text, values=single(value))
 
 
-def _per_core(key: str) -> _SampleValues:
-    """One series per core, named chip.core."""
-
-    def values(sample: Sample) -> Iterator[Series]:
-        for core in sample.figures.per_core:
-            value = getattr(core, key)
-            if value is not None:
-                yield (f"{core.chip}.{core.core}",), float(value)
-
-    return values
+def _per_core(key: str) -> SampleValues:
+    return of_each(lambda sample: sample.figures.per_core, lambda core: f"{core.chip}.{core.core}", key)
 
 
 def _devices_of_cores(sample: Sample) -> Iterator[Series]:
@@ -114,7 +104,7 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     SampleMetric(
         name="tpu_compile_ratio",
         help="Share of the window in which the host traced or compiled functions. Only from traces with host events.",
-        values=_figure(lambda sample: sample.figures.compile_ratio),
+        values=single(lambda sample: sample.figures.compile_ratio),
     ),
     SampleMetric(
         name="tpu_core_idle_ratio",
@@ -178,7 +168,7 @@ def _active(history: WorkerHistory, now_unix_s: float) -> Iterable[Series]:
 
 def _of_last(get: Callable[[Sample], float | None]) -> _TargetValues:
     """A figure of the last query, answered or not."""
-    values = _figure(get)
+    values = single(get)
     return lambda history, _now_unix_s: () if history.last is None else values(history.last)
 
 
@@ -207,6 +197,15 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
         help="The slice of a worker, as given to tpumon, or empty; always 1, whether the worker answers or not.",
         labels=("slice",),
         values=lambda history, _now_unix_s: (((history.target.slice or "",), 1.0),),
+    ),
+    TargetMetric(
+        name="tpumon_target_pod_info",
+        help="The container that holds the TPUs of the worker's host, as the kubelet says; always 1. Absent where "
+        "several hold some, or the kubelet does not say.",
+        labels=("tpu_namespace", "tpu_pod", "tpu_container"),
+        values=lambda history, _now_unix_s: (
+            () if (pod := history.target.pod) is None else (((pod.namespace, pod.name, pod.container), 1.0),)
+        ),
     ),
     TargetMetric(
         name="tpumon_target_active",

@@ -6,12 +6,15 @@ Names end in their unit: times in seconds, ratios 0-1, sizes in bytes. An absent
 from tpumon.model.address import Address
 from tpumon.model.bounds import bounded
 from tpumon.model.figures import (
+    MOST_OPS,
     CoreFigures,
     DeviceFigures,
     Distribution,
     Figures,
     FunctionFigures,
     MxuMethod,
+    OpCategoryFigures,
+    OpFigures,
     Percentiles,
     RuntimeFigures,
     Spread,
@@ -23,10 +26,11 @@ from tpumon.model.job import Framework, JobSigns
 from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
 from tpumon.model.sample import SCHEMA_VERSION, Caution, CautionCode, Failure, Sample
 from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
-from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Query, Target, Workers
+from tpumon.model.target import LONGEST_WINDOW_S, SIMULATED_MARK, Pod, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
+    "MOST_OPS",
     "RUNTIME_COUNTS",
     "RUNTIME_LATENCIES",
     "SCHEMA_VERSION",
@@ -53,7 +57,10 @@ __all__ = [
     "Mark",
     "MxuMethod",
     "NotJudged",
+    "OpCategoryFigures",
+    "OpFigures",
     "Percentiles",
+    "Pod",
     "Query",
     "RuntimeFigures",
     "Sample",

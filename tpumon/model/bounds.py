@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, Field, fields, is_dataclass, replace
 from typing import Any
 
 from tpumon.model.figures import Figures, Spread, StepTimes
@@ -21,6 +21,7 @@ _LARGEST_RATIO = 1000.0  # a wrong peak may put a utilization above 1; beyond th
 _SHARES = {
     "idle_ratio", "duty_cycle_ratio", "infeed_ratio", "device_time_ratio", "op_time_ratios", "collective_ratio",
     "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio", "input_wait_ratio",
+    "callback_ratio", "time_ratio",
     "runtime_duty_cycle_ratio", "runtime_hbm_bandwidth_utilization_ratio",
 }  # fmt: skip
 _ROUNDING = 1e-6  # relative: how far a share may pass 1, and an average its minimum and maximum
@@ -65,8 +66,14 @@ def _left(name: str, value: Any) -> Any:
         return None if _is_disordered(value) or any(_is_off(name, end) for end in ends) else value
     if is_dataclass(value) and not isinstance(value, type):
         changes = _changes(value, (item.name for item in fields(value)))
+        if any(item.name in changes and changes[item.name] is None for item in fields(value) if _is_required(item)):
+            return None  # an operation without its time says nothing
         return replace(value, **changes) if changes else value
     return None if _is_off(name, value) else value
+
+
+def _is_required(item: Field[Any]) -> bool:
+    return item.default is MISSING and item.default_factory is MISSING
 
 
 def _is_disordered(value: Spread | StepTimes) -> bool:
@@ -80,7 +87,7 @@ def _is_off(name: str, value: object) -> bool:
         return False
     if not 0 <= value < math.inf:
         return True
-    if name.endswith("_bytes"):
+    if name.endswith(("_bytes", "_rate")):
         return value >= BYTES_BELOW
     if name.endswith(("_ratio", "_ratios")):
         return value > (1 + _ROUNDING if name in _SHARES else _LARGEST_RATIO)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from tpumon.text import one_line
 
-_LARGEST = 1e15  # no figure of ours is larger
+_LARGEST = 1 << 60  # no figure of ours is larger
 _MOST_ITEMS = 100
 
 _Value = TypeVar("_Value")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -19,6 +19,9 @@ StepSource = Literal["server", "steps", "modules", "host"]
 _MOST_ROWS = 1024
 _MOST_FUNCTIONS = 20
 _MOST_PROGRAMS = 32
+MOST_OPS = 100
+"""Top operations of a sample, at most, and categories."""
+
 _EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
@@ -94,6 +97,52 @@ class FunctionFigures:
     period_s: Percentiles | None = None
     duration_s: Percentiles | None = None
     device_time_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpFigures:
+    """One operation in the window, on all cores of a worker together; as in `tpumon report --section ops`.
+
+    Attributes:
+        name: in its program.
+        program: with its number, such as "jit_step(42)".
+        category: of XLA, such as "convolution fusion".
+        self_time_s: time in it, without the operations within.
+        time_ratio: the same as a share of the time of all cores, idle time included.
+        occurrences: how often it ran.
+        flops_rate: FLOPs per second of its time.
+        flops_utilization_ratio: the same relative to the peak; None where that is not known.
+        hbm_rate: bytes of HBM per second of its time; None where the trace does not say.
+        hbm_utilization_ratio: the same relative to the peak.
+    """
+
+    name: str
+    program: str
+    category: str
+    self_time_s: float
+    time_ratio: float
+    occurrences: int
+    flops_rate: float | None = None
+    flops_utilization_ratio: float | None = None
+    hbm_rate: float | None = None
+    hbm_utilization_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpCategoryFigures:
+    """The operations of one category in the window; as in `tpumon report --section ops`.
+
+    Attributes:
+        name: what XLA calls it.
+        ops: how many different ones.
+        self_time_s, time_ratio, occurrences: as in `OpFigures`.
+    """
+
+    name: str
+    ops: int
+    self_time_s: float
+    time_ratio: float
+    occurrences: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +233,10 @@ class Figures:
         debug_print_ratio: share of a step in which the device prints.
         compile_ratio: share of the window in which the host traced or compiled functions.
         input_wait_ratio: share of the window in which the thread that runs the steps waited for input.
+        callback_ratio: share of the window in which programs on the host's CPU called Python.
         programs: ids of the compiled programs that ran, heaviest first.
+        ops: the operations that took most time, the longest first; None unless they are asked for (`Query.ops`).
+        op_categories: their categories, alike.
         per_core: one row per core; empty without a trace.
         hbm_used_bytes, hbm_total_bytes: HBM of all devices of the worker.
         devices: one row per device, from the runtime metric service.
@@ -212,7 +264,10 @@ class Figures:
     debug_print_ratio: float | None = None
     compile_ratio: float | None = None
     input_wait_ratio: float | None = None
+    callback_ratio: float | None = None
     programs: tuple[str, ...] = field(default=(), metadata=limited(_MOST_PROGRAMS))
+    ops: tuple[OpFigures, ...] | None = field(default=None, metadata=limited(MOST_OPS))
+    op_categories: tuple[OpCategoryFigures, ...] | None = field(default=None, metadata=limited(MOST_OPS))
     per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
     hbm_used_bytes: int | None = None
     hbm_total_bytes: int | None = None
@@ -220,3 +275,18 @@ class Figures:
     runtime: RuntimeFigures = field(default_factory=RuntimeFigures)
     absent: Mapping[str, str] = field(default_factory=dict)
     step_durations_s: tuple[float, ...] = field(default=(), metadata=not_in_json())
+
+    def with_ops(self, most: int) -> Figures:
+        """The figures with so many top operations and categories at most, 0: as if they were not asked for."""
+        if most and max(len(self.ops or ()), len(self.op_categories or ())) <= most:
+            return self
+        if not most:
+            if self.ops is None and self.op_categories is None and "ops" not in self.absent:
+                return self
+            absent = {name: why for name, why in self.absent.items() if name != "ops"}
+            return replace(self, ops=None, op_categories=None, absent=absent)
+        return replace(
+            self,
+            ops=None if self.ops is None else self.ops[:most],
+            op_categories=None if self.op_categories is None else self.op_categories[:most],
+        )

@@ -91,6 +91,7 @@ class Finding:
         more_workers: how many more have it, if not all are named.
         slice: their slice; None: none is known.
         since_unix_s: since when any of them has it.
+        since_or_earlier: whether the first samples showed it already, so that it may have begun before them.
         evidence: figures of the worst worker, by name.
         sentence: what is the matter.
         remedy: what to do.
@@ -104,6 +105,7 @@ class Finding:
     more_workers: int = field(default=0, metadata=fallback(0))
     slice: str | None = None
     since_unix_s: float | None = None
+    since_or_earlier: bool = field(default=False, metadata=fallback(False))
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
     sentence: str = field(default="", metadata=limited(_LONGEST))
     remedy: str = field(default="", metadata=limited(_LONGEST))

@@ -172,6 +172,12 @@ class Sample:
         """
         return not self.responded or self.age_s(now_unix_s, now_monotonic_s) > self.fresh_for_s
 
+    def with_ops(self, most: int) -> Sample:
+        """The sample with so many top operations and categories at most; the sample itself, if it has no more."""
+        figures = self.figures
+        kept = figures.with_ops(most)
+        return self if kept is figures else replace(self, figures=kept)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the Sample object of `--output jsonl`: every field, absent figures as None."""
         return {

@@ -13,6 +13,15 @@ LONGEST_WINDOW_S = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A container of a pod, by Kubernetes' names."""
+
+    namespace: str
+    name: str
+    container: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One worker's profiler server.
 
@@ -23,6 +32,7 @@ class Target:
         independent: True if it is not known to work together with others; it is then compared with no other worker.
         runtime_addresses: candidates for its runtime metric service, tried in this order.
         attached: whether the job said that its own traces wait for samples (`tpumon run`).
+        pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
     """
 
     worker: str
@@ -31,6 +41,7 @@ class Target:
     independent: bool = False
     runtime_addresses: tuple[str, ...] = ()
     attached: bool = False
+    pod: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +71,10 @@ class Query:
         level: 1 (type, MXU) or 2 (also idle, steps, infeed).
         window_s: length of the window; None lets the source choose it.
         interval_s: the effective interval, to be recorded in the sample.
+        ops: how many top operations and categories to name; 0: none, which costs nothing.
     """
 
     level: int
     window_s: float | None = None
     interval_s: float | None = None
+    ops: int = 0

@@ -12,18 +12,22 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import get_args
+from typing import NamedTuple
 
+from tpumon.figures import COMPARED
 from tpumon.findings import Thresholds, explained, group_of
 from tpumon.history import state_of
 from tpumon.model import Cause, Failure, FindingId, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
-from tpumon.prometheus.across import MOST_DATED, Stragglers, before, comparable, since_of, waits_of
-from tpumon.prometheus.past import Past, Span
-from tpumon.prometheus.queries import Queries, selector_of
+from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
+from tpumon.prometheus.graphs import graphs_of
+from tpumon.prometheus.past import SPANS, Past, asked
+from tpumon.prometheus.queries import COLLECTIVE, HBM_TOTAL, INDEPENDENT, SUCCESS, TOOK, Queries, selector_of
 from tpumon.prometheus.rebuild import (
+    Now,
     Picture,
     Told,
     cause_of,
@@ -33,7 +37,7 @@ from tpumon.prometheus.rebuild import (
     sample_of,
     worst_first,
 )
-from tpumon.prometheus.wire import Answer, PrometheusServer, TroubleError
+from tpumon.prometheus.wire import Answer, PrometheusServer, Series, TroubleError
 from tpumon.prometheus.workers import Key, Known, identity_of, key_of, known_of, workers_of
 
 __all__ = ["PrometheusReader", "PrometheusServer", "selector_of"]
@@ -42,11 +46,26 @@ _POLL_S = 5.0
 _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 1.0
 _GONE_S = 900.0  # how long a worker without series stays
-_SPANS = ((3600.0, 60.0), (86400.0, 600.0), (7 * 86400.0, 3600.0))  # how far back, and by which steps
 _ROUNDS, _ROUND_S = 6, 60.0  # what workers are compared by at first
-_FRESH_INTERVALS = 2.5  # as in Sample.fresh_for_s
+_RARELY_S = 60.0  # how often is asked what hardly changes
 
 _Told = Workers | Sample | Handover
+
+
+class _Rare(NamedTuple):
+    """What is asked once a minute, and when there is a new worker.
+
+    Attributes:
+        asked_unix_s: when, by the server's clock.
+        workers: whom it is about.
+        totals: sizes of HBM.
+        judged: of how many workers each finding is judged.
+    """
+
+    asked_unix_s: float
+    workers: AbstractSet[Key]
+    totals: Sequence[Series]
+    judged: Sequence[Series]
 
 
 class PrometheusReader:
@@ -85,7 +104,9 @@ class PrometheusReader:
         self._known: dict[Key, Known] = {}
         self._names: dict[Key, str] = {}
         self._gone_unix_s: dict[Key, float] = {}
+        self._rare: _Rare | None = None
         self._past: Past | None = None
+        self._handed = 0
         self._stragglers: Stragglers | None = None
         self._failures = 0
         self._reported: str | None = None
@@ -109,55 +130,94 @@ class PrometheusReader:
 
     async def _ask(self, send: Callable[[_Told], None]) -> None:
         began_unix_s = self._clock()
-        series = await self._server.query(Queries(self._selector).workers)
-        shift_s, now_unix_s = self._clocks(series, (began_unix_s + self._clock()) / 2)
-        identity = identity_of(series.series, self._identity)
+        there = await self._server.query(Queries(self._selector).workers)
+        now = self._now(there, began_unix_s)
+        identity = identity_of(there.series, self._identity)
         if identity != self._identity:  # names become others, so all begins anew
-            self._identity, self._past, self._known = identity, None, {}
+            self._identity, self._past, self._known, self._rare = identity, None, {}, None
         queries = Queries(self._selector, identity)
-        numbers, devices, states, findings = await asyncio.gather(
-            *(self._server.query(one) for one in (queries.numbers, queries.devices, queries.states, queries.findings))
-        )
-        self._check_complete(series, numbers, devices, states, findings)
-        picture = picture_of((*numbers.series, *devices.series), states.series, findings.series, identity)
-        independent = [key for key, told in picture.told.items() if "tpumon_target_independent" in told.states]
-        self._follow(known_of(series.series, identity, independent), now_unix_s, send)
+        first = self._past is None
+        picture = await self._picture(there, queries, now)
+        independent = [key for key, told in picture.told.items() if INDEPENDENT in told.states]
+        self._follow(known_of(there.series, identity, independent), now.asked_unix_s, send)
         if not self._known:
             return
-        first = self._past is None
-        past = self._past or await self._before(queries, now_unix_s)
-        self._past = past
+        past = Past(self._limits) if self._past is None else self._past
+        if first:  # not beside the queries above: each would take longer than it may
+            past.load(await asked(self._server, queries, identity, now.asked_unix_s), self._names, identity)
         past.forget(self._names)
-        samples = self._samples(picture, now_unix_s)
-        await self._compare(queries, picture, samples, now_unix_s)
-        samples = self._judged(samples, picture, past, now_unix_s)
-        found = findings_of(list(samples.values()))
-        judged = sum(sample.answered for sample in samples.values())
-        known_changes = 0 if first else self._handed
-        self._handed = past.changes.last
-        send(
-            _shifted(
-                Handover(
-                    complete=first,
-                    number=past.changes.last,
-                    standings=tuple(past.standings(self._names, shift_s)),
-                    changes=tuple(past.changes.all(after=known_changes)),
-                    findings=tuple(found),
-                    not_judged=tuple(not_judged_of(picture, judged)),
-                ),
-                shift_s,
-            )
-        )
+        samples = self._samples(picture, now)
+        await self._compare(queries, picture, samples, now)
+        samples = self._judged(samples, picture, past, now)
+        graphs = await graphs_of(self._server, queries, identity, samples, now.asked_unix_s) if first else {}
+        self._past = past
+        send(self._handover(past, samples, picture, now, graphs, complete=first))
         for sample in samples.values():
-            send(self._ours(sample, now_unix_s, shift_s))
+            send(sample)
 
-    _handed = 0
+    async def _picture(self, there: Answer, queries: Queries, now: Now) -> Picture:
+        """What is told of all workers now."""
+        keys = {key_of(one.labels, self._identity) for one in there.series}
+        rare = self._rare
+        if rare is not None and not (0 <= now.asked_unix_s - rare.asked_unix_s < _RARELY_S and keys <= rare.workers):
+            rare = None
+        ask = self._server.query
+        numbers, devices, states, findings = await asyncio.gather(
+            ask(queries.numbers),
+            ask(queries.devices(sizes=rare is None)),
+            ask(queries.states),
+            ask(queries.findings(judged=rare is None)),
+        )
+        self._check_complete(there, numbers, devices, states, findings)
+        used, found = devices.series, findings.series
+        if rare is None:
+            totals = [one for one in used if one.labels.get("m") == HBM_TOTAL]
+            self._rare = _Rare(now.asked_unix_s, keys, totals, [one for one in found if "worker" not in one.labels])
+        else:
+            used, found = [*used, *rare.totals], [*found, *rare.judged]
+        return picture_of(numbers.series, used, states.series, found, self._identity)
 
-    def _clocks(self, answer: Answer, asked_unix_s: float) -> tuple[float, float]:
-        """From the server's clock to ours, and its time now. Without any series, it is taken to be as ours."""
+    def _handover(
+        self,
+        past: Past,
+        samples: Mapping[Key, Sample],
+        picture: Picture,
+        now: Now,
+        graphs: Mapping[str, bytes],
+        *,
+        complete: bool,
+    ) -> Handover:
+        """What changed since the last one, or all that is known of the time before, by our clock."""
+        known_changes = 0 if complete else self._handed
+        self._handed = past.changes.last
+        judged = sum(sample.answered for sample in samples.values())
+        return Handover(
+            complete=complete,
+            number=past.changes.last,
+            standings=tuple(past.standings(self._names, now.shift_s)),
+            shift_s=now.shift_s,
+            changes=tuple(
+                replace(one, time_unix_s=one.time_unix_s + now.shift_s) for one in past.changes.all(after=known_changes)
+            ),
+            history=graphs,
+            figures=tuple(COMPARED),
+            findings=tuple(findings_of(list(samples.values()))),
+            not_judged=tuple(not_judged_of(picture, judged)),
+        )
+
+    def _now(self, answer: Answer, began_unix_s: float) -> Now:
+        """The time, by the server's clock and by ours. Without any series, its clock is taken to be as ours."""
+        unix_s = self._clock()
+        asked_unix_s = (began_unix_s + unix_s) / 2
         theirs_unix_s = answer.series[0].points[-1][0] if answer.series else asked_unix_s
         shift_s = asked_unix_s - theirs_unix_s
-        return (shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0), theirs_unix_s
+        return Now(
+            asked_unix_s=theirs_unix_s,
+            shift_s=shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0,
+            unix_s=unix_s,
+            monotonic_s=self._monotonic_s(),
+            poll_s=self._poll_s,
+        )
 
     def _check_complete(self, *answers: Answer) -> None:
         for line in {line for answer in answers for line in answer.warnings} - self._said:
@@ -185,102 +245,72 @@ class PrometheusReader:
             self._workers = workers
             send(workers)
 
-    async def _before(self, queries: Queries, now_unix_s: float) -> Past:
-        """Asks for the time before the first picture; further back only where a trouble is older."""
-        known, had = await asyncio.gather(
-            *(self._server.query(one) for one in (queries.known("1h", "1m"), queries.had("1h")))
-        )
-        findings = {name for one in had.series if (name := one.labels.get("finding", "")) in get_args(FindingId)}
-        troubles = queries.troubles(findings)
-        known_unix_s = {key_of(one.labels, self._identity): one.points[-1][1] for one in known.series}
-        if any(at < now_unix_s - _SPANS[0][0] + 2 * _SPANS[0][1] for at in known_unix_s.values()):
-            older = await self._server.query(queries.known("7d", "1h"))
-            for one in older.series:
-                key = key_of(one.labels, self._identity)
-                if known_unix_s.get(key, 0.0) < now_unix_s - _SPANS[0][0] + 2 * _SPANS[0][1]:
-                    known_unix_s[key] = one.points[-1][1]
-        spans: list[Span] = []
-        end_unix_s = now_unix_s
-        for length_s, step_s in _SPANS:
-            steps = int((end_unix_s - (now_unix_s - length_s)) / step_s)
-            begin_unix_s = end_unix_s - steps * step_s
-            answer = await self._server.query_range(troubles, begin_unix_s, end_unix_s, step_s)
-            spans.insert(0, Span(begin_unix_s, step_s, steps + 1, answer.series))
-            if not spans[0].began_before():
-                break
-            end_unix_s = begin_unix_s - step_s
-        past = Past(self._limits)
-        past.load(spans, self._names, known_unix_s, self._identity)
-        return past
-
-    async def _compare(
-        self, queries: Queries, picture: Picture, samples: Mapping[Key, Sample], now_unix_s: float
-    ) -> None:
+    async def _compare(self, queries: Queries, picture: Picture, samples: Mapping[Key, Sample], now: Now) -> None:
         """Looks for stragglers where exporters follow too few workers to find them."""
         present = sum(1 for one in self._known.values() if one.info is not None)
         if picture.judged.get("straggler", 0) >= present:
             self._stragglers = None
             return
         is_new = self._stragglers is None
-        stragglers = self._stragglers = self._stragglers or Stragglers(self._limits)
+        stragglers = self._stragglers or Stragglers(self._limits)
+        now_unix_s = now.asked_unix_s
         if is_new:
             begin_unix_s = now_unix_s - _ROUNDS * _ROUND_S
             answer = await self._server.query_range(queries.compared, begin_unix_s, now_unix_s - _ROUND_S / 2, _ROUND_S)
             for one in before(answer.series, self._known, self._identity):
                 stragglers.judge(one, now_unix_s)
-        now = {
-            key: (self._known[key].target, comparable(sample, picture.told[key].numbers))
-            for key, sample in samples.items()
-            if sample.answered
-        }
+            self._stragglers = stragglers
         known = set(stragglers.found())
-        stragglers.judge(now, now_unix_s)
+        compared: dict[Key, Compared] = {}
+        for key, sample in samples.items():
+            if sample.answered:
+                numbers = picture.told[key].numbers
+                taken_unix_s = numbers.get(SUCCESS, now_unix_s) - numbers[TOOK]
+                compared[key] = Compared(self._known[key].target, sample, taken_unix_s, numbers.get(COLLECTIVE))
+        stragglers.judge(compared, now_unix_s)
         new = [key for key in stragglers.found() if key not in known or is_new][:MOST_DATED]
-        end_unix_s = now_unix_s
-        for length_s, step_s in _SPANS if new else ():
+        for length_s, step_s in SPANS if new else ():
             begin_unix_s = now_unix_s - length_s
             expression = queries.waits_less(waits_of(new, self._identity))
-            answer = await self._server.query_range(expression, begin_unix_s, end_unix_s, step_s)
+            answer = await self._server.query_range(expression, begin_unix_s, now_unix_s, step_s)
             since = since_of(answer.series, new, self._identity, step_s, self._limits)
             stragglers.date(since)
-            new = [key for key in new if since.get(key, end_unix_s) < begin_unix_s + 2 * step_s]
+            new = [key for key in new if since.get(key, now_unix_s) < begin_unix_s + 2 * step_s]
             if not new:
                 break
 
-    def _samples(self, picture: Picture, now_unix_s: float) -> dict[Key, Sample]:
+    def _samples(self, picture: Picture, now: Now) -> dict[Key, Sample]:
         """The samples of all workers that were queried, not judged yet."""
         samples: dict[Key, Sample] = {}
         for key, known in self._known.items():
             if key in self._gone_unix_s:
-                samples[key] = _gone(known, self._gone_unix_s[key])
-            elif (sample := sample_of(known, picture.told.get(key, Told()), now_unix_s)) is not None:
+                samples[key] = _gone(known, now, self._gone_unix_s[key])
+            elif (sample := sample_of(known, picture.told.get(key, Told()), now)) is not None:
                 samples[key] = sample
         return samples
 
-    def _judged(
-        self, samples: Mapping[Key, Sample], picture: Picture, past: Past, now_unix_s: float
-    ) -> dict[Key, Sample]:
+    def _judged(self, samples: Mapping[Key, Sample], picture: Picture, past: Past, now: Now) -> dict[Key, Sample]:
         """The samples with what is wrong with each; notes what changed."""
         present = sum(1 for one in self._known.values() if one.info is not None)
-        by_all = {finding for finding, workers in picture.judged.items() if workers >= present}
+        by_all = frozenset(finding for finding, workers in picture.judged.items() if workers >= present)
         judged: dict[Key, Sample] = {}
         for key, sample in samples.items():
             judged[key] = sample
             if not sample.answered:
                 continue
             told = picture.told[key]
-            since = past.found(key, told.findings, now_unix_s)
-            causes = [cause_of(one, sample.figures, self._limits, since.get(one)) for one in told.findings]
+            since = past.found(key, told.findings, now.asked_unix_s)
+            causes = [cause_of(one, sample.figures, self._limits, since[one] + now.shift_s) for one in told.findings]
             known = by_all | told.findings
             if self._stragglers is not None and "straggler" not in told.findings:
-                slow = self._stragglers.cause(key)
+                slow = self._stragglers.cause(key, now.shift_s)
                 causes += [] if slow is None else [slow]
                 known = known | ({"straggler"} if self._stragglers.is_judged(key) else set())
             judged[key] = replace(sample, findings=tuple(worst_first(causes)), judged=tuple(known))
         shown = self._without_explained(judged)
         for key, sample in shown.items():
             why = "" if sample.failure is None else sample.failure.message
-            past.note(key, sample.worker, now_unix_s, state_of(sample), sample.findings or (), why)
+            past.note(key, sample.worker, now.asked_unix_s, state_of(sample), sample.findings or (), why)
         return shown
 
     def _without_explained(self, samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
@@ -295,6 +325,8 @@ class PrometheusReader:
         interval_s = max((sample.interval_s or 0.0 for sample in samples.values()), default=0.0)
         slack_s = _ROUND_S + interval_s * (self._limits.sustained + 1)
         hidden = {group: explained(found, slack_s) for group, found in since.items()}
+        if not any(hidden.values()):
+            return dict(samples)
 
         def left(key: Key, causes: Sequence[Cause]) -> tuple[Cause, ...]:
             return tuple(one for one in causes if one.finding not in hidden[groups[key]])
@@ -303,23 +335,6 @@ class PrometheusReader:
             key: replace(sample, findings=left(key, sample.findings)) if sample.findings else sample
             for key, sample in samples.items()
         }
-
-    def _ours(self, sample: Sample, now_unix_s: float, shift_s: float) -> Sample:
-        """The sample by our clocks, and current until the refresh after the next one."""
-        age_s = max(now_unix_s - sample.time_unix_s, 0.0)
-        interval_s = max(sample.interval_s or 0.0, (age_s + 2 * self._poll_s) / _FRESH_INTERVALS)
-        return replace(
-            sample,
-            time_unix_s=min(sample.time_unix_s + shift_s, self._clock()),
-            taken_monotonic_s=self._monotonic_s() - age_s,
-            interval_s=interval_s,
-            findings=None
-            if sample.findings is None
-            else tuple(
-                cause if cause.since_unix_s is None else replace(cause, since_unix_s=cause.since_unix_s + shift_s)
-                for cause in sample.findings
-            ),
-        )
 
     def _failed(self, trouble: TroubleError, began_unix_s: float, send: Callable[[_Told], None]) -> None:
         self._failures += 1
@@ -362,20 +377,8 @@ def _failed_sample(known: Known, time_unix_s: float, interval_s: float | None, f
     )
 
 
-def _gone(known: Known, since_unix_s: float) -> Sample:
+def _gone(known: Known, now: Now, since_unix_s: float) -> Sample:
     message = "Prometheus has no series of it any more: its exporter ended, or is not scraped"
     failure = Failure(source=EXPORTER, reason="unavailable", message=message)
-    return _failed_sample(known, since_unix_s, None, failure)
-
-
-def _shifted(handover: Handover, shift_s: float) -> Handover:
-    """The handover by our clock; its standings are already."""
-    return replace(
-        handover,
-        shift_s=shift_s,
-        changes=tuple(replace(one, time_unix_s=one.time_unix_s + shift_s) for one in handover.changes),
-        findings=tuple(
-            one if one.since_unix_s is None else replace(one, since_unix_s=one.since_unix_s + shift_s)
-            for one in handover.findings or ()
-        ),
-    )
+    sample = _failed_sample(known, since_unix_s, None, failure)
+    return replace(sample, **now.ours(since_unix_s, None))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from tpumon.figures import IDLE, STEP
 from tpumon.findings import Account, Member, Seen, Straggler, Thresholds, group_of
@@ -24,12 +24,29 @@ MOST_DATED = 20
 """Of how many stragglers it is asked since when they are."""
 
 
+class Compared(NamedTuple):
+    """What a worker is compared by.
+
+    Attributes:
+        target: the worker.
+        sample: a sample of it.
+        time_unix_s: when that was taken, by the server's clock.
+        collective_ratio: share of its time in collectives; None: not known.
+    """
+
+    target: Target
+    sample: Sample
+    time_unix_s: float
+    collective_ratio: float | None
+
+
 @dataclass(slots=True)
 class _One:
     memory: Any
     taken_unix_s: float = -1.0
     below: int = 0
     is_judged: bool = False
+    seen: Seen | None = None
     account: Account | None = None
     since_unix_s: float | None = None
 
@@ -45,18 +62,23 @@ class Stragglers:
     limits: Thresholds
     _of: dict[Key, _One] = field(default_factory=dict)
 
-    def judge(self, samples: Mapping[Key, tuple[Target, Sample]], time_unix_s: float) -> None:
+    def judge(self, samples: Mapping[Key, Compared], time_unix_s: float) -> None:
         """Judges the samples that are new; the others are what their workers are compared with."""
         rule = Straggler(self.limits)
         self._of = {key: self._of.get(key) or _One(rule.memory()) for key in samples}
-        seen = {
-            key: Seen(target=target, sample=sample, state=state_of(sample), values={})
-            for key, (target, sample) in samples.items()
-        }
-        new = {key for key, one in seen.items() if one.sample.time_unix_s > self._of[key].taken_unix_s}
-        for key in new:
-            self._of[key].taken_unix_s = seen[key].sample.time_unix_s
-            rule.take(self._of[key].memory, seen[key])
+        seen: dict[Key, Seen] = {}
+        new: set[Key] = set()
+        for key, compared in samples.items():
+            one = self._of[key]
+            if one.seen is None or compared.time_unix_s > one.taken_unix_s:
+                new.add(key)
+                one.taken_unix_s = compared.time_unix_s
+                sample = _comparable(compared.sample, compared.collective_ratio)
+                one.seen = Seen(target=compared.target, sample=sample, state=state_of(sample), values={})
+                rule.take(one.memory, one.seen)
+            elif one.seen.target != compared.target:
+                one.seen = replace(one.seen, target=compared.target)
+            seen[key] = one.seen
         order = sorted(seen, key=lambda key: group_of(seen[key].target) or "")
         for _, group in groupby(order, key=lambda key: group_of(seen[key].target) or ""):
             keys = list(group)
@@ -77,8 +99,8 @@ class Stragglers:
         elif one.below >= _LEAVES_AFTER:
             one.account, one.since_unix_s = None, None
 
-    def cause(self, key: Key) -> Cause | None:
-        """Why a worker is the straggler; None: it is not, or that is not known."""
+    def cause(self, key: Key, shift_s: float) -> Cause | None:
+        """Why a worker is the straggler, its time by a clock that much ahead; None: it is not, or it is not known."""
         one = self._of.get(key)
         if one is None or one.account is None:
             return None
@@ -87,7 +109,7 @@ class Stragglers:
             words=account.words,
             finding="straggler",
             severity=account.severity,
-            since_unix_s=one.since_unix_s,
+            since_unix_s=None if one.since_unix_s is None else one.since_unix_s + shift_s,
             figure=account.figure,
         )
 
@@ -106,28 +128,31 @@ class Stragglers:
             self._of[key].since_unix_s = time_unix_s
 
 
-def comparable(sample: Sample, told: Mapping[str, float]) -> Sample:
+def _comparable(sample: Sample, collective_ratio: float | None) -> Sample:
     """The sample as the rule needs it: with the collectives, which say what a worker waits for the others."""
-    collective = told.get(queries.COLLECTIVE)
-    ratios = None if collective is None else {"collective": collective}
-    return replace(sample, figures=replace(sample.figures, op_time_ratios=ratios))
+    if collective_ratio is None:
+        return sample
+    return replace(sample, figures=replace(sample.figures, op_time_ratios={"collective": collective_ratio}))
 
 
-def before(series: Iterable[Series], known: Mapping[Key, Known], identity: Sequence[str]) -> list[dict[Key, Any]]:
+def before(series: Iterable[Series], known: Mapping[Key, Known], identity: Sequence[str]) -> list[dict[Key, Compared]]:
     """What was sampled before, one round after the other; what did not change in between is the same sample."""
     rounds: dict[float, dict[Key, dict[str, float]]] = {}
     for one in series:
         key = key_of(one.labels, identity)
         if key in known:
+            name = one.labels.get("m", "")
             for time_unix_s, value in one.points:
-                rounds.setdefault(time_unix_s, {}).setdefault(key, {})[one.labels.get("m", "")] = value
-    last: dict[Key, tuple[Mapping[str, float], float]] = {}
+                rounds.setdefault(time_unix_s, {}).setdefault(key, {})[name] = value
+    last: dict[Key, tuple[Mapping[str, float], Compared]] = {}
     made = []
     for time_unix_s in sorted(rounds):
         for key, numbers in rounds[time_unix_s].items():
             if key not in last or last[key][0] != numbers:
-                last[key] = numbers, time_unix_s
-        made.append({key: (known[key].target, _past(known[key].target, *last[key])) for key in rounds[time_unix_s]})
+                target = known[key].target
+                sample = _past(target, numbers, time_unix_s)
+                last[key] = numbers, Compared(target, sample, time_unix_s, numbers.get(queries.COLLECTIVE))
+        made.append({key: last[key][1] for key in rounds[time_unix_s]})
     return made
 
 
@@ -137,11 +162,10 @@ def _past(target: Target, numbers: Mapping[str, float], time_unix_s: float) -> S
         idle_ratio=numbers.get(str(IDLE.metric)),
         step_time_s=None if step_s is None else StepTimes(avg=step_s, min=step_s, max=step_s),
     )
-    sample = Sample(
+    return Sample(
         worker=target.worker, address=target.address, time_unix_s=time_unix_s, window_s=None, took_s=0.0,
         source="prometheus", figures=figures,
     )  # fmt: skip
-    return comparable(sample, numbers)
 
 
 def waits_of(keys: Sequence[Key], identity: Sequence[str]) -> str:

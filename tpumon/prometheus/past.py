@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import get_args
 
 from tpumon.findings import Thresholds
 from tpumon.history import Changes, Course, Moment
 from tpumon.model import Cause, Change, Figures, FindingId, Severity, Standing, State
 from tpumon.prometheus import queries
 from tpumon.prometheus.rebuild import cause_of, state_metric, worst_first
-from tpumon.prometheus.wire import Series
+from tpumon.prometheus.wire import PrometheusServer, Series
 from tpumon.prometheus.workers import Key, key_of
 
 _STATES: Mapping[str, State] = {
@@ -21,6 +23,11 @@ _STATES: Mapping[str, State] = {
     queries.ACTIVE: "no-activity",
 }
 _SEVERITY: Mapping[str, Severity] = {"critical": "critical", "warning": "warn", "info": "ok"}
+
+_IDS = frozenset(get_args(FindingId))
+
+SPANS = ((3600.0, 60.0), (86400.0, 600.0), (7 * 86400.0, 3600.0))
+"""How far back is asked, and by which steps, in seconds."""
 
 Mark = tuple[str, str]
 """What a series of `Queries.troubles` says: the metric's name, and the finding or nothing."""
@@ -45,9 +52,70 @@ class Span:
         """All times, oldest first."""
         return [self.begin_unix_s + place * self.step_s for place in range(self.steps)]
 
-    def began_before(self) -> bool:
-        """Whether a mark is there from the first time on, so that it may be older."""
-        return any(abs(one.points[0][0] - self.begin_unix_s) < self.step_s / 2 for one in self.series)
+    def began_before(self) -> frozenset[Mark]:
+        """The marks that are there from the first time on, so that they may be older."""
+        return frozenset(
+            _mark(one) for one in self.series if abs(one.points[0][0] - self.begin_unix_s) < self.step_s / 2
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What Prometheus says of the time before the first picture.
+
+    Attributes:
+        spans: the troubles, the oldest time first; spans do not overlap.
+        known_unix_s: since when each worker is known.
+    """
+
+    spans: Sequence[Span] = ()
+    known_unix_s: Mapping[Key, float] = field(default_factory=dict)
+
+
+async def asked(server: PrometheusServer, ask: queries.Queries, identity: Sequence[str], now_unix_s: float) -> Before:
+    """Asks for the time before the first picture, in at most five queries: further back only what is older.
+
+    Raises:
+        TroubleError: no answer.
+    """
+    known, spans = await asyncio.gather(_known(server, ask, identity, now_unix_s), _troubles(server, ask, now_unix_s))
+    return Before(spans, known)
+
+
+async def _known(
+    server: PrometheusServer, ask: queries.Queries, identity: Sequence[str], now_unix_s: float
+) -> dict[Key, float]:
+    length_s, step_s = SPANS[0]
+    begin_unix_s = now_unix_s - length_s + 2 * step_s
+    answer = await server.query(ask.known("1h", "1m"))
+    known = {key_of(one.labels, identity): one.points[-1][1] for one in answer.series}
+    if any(at < begin_unix_s for at in known.values()):
+        older = await server.query(ask.known("7d", "1h"))
+        for one in older.series:
+            key = key_of(one.labels, identity)
+            if known.get(key, 0.0) < begin_unix_s:
+                known[key] = one.points[-1][1]
+    return known
+
+
+async def _troubles(server: PrometheusServer, ask: queries.Queries, now_unix_s: float) -> list[Span]:
+    spans: list[Span] = []
+    end_unix_s, older = now_unix_s, None
+    for length_s, step_s in SPANS:
+        steps = int((end_unix_s - (now_unix_s - length_s)) / step_s)
+        begin_unix_s = end_unix_s - steps * step_s
+        answer = await server.query_range(ask.troubles(older), begin_unix_s, end_unix_s, step_s)
+        known = [one for one in answer.series if one.labels.get("finding", "") in _IDS or "finding" not in one.labels]
+        spans.insert(0, Span(begin_unix_s, step_s, steps + 1, known))
+        older = spans[0].began_before()
+        if not older:
+            break
+        end_unix_s = begin_unix_s - step_s
+    return spans
+
+
+def _mark(series: Series) -> Mark:
+    return series.labels.get("m", ""), series.labels.get("finding", "")
 
 
 @dataclass(slots=True)
@@ -68,21 +136,15 @@ class Past:
     changes: Changes = field(default_factory=Changes)
     changed: set[Key] = field(default_factory=set)
 
-    def load(
-        self,
-        spans: Sequence[Span],
-        names: Mapping[Key, str],
-        known_unix_s: Mapping[Key, float],
-        identity: Sequence[str],
-    ) -> None:
+    def load(self, before: Before, names: Mapping[Key, str], identity: Sequence[str]) -> None:
         """Goes through the time before the first picture.
 
         Args:
-            spans: the troubles, the oldest time first; spans do not overlap.
+            before: what Prometheus says of it.
             names: of the workers.
-            known_unix_s: since when each worker is known.
             identity: labels that tell workers apart.
         """
+        spans = before.spans
         grid = sorted({time_unix_s for span in spans for time_unix_s in span.times_unix_s})
         marks: dict[Key, dict[int, set[Mark]]] = {}
         for span in spans:
@@ -90,14 +152,14 @@ class Past:
                 key = key_of(series.labels, identity)
                 if key not in names:
                     continue
-                mark = series.labels.get("m", ""), series.labels.get("finding", "")
+                mark = _mark(series)
                 at = marks.setdefault(key, {})
                 for time_unix_s, _ in series.points:
                     place = bisect_left(grid, time_unix_s - span.step_s / 10)
                     at.setdefault(min(place, len(grid) - 1), set()).add(mark)
         events: list[tuple[float, Key, frozenset[Mark]]] = []
         for key in names:
-            begin_unix_s = known_unix_s.get(key, grid[-1] if grid else 0.0)
+            begin_unix_s = before.known_unix_s.get(key, grid[-1] if grid else 0.0)
             events += ((time_unix_s, key, held) for time_unix_s, held in _turns(grid, marks.get(key, {}), begin_unix_s))
         for time_unix_s, key, held in sorted(events, key=lambda event: event[0]):
             self._pass(key, names[key], time_unix_s, held)

@@ -6,10 +6,10 @@ Several metrics come in one answer: the label `m` says which one a series is of.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from tpumon.errors import UsageError
-from tpumon.figures import DUTY, FLOPS, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
+from tpumon.figures import COMPARED, DUTY, FLOPS, HBM, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
 
 TARGET_INFO, WORKER_INFO, FINDING = "tpumon_target_info", "tpu_worker_info", "tpumon_finding"
 SUCCESS, TOOK, WINDOW, INTERVAL = (
@@ -28,14 +28,18 @@ SINGLE = tuple(str(figure.metric) for figure in (MXU, IDLE, DUTY, FLOPS, HBM_BAN
 RANGED = {STEP.key: "tpu_step_time{}_seconds", INFEED.key: "tpu_infeed{}_ratio"}
 """Names of average, min and max, with "", "_min" and "_max"."""
 
+GRAPHED = {key: str(figure.metric) for key, figure in COMPARED.items() if figure.metric is not None}
+"""Metrics by key of the figure; HBM has none of its own."""
+
 OF_WORKERS = (
     *SINGLE,
     *(name.format(end) for name in RANGED.values() for end in ("", "_min", "_max")),
     *(SUCCESS, TOOK, WINDOW, INTERVAL),
 )
-OF_DEVICES = (HBM_USED, HBM_TOTAL)
-WHILE_1, WHILE_0 = (BUSY, PAUSED), (UP, ACTIVE)
-NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, *OF_DEVICES, *WHILE_1, *WHILE_0, INDEPENDENT)
+WHILE_0 = (UP, ACTIVE)
+STATES = (BUSY, PAUSED, *WHILE_0)
+"""Of these, those of `WHILE_0` are there while the value is 0, the others while it is 1."""
+NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, HBM_USED, HBM_TOTAL, *STATES, INDEPENDENT)
 """Every metric that is read."""
 
 _OF_COLLECTIVES = 'kind="collective"'
@@ -78,36 +82,58 @@ class Queries:
         """All numbers of all workers."""
         return _either([*(_marked(name, self._max(name)) for name in OF_WORKERS), self._collective()])
 
-    @property
-    def devices(self) -> str:
-        """All numbers of their devices."""
-        return _either([_marked(name, self._max(name, "device")) for name in OF_DEVICES])
+    def devices(self, *, sizes: bool) -> str:
+        """HBM used of their devices; with `sizes`, also how much there is, which does not change."""
+        return _either(
+            [_marked(name, self._max(name, "device")) for name in (HBM_USED, *([HBM_TOTAL] if sizes else []))]
+        )
 
     @property
     def states(self) -> str:
         """What keeps workers from being live, and who is compared with none."""
-        return _either([*self._troubles(), _marked(INDEPENDENT, f"{self._max(INDEPENDENT)} == 1")])
+        return _either([*map(self._trouble, STATES), self._trouble(INDEPENDENT)])
 
-    @property
-    def findings(self) -> str:
-        """The findings that workers have; and, without `worker`, of how many workers each one is judged."""
-        return f"{self._max(FINDING, 'finding')} == 1 or count by (finding) ({FINDING}{self._selector})"
+    def findings(self, *, judged: bool) -> str:
+        """The findings that workers have; with `judged`, also, without `worker`, of how many each one is judged."""
+        found = f"max by ({self._by}, finding) ({FINDING}{self._selector} == 1)"
+        return f"{found} or count by (finding) ({FINDING}{self._selector})" if judged else found
 
-    def had(self, span: str) -> str:
-        """The findings that any worker had within a time: few of all that are judged."""
-        return f"count by (finding) (max_over_time({FINDING}{self._selector}[{span}]) == 1)"
+    def troubles(self, marks: Collection[tuple[str, str]] | None = None) -> str:
+        """Findings and states, for a time in the past.
 
-    def troubles(self, findings: Iterable[str]) -> str:
-        """These findings, and states, for a time in the past."""
-        selector = _narrowed(self._selector, f'finding=~"{"|".join(sorted(findings))}"')
-        found = f"max by ({self._by}, finding) ({FINDING}{selector}) == 1"
-        return _either([_marked(FINDING, found), *self._troubles()])
+        Args:
+            marks: only these: of each the metric's name, and the finding or nothing. None: all.
+        """
+        states = [name for name in STATES if marks is None or (name, "") in marks]
+        findings = sorted(finding for name, finding in marks or () if name == FINDING)
+        selector = self._selector if marks is None else _narrowed(self._selector, f'finding=~"{"|".join(findings)}"')
+        found = _marked(FINDING, f"max by ({self._by}, finding) ({FINDING}{selector} == 1)")
+        return _either([*([found] if marks is None or findings else []), *map(self._trouble, states)])
 
     @property
     def compared(self) -> str:
         """What the workers of a slice are compared by, for a time in the past."""
         by = [_marked(name, self._max(name)) for name in (str(IDLE.metric), str(STEP.metric))]
         return _either([*by, self._collective()])
+
+    def averages(self, *, hbm: bool) -> str:
+        """The compared figures as averages over all workers, for a time in the past; with `hbm`, also that one."""
+        by = [_marked(key, f"avg ({name}{self._selector})") for key, name in GRAPHED.items()]
+        return _either([*by, *([_marked(HBM.key, f"avg ({self._hbm(self._selector)})")] if hbm else [])])
+
+    def graphed(self, matchers: str) -> str:
+        """The compared figures of some workers, for a time in the past.
+
+        Args:
+            matchers: label matchers that pick these workers; empty: all.
+        """
+        selector = _narrowed(self._selector, matchers) if matchers else self._selector
+        by = [_marked(key, f"max by ({self._by}) ({name}{selector})") for key, name in GRAPHED.items()]
+        return _either([*by, _marked(HBM.key, self._hbm(selector))])
+
+    def _hbm(self, selector: str) -> str:
+        """How full the fullest device is."""
+        return f"max by ({self._by}) ({HBM_USED}{selector} / {HBM_TOTAL}{selector})"
 
     def waits_less(self, matchers: str) -> str:
         """How much less of the time some workers are idle or in collectives than the median of their slice.
@@ -138,11 +164,9 @@ class Queries:
         by = ", ".join((self._by, *more))
         return f"max by ({by}) ({name}{self._selector})"
 
-    def _troubles(self) -> list[str]:
-        return [
-            *(_marked(name, f"{self._max(name)} == 1") for name in WHILE_1),
-            *(_marked(name, f"{self._max(name)} == 0") for name in WHILE_0),
-        ]
+    def _trouble(self, name: str) -> str:
+        """Where a state is. Few have one: comparing first leaves the server little to group."""
+        return _marked(name, f"max by ({self._by}) ({name}{self._selector} == {0 if name in WHILE_0 else 1})")
 
 
 def _narrowed(selector: str, matchers: str) -> str:

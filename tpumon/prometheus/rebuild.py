@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, get_args
 
@@ -33,6 +33,7 @@ from tpumon.prometheus.wire import Series
 from tpumon.prometheus.workers import Key, Known, key_of
 
 _SOURCE = "prometheus"
+_FRESH_INTERVALS = 2.5  # as in Sample.fresh_for_s
 _WHY: Mapping[str, tuple[Reason, str]] = {
     queries.PAUSED: ("paused", "its exporter is paused by `tpumon pause`"),
     queries.BUSY: ("busy", "another session is profiling it, says its exporter"),
@@ -56,6 +57,8 @@ _FIGURES: Mapping[FindingId, Figure] = {
 _REMEDIES = {rule.finding: rule.remedy for rule in RULES}
 _ORDER = {rule.finding: place for place, rule in enumerate(RULES)}
 _IDS: Mapping[str, FindingId] = {name: name for name in get_args(FindingId)}
+_MXU_METHODS: Mapping[str, MxuMethod] = {name: name for name in get_args(MxuMethod)}
+_STEP_SOURCES: Mapping[str, StepSource] = {name: name for name in get_args(StepSource)}
 _GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 
 
@@ -65,13 +68,13 @@ class Told:
 
     Attributes:
         numbers: by name of the metric.
-        devices: by device, then by name of the metric.
+        devices: bytes of HBM used and in total, by device.
         states: names of the metrics whose value says that it is not simply live.
         findings: those that it has.
     """
 
     numbers: dict[str, float] = field(default_factory=dict)
-    devices: dict[str, dict[str, float]] = field(default_factory=dict)
+    devices: dict[str, tuple[float, float | None]] = field(default_factory=dict)
     states: set[str] = field(default_factory=set)
     findings: set[FindingId] = field(default_factory=set)
 
@@ -89,33 +92,74 @@ class Picture:
     judged: Mapping[FindingId, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """When Prometheus was asked.
+
+    Attributes:
+        asked_unix_s: by its clock.
+        shift_s: from its clock to ours.
+        unix_s, monotonic_s: by our clocks.
+        poll_s: interval between refreshes.
+    """
+
+    asked_unix_s: float
+    shift_s: float
+    unix_s: float
+    monotonic_s: float
+    poll_s: float
+
+    def ours(self, time_unix_s: float, interval_s: float | None) -> dict[str, Any]:
+        """Times of a sample by our clocks, and an interval that keeps it current until the refresh after the next."""
+        age_s = max(self.asked_unix_s - time_unix_s, 0.0)
+        return {
+            "time_unix_s": min(time_unix_s + self.shift_s, self.unix_s),
+            "taken_monotonic_s": self.monotonic_s - age_s,
+            "interval_s": max(interval_s or 0.0, (age_s + 2 * self.poll_s) / _FRESH_INTERVALS),
+        }
+
+
 def picture_of(
-    numbers: Iterable[Series], states: Iterable[Series], findings: Iterable[Series], identity: Sequence[str]
+    numbers: Iterable[Series],
+    devices: Iterable[Series],
+    states: Iterable[Series],
+    findings: Iterable[Series],
+    identity: Sequence[str],
 ) -> Picture:
-    """Sorts the answers by worker."""
+    """Sorts the answers by worker. Of devices, only those whose used memory is known."""
     told: dict[Key, Told] = {}
     judged: dict[FindingId, int] = {}
 
     def of(labels: Mapping[str, str]) -> Told:
-        return told.setdefault(key_of(labels, identity), Told())
+        key = key_of(labels, identity)
+        one = told.get(key)
+        if one is None:
+            one = told[key] = Told()
+        return one
 
-    for series in numbers:
-        labels, value = series.labels, series.points[-1][1]
-        name, device = labels.get("m", ""), labels.get("device")
-        if device is None:
-            of(labels).numbers[name] = value
+    for labels, points in numbers:
+        of(labels).numbers[labels.get("m", "")] = points[-1][1]
+    totals: list[Series] = []
+    for series in devices:
+        labels, points = series
+        if labels.get("m") == queries.HBM_TOTAL:
+            totals.append(series)
         else:
-            of(labels).devices.setdefault(device, {})[name] = value
-    for series in states:
-        of(series.labels).states.add(series.labels.get("m", ""))
-    for series in findings:
-        finding = _IDS.get(series.labels.get("finding", ""))
+            of(labels).devices[labels.get("device", "")] = points[-1][1], None
+    for labels, points in totals:
+        of_worker, device = of(labels).devices, labels.get("device", "")
+        if device in of_worker:
+            of_worker[device] = of_worker[device][0], points[-1][1]
+    for labels, _ in states:
+        of(labels).states.add(labels.get("m", ""))
+    for labels, points in findings:
+        finding = _IDS.get(labels.get("finding", ""))
         if finding is None:
             continue
-        if "worker" in series.labels:
-            of(series.labels).findings.add(finding)
+        if "worker" in labels:
+            of(labels).findings.add(finding)
         else:
-            judged[finding] = int(series.points[-1][1])
+            judged[finding] = int(points[-1][1])
     return Picture(told, judged)
 
 
@@ -133,13 +177,13 @@ def failure_of(states: Iterable[str]) -> Failure | None:
     return Failure(source=_SOURCE, reason=reason, message=message)
 
 
-def sample_of(known: Known, told: Told, asked_unix_s: float) -> Sample | None:
+def sample_of(known: Known, told: Told, now: Now) -> Sample | None:
     """The sample that a worker's series tell of, not judged; None: it was not queried yet.
 
     Args:
         known: the worker.
         told: what its series say.
-        asked_unix_s: when Prometheus was asked, by its clock: the time of what has no time of its own.
+        now: when Prometheus was asked: the time of what has no time of its own.
     """
     took_s = told.numbers.get(queries.TOOK)
     if took_s is None:
@@ -153,16 +197,16 @@ def sample_of(known: Known, told: Told, asked_unix_s: float) -> Sample | None:
     elif not is_current and failure is None:
         failure = Failure(source=EXPORTER, reason="unavailable", message="its exporter has no current figures of it")
     answered = is_current and failure is None and success_unix_s is not None
-    begin_unix_s = success_unix_s - took_s if answered and success_unix_s is not None else asked_unix_s
+    begin_unix_s = success_unix_s - took_s if answered and success_unix_s is not None else now.asked_unix_s
     info = info or {}
+    times = now.ours(max(begin_unix_s, 0.0), numbers.get(queries.INTERVAL)) if (is_plain := _is_plain(told)) else {}
     sample = Sample(
         worker=target.worker,
         address=target.address,
         slice=target.slice,
-        time_unix_s=max(begin_unix_s, 0.0),
+        **(times if is_plain else {"time_unix_s": max(begin_unix_s, 0.0), "interval_s": numbers.get(queries.INTERVAL)}),
         window_s=numbers.get(queries.WINDOW),
         took_s=max(took_s, 0.0),
-        interval_s=numbers.get(queries.INTERVAL),
         source=(info.get("source") or _SOURCE) if is_current else None,
         companions_only=is_current and failure is not None,
         simulated=info.get("simulated") == "true",
@@ -171,7 +215,10 @@ def sample_of(known: Known, told: Told, asked_unix_s: float) -> Sample | None:
         figures=_figures(told, info) if is_current else Figures(),
         errors=() if failure is None else (failure,),
     )
-    return sample if _is_plain(told) else bounded(sample)
+    if is_plain:
+        return sample
+    sample = bounded(sample)
+    return replace(sample, **now.ours(sample.time_unix_s, sample.interval_s))
 
 
 def _is_plain(told: Told) -> bool:
@@ -181,7 +228,7 @@ def _is_plain(told: Told) -> bool:
         low, middle, high = (numbers.get(name.format(end), 0.0) for end in ("_min", "", "_max"))
         if not low <= middle <= high:
             return False
-    devices = (value for device in told.devices.values() for value in device.values())
+    devices = (value for device in told.devices.values() for value in device if value is not None)
     return all(
         0 <= value <= 1 if name.endswith("_ratio") else 1e-9 <= value < 1e6 or value == 0
         for name, value in numbers.items()
@@ -198,17 +245,15 @@ def _figures(told: Told, info: Mapping[str, str]) -> Figures:
     single: dict[str, Any] = {figure: numbers.get(name) for figure, name in _SINGLE.items()}
     return Figures(
         **single,
-        mxu_method=_one_of(MxuMethod, info.get("mxu_method")),
-        step_source=_one_of(StepSource, info.get("step_source")),
+        mxu_method=_MXU_METHODS.get(info.get("mxu_method", "")),
+        step_source=_STEP_SOURCES.get(info.get("step_source", "")),
         step_time_s=None if None in step else StepTimes(avg=step[0] or 0.0, min=step[1] or 0.0, max=step[2] or 0.0),
         infeed_ratio=None if None in infeed else Spread(avg=infeed[0] or 0.0, min=infeed[1] or 0.0, max=infeed[2] or 0),
         devices=tuple(
             DeviceFigures(
-                device=device,
-                hbm_used_bytes=_int(values.get(queries.HBM_USED)),
-                hbm_total_bytes=_int(values.get(queries.HBM_TOTAL)),
+                device=device, hbm_used_bytes=int(used), hbm_total_bytes=None if total is None else int(total)
             )
-            for device, values in sorted(told.devices.items())
+            for device, (used, total) in sorted(told.devices.items())
         ),
     )
 
@@ -228,16 +273,8 @@ _SINGLE = dict(
 )
 
 
-def _one_of(kind: Any, text: str | None) -> Any:
-    return text if text in get_args(kind) else None
-
-
 def _whole(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() and len(text) < 10 else None
-
-
-def _int(value: float | None) -> int | None:
-    return None if value is None else int(value)
 
 
 def cause_of(finding: FindingId, figures: Figures, limits: Thresholds, since_unix_s: float | None) -> Cause:

@@ -7,8 +7,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from tpumon.remote import Server, TroubleError
@@ -20,12 +19,12 @@ _MOST_SERIES = 250_000
 _MOST_POINTS = 5_000_000
 _MOST_LABELS = 40
 _LONGEST = 200  # characters of a label's name and of its value
+_MOST_CLEANED = 65536
 _TIMEOUT_S = 8  # told to the server, which ends the query then; shorter than the deadline of the whole exchange
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series of an answer.
+class Series(NamedTuple):
+    """One series of an answer; a tuple, since an answer has tens of thousands.
 
     Attributes:
         labels: names and values, each one safe line.
@@ -56,6 +55,7 @@ class PrometheusServer(Server):
     missing = "is the server running there?"
     other = "the server is neither a tpumon exporter nor Prometheus; give --from http://HOST:PORT"
     most_bytes = 64 * 1024 * 1024
+    read_s = _TIMEOUT_S + 1.0  # it sends nothing before a query is done
     suffixes = ("/graph", "/query", "/api/v1")
 
     queries = 0
@@ -119,14 +119,33 @@ class PrometheusServer(Server):
 def _series(data: Mapping[str, Any]) -> Sequence[Series]:
     found: list[Series] = []
     left = _MOST_POINTS
+    if len(_CLEANED) > _MOST_CLEANED:
+        _CLEANED.clear()
     for raw in data["result"][:_MOST_SERIES]:
-        if not isinstance(raw, dict) or not isinstance(raw.get("metric"), dict):
-            continue
-        points = _points([raw["value"]] if "value" in raw else raw.get("values"), left)
-        left -= len(points)
-        if points:
-            found.append(Series(_labels(raw["metric"]), points))
+        try:  # what an answer has tens of thousands of, in as few steps as possible
+            metric, (at, text) = raw["metric"], raw["value"]
+            time_unix_s, value = float(at), float(text)
+            if len(metric) <= _MOST_LABELS and time_unix_s - time_unix_s == value - value == 0:  # they are finite
+                labels = {_CLEANED[name]: _CLEANED[label] for name, label in metric.items()}
+                found.append(Series(labels, ((time_unix_s, value),)))
+                left -= 1
+                continue
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+            pass
+        one = _other(raw, left)
+        if one is not None:
+            left -= len(one.points)
+            found.append(one)
     return found
+
+
+def _other(raw: object, most: int) -> Series | None:
+    """A series of several points, or with anything odd."""
+    metric = raw.get("metric") if isinstance(raw, dict) else None
+    if not isinstance(raw, dict) or not isinstance(metric, dict):
+        return None
+    points = _points([raw["value"]] if "value" in raw else raw.get("values"), most)
+    return Series(_labels(metric), points) if points else None
 
 
 def _points(raw: object, most: int) -> list[tuple[float, float]]:
@@ -137,16 +156,24 @@ def _points(raw: object, most: int) -> list[tuple[float, float]]:
             time_unix_s, value = float(at), float(text)
         except (TypeError, ValueError, OverflowError):
             continue
-        if math.isfinite(value) and math.isfinite(time_unix_s):
+        if -math.inf < value < math.inf and -math.inf < time_unix_s < math.inf:
             points.append((time_unix_s, value))
     return points
 
 
 def _labels(raw: Mapping[str, Any]) -> Mapping[str, str]:
     pairs = raw.items() if len(raw) <= _MOST_LABELS else list(raw.items())[:_MOST_LABELS]
-    return {_clean(name): _clean(value) for name, value in pairs if isinstance(value, str)}
+    return {_CLEANED[name]: _CLEANED[value] for name, value in pairs if isinstance(value, str)}
 
 
-@lru_cache(maxsize=65536)  # every series of a worker has the same few
-def _clean(text: str) -> str:
-    return one_line(text, limit=_LONGEST)
+class _Cleaned(dict[str, str]):
+    """Texts made safe: every series of a worker has the same few, and looking one up costs less than a call."""
+
+    def __missing__(self, text: str) -> str:
+        if not isinstance(text, str):
+            raise TypeError
+        line = self[text] = one_line(text, limit=_LONGEST)
+        return line
+
+
+_CLEANED = _Cleaned()

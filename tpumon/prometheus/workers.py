@@ -55,7 +55,9 @@ def _count(rows: Iterable[Mapping[str, str]], names: Sequence[str]) -> int:
 
 def key_of(labels: Mapping[str, str], identity: Sequence[str]) -> Key:
     """What tells a series' worker apart."""
-    return tuple(labels.get(name, "") for name in identity)
+    if len(identity) == 1:  # usual, and asked for every series
+        return (labels.get(identity[0], ""),)
+    return tuple([labels.get(name, "") for name in identity])
 
 
 def known_of(series: Sequence[Series], identity: Sequence[str], independent: Iterable[Key]) -> dict[Key, Known]:

@@ -21,8 +21,9 @@ from tpumon.report.words import (
     time_cell,
     time_word,
 )
-from tpumon.report.work import Ledger, Work, bound_by, intensity, ledger, moved, work_of, work_of_one
+from tpumon.report.work import Ledger, bound_by, intensity, ledger, moved, work_of, work_of_one
 from tpumon.text import one_line
+from tpumon.xspace.profile.work import Work
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.ops import Op

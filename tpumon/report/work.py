@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tpumon.report.capture import Capture, Choice
+from tpumon.xspace.profile.work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.ops import Op, Traffic
     from tpumon.xspace.profile.profile import Peaks
-
-_NO_PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,33 +21,6 @@ class Rates:
     flops: float | None
     hbm: float | None
     peaks: Peaks
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What one op or several did on all cores.
-
-    Attributes:
-        self_time_s: time in them, without the ops within.
-        time_ratio: the same as a share of the time of all cores, idle time included.
-        occurrences: how often they ran.
-        flops: as executed; of groups, of those without ops within.
-        flops_rate: FLOPs per second of their time.
-        flops_utilization_ratio: FLOPs relative to the peak in that time at the chip's nominal clock.
-        hbm_bytes: read and written; None where the trace does not say.
-        hbm_rate: the same per second.
-        hbm_utilization_ratio: the same relative to the peak.
-    """
-
-    self_time_s: float
-    time_ratio: float
-    occurrences: int
-    flops: float
-    flops_rate: float
-    flops_utilization_ratio: float | None
-    hbm_bytes: float | None
-    hbm_rate: float | None
-    hbm_utilization_ratio: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +41,18 @@ class Ledger:
     op_time_s: float
     rates: Rates
 
+    @property
+    def whole(self) -> Whole:
+        """What the work of ops is relative to."""
+        return Whole(time_s=self.total_s, flops_rate=self.rates.flops, hbm_rate=self.rates.hbm)
+
     def function(self, op: Op) -> str:
         """The name of an op's program without its number."""
-        return self.programs.get(op.program_id, _NO_PROGRAM)
+        return self.programs.get(op.program_id, NO_PROGRAM)
 
     def program(self, op: Op) -> str:
         """The name of an op's program, with its number: "jit_step(42)"."""
-        return f"{self.function(op)}({op.program_id})"
+        return program_name(self.programs, op.program_id)
 
     def chosen(self, choice: Choice) -> tuple[Op, ...]:
         """The ops that are asked for."""
@@ -100,7 +77,7 @@ def ledger(capture: Capture) -> Ledger:
     return Ledger(
         ops=tuple(sorted(merged.values(), key=lambda op: (-op.self_time_s, op.name))),
         programs={number: name for profile in profiles for number, name in profile.programs.items()},
-        total_s=sum(core.total_ps for core in cores) / 1e12,
+        total_s=cores_time_s(cores),
         op_time_s=sum(core.op_time_ps for core in cores) / 1e12,
         rates=Rates(flops=last.trace.peak.flops_per_s, hbm=last.trace.peak.hbm_bytes_per_s, peaks=last.peaks),
     )
@@ -133,8 +110,8 @@ def work_of(ops: Sequence[Op], book: Ledger) -> Work:
     """
     leaves = [op for op in ops if op.is_leaf]
     time_s = sum(op.self_time_s for op in ops)
-    return _work(
-        book,
+    return work(
+        book.whole,
         time_s=time_s,
         self_time_s=time_s,
         normalized_s=sum(op.normalized_s for op in ops),
@@ -146,8 +123,8 @@ def work_of(ops: Sequence[Op], book: Ledger) -> Work:
 
 def work_of_one(op: Op, book: Ledger) -> Work:
     """What one op did; what ran within it counts as its own, as in XProf's table of HLO ops."""
-    return _work(
-        book,
+    return work(
+        book.whole,
         time_s=op.time_s,
         self_time_s=op.self_time_s,
         normalized_s=op.normalized_s,
@@ -157,46 +134,14 @@ def work_of_one(op: Op, book: Ledger) -> Work:
     )
 
 
-def _work(
-    book: Ledger,
-    *,
-    time_s: float,
-    self_time_s: float,
-    normalized_s: float,
-    occurrences: float,
-    flops: float,
-    hbm_bytes: float | None,
-) -> Work:
-    hbm_rate = None if hbm_bytes is None else _per(hbm_bytes, time_s)
-    return Work(
-        self_time_s=self_time_s,
-        time_ratio=_per(self_time_s, book.total_s),
-        occurrences=round(occurrences),
-        flops=flops,
-        flops_rate=_per(flops, time_s),
-        flops_utilization_ratio=_share(_per(flops, normalized_s or time_s), book.rates.flops),
-        hbm_bytes=hbm_bytes,
-        hbm_rate=hbm_rate,
-        hbm_utilization_ratio=None if hbm_rate is None else _share(hbm_rate, book.rates.hbm),
-    )
-
-
 def _known_sum(amounts: Iterable[float | None]) -> float | None:
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None
 
 
-def _per(amount: float, whole: float) -> float:
-    return amount / whole if whole > 0 else 0.0
-
-
-def _share(rate: float, peak: float | None) -> float | None:
-    return None if not peak else min(rate / peak, 1.0)
-
-
 def intensity(op: Op) -> float | None:
     """FLOPs per byte moved, in all memories; None where the trace does not say what is moved."""
-    return None if op.bytes_accessed is None else _per(op.flops, op.bytes_accessed)
+    return None if op.bytes_accessed is None else per(op.flops, op.bytes_accessed)
 
 
 def bound_by(op: Op, rates: Rates) -> str | None:

@@ -102,7 +102,9 @@ class KeepingUp:
 
     def __init__(self) -> None:
         self._late: dict[str, tuple[float, float]] = {}
+        self._again: set[str] = set()  # whose second interval is over: the first one has the start in it
         self._said = False
+        self._round_s = 0.0
         self._unanswered: dict[str, float] = {}  # who was asked for the first time, and when
         self._asked = 0  # so many, since when all had answered
 
@@ -122,16 +124,25 @@ class KeepingUp:
         asked_s = self._unanswered.pop(worker, None)
         if asked_s is None or self._asked < _LEAST_WORKERS:
             return None
-        return (now_s - asked_s) * self._asked / max(self._asked - len(self._unanswered), 1)
+        self._round_s = (now_s - asked_s) * self._asked / max(self._asked - len(self._unanswered), 1)
+        return self._round_s
 
     def note(self, worker: str, planned_s: float, actual_s: float) -> None:
         """Notes how much time was to pass from one query of a worker to the next, and how much did."""
+        if worker in self._late:
+            self._again.add(worker)
         self._late[worker] = planned_s, actual_s
 
     def forget(self, workers: Collection[str]) -> None:
         """Keeps what is known of these workers only."""
         self._late = {worker: times for worker, times in self._late.items() if worker in workers}
+        self._again.intersection_update(workers)
         self._unanswered = {worker: asked_s for worker, asked_s in self._unanswered.items() if worker in workers}
+
+    @property
+    def round_s(self) -> float | None:
+        """What `first_answered` returned last; None: all that were asked have answered, or they are few."""
+        return self._round_s if self._unanswered and self._asked >= _LEAST_WORKERS and self._round_s else None
 
     @property
     def interval_s(self) -> float | None:
@@ -142,9 +153,9 @@ class KeepingUp:
         return median(actual_s for _, actual_s in self._late.values()) if 2 * late >= len(self._late) else None
 
     def advice(self) -> str | None:
-        """What to tell the user, once; None: nothing new."""
+        """What to tell the user, once; None: nothing new, or the start is not over."""
         interval_s = self.interval_s
-        if interval_s is None or self._said:
+        if interval_s is None or self._said or 2 * len(self._again) < len(self._late):
             return None
         self._said = True
         return f"tpumon cannot keep up: raise --interval to {math.ceil(1.2 * interval_s)} s"

@@ -153,6 +153,7 @@ class Sampler:
             )
             limit = WarningLimit()
             last_s = planned_s = None
+            responded = 0
             while True:
                 start_s = clock_s()
                 budget.change(self._pace.duty_ratio(self._targets[key]), start_s)  # another job may be there
@@ -161,7 +162,11 @@ class Sampler:
                 if not asked:
                     self._keeping_up.first_asked(target.address, start_s)
                 sample = await self._ask(worker, companions, self._targets[key])
-                round_s = None if asked else self._keeping_up.first_answered(target.address, clock_s())
+                if not asked:
+                    round_s = self._keeping_up.first_answered(target.address, clock_s())
+                else:  # a second query, or one after a failure, waits for those that have not answered yet
+                    round_s = self._keeping_up.round_s if responded < 2 else None
+                responded += sample.responded
                 sample = self._paced(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())), round_s)
                 self._on_sample(sample)
                 asked += 1
@@ -179,7 +184,7 @@ class Sampler:
         if advice is not None:
             self._say(advice)
         late_s = max(self._keeping_up.interval_s or 0.0, round_s or 0.0)
-        if sample.interval_s is None or sample.interval_s >= late_s:
+        if sample.interval_s is None or sample.interval_s >= late_s or not sample.responded:
             return sample
         return replace(sample, interval_s=late_s)
 

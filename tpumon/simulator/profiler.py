@@ -27,7 +27,8 @@ BUSY = "Another profiling session active."
 NO_SNAPSHOT = "No continuous profiling session found."
 _DEFAULT_OPTIONS = TraceOptions(host_tracer_level=2, device_tracer_level=1)  # for requests of options version 0
 
-_OVERFLOW_SHARE = 0.4  # of a window: from then on events are dropped, where traces overflow
+OVERFLOW_SHARE = 0.4
+"""Of a window: from then on events are dropped, where traces overflow."""
 
 _Request = TypeVar("_Request", bound=Message)
 
@@ -119,7 +120,7 @@ class ProfilerService:
             self._worker,
             start_ns=start_ns,
             stop_ns=start_ns + slept_ns,
-            full_ns=start_ns + int(_OVERFLOW_SHARE * slept_ns) if overflow and not lighter else None,
+            full_ns=start_ns + int(OVERFLOW_SHARE * slept_ns) if overflow and not lighter else None,
             epoch_unix_ns=self._epoch_unix_ns,
             options=requested if options.version else _DEFAULT_OPTIONS,
         )

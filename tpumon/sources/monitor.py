@@ -89,7 +89,7 @@ class MonitorSource(ProfilerSource):
             simulated=SIMULATED_MARK in text,
             device_type=_first(_DEVICE_TYPE, lines),
             cores=int(cores) if (cores := _first(_CORES, lines)) else None,
-            figures=_complete(figures, query.level),
+            figures=_complete(figures, query),
             server_text=text if text.strip() else None,
         )
 
@@ -164,20 +164,22 @@ def _from_text(lines: Sequence[str]) -> Figures:
 
 _ONLY_FROM_TRACES = (
     *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
-    "input_wait_ratio",
+    *("input_wait_ratio", "callback_ratio"),
 )
 
 
-def _complete(figures: Figures, level: int) -> Figures:
+def _complete(figures: Figures, query: Query) -> Figures:
     """The figures of a level with their methods, and a reason for each that is absent.
 
     Args:
         figures: as sent; their `absent` has the reason that applies if a value that was sent is None.
-        level: 1 or 2.
+        query: what was asked for.
     """
+    level = query.level
     shown = of_level(figures, level)
     asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if level > 1 else 1]
-    absent = dict.fromkeys(_ONLY_FROM_TRACES if level > 1 else (), "only traces show it")
+    from_traces = (*_ONLY_FROM_TRACES, *(("ops",) if query.ops else ())) if level > 1 else ()
+    absent = dict.fromkeys(from_traces, "only traces show it")
     return replace(
         shown,
         mxu_method=None if shown.mxu_utilization_ratio is None else "server",

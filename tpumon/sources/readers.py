@@ -34,12 +34,13 @@ _PROGRAM = "tpumon.xspace.reading"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-async def read(xspace: bytes, lane: Lane) -> tuple[TraceFigures, float]:
+async def read(xspace: bytes, lane: Lane, ops: int = 0) -> tuple[TraceFigures, float]:
     """The figures of a trace, from a process that reads it, and how many seconds of processor time that took.
 
     Args:
         xspace: a serialized XSpace.
         lane: whose traces wait for each other.
+        ops: how many top operations are wanted.
 
     Raises:
         SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than the lane allows.
@@ -47,7 +48,7 @@ async def read(xspace: bytes, lane: Lane) -> tuple[TraceFigures, float]:
     pool = _pools.setdefault(lane.nice, _Pool(lane.nice))
     cpu_s = lane.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
     async with lane.readers, lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
-        return await in_thread(lambda: pool.read(xspace, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
+        return await in_thread(lambda: pool.read(xspace, ops, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
 
 
 def warm_up() -> None:
@@ -77,7 +78,7 @@ class _Reader:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
 
-    def read(self, xspace: bytes, *, cpu_s: float, memory: int) -> object:
+    def read(self, xspace: bytes, ops: int, *, cpu_s: float, memory: int) -> object:
         """What it makes of a trace.
 
         Raises:
@@ -90,7 +91,7 @@ class _Reader:
         deadline.daemon = True
         deadline.start()
         try:
-            stdin.write(HEADER.pack(len(xspace), cpu_s, memory))
+            stdin.write(HEADER.pack(len(xspace), cpu_s, memory, ops))
             stdin.write(xspace)
             stdin.flush()
             if len(xspace) > LARGE_BYTES:
@@ -161,7 +162,7 @@ class _Pool:
             with contextlib.suppress(OSError):  # said when a trace is to be read
                 self._put_back(self._take())
 
-    def read(self, xspace: bytes, *, cpu_s: float, memory: int) -> tuple[TraceFigures, float]:
+    def read(self, xspace: bytes, ops: int, *, cpu_s: float, memory: int) -> tuple[TraceFigures, float]:
         """Reads a trace in so much processor time and memory at most; blocks."""
         try:
             reader = self._take()
@@ -171,7 +172,7 @@ class _Pool:
         start_s = time.monotonic()
         try:
             before_s = reader.cpu_s
-            result = reader.read(xspace, cpu_s=cpu_s, memory=memory)
+            result = reader.read(xspace, ops, cpu_s=cpu_s, memory=memory)
             took_cpu_s = reader.cpu_s - before_s
         except EOFError:
             failed = reader.failed

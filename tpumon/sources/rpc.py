@@ -59,6 +59,8 @@ def channel_options(*, use_proxy: bool, max_bytes: int) -> list[tuple[str, int |
         # A compressed answer of half a megabyte may hold a gigabyte. None is asked for, and none is opened.
         ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.per_message_decompression", 0),
+        # gRPC keeps buffers for the next answer to be as large as the last: 2 MB a worker, for traces. 64 KiB will do.
+        ("grpc.experimental.tcp_max_read_buffer_size", 64 << 10),
         ("grpc.enable_http_proxy", int(use_proxy)),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),

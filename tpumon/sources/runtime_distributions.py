@@ -18,10 +18,10 @@ _MOST = 1 << 60
 
 
 def distribution_of(metric: TpuMetric) -> Distribution | None:
-    """All rows of a metric in microseconds together: sizes and kinds of transfers are not told apart.
+    """Adds up all rows of a metric, in microseconds. Sizes and kinds of transfers are not kept apart.
 
     Returns:
-        None if there are no rows, or any row is none that a histogram can be made of.
+        None if there are no rows, or one of them cannot become a histogram.
     """
     rows = [row.distribution for row in metric.metrics if row.WhichOneof("measure") == "distribution"]
     made = [one for row in rows if (one := _distribution(row)) is not None]

@@ -106,7 +106,7 @@ class TraceSource(ProfilerSource):
         async with Turn(self._lane) as turn:
             try:
                 taken = await self._take(query, turn)
-                trace = await self._analyse(taken, turn, query.level)
+                trace = await self._analyse(taken, turn, query)
             except SourceError as error:
                 if error.reason == "too-large":
                     self._note_overflow(query)
@@ -191,7 +191,7 @@ class TraceSource(ProfilerSource):
             self._is_late = True
             raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
-    async def _read(self, xspace: bytes, turn: Turn) -> TraceFigures:
+    async def _read(self, xspace: bytes, turn: Turn, ops: int) -> TraceFigures:
         """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
 
         Raises:
@@ -201,7 +201,7 @@ class TraceSource(ProfilerSource):
         if lane is sharing.quick:
             if is_small:
                 try:
-                    return (await readers.read(xspace, lane))[0]
+                    return (await readers.read(xspace, lane, ops))[0]
                 except SourceError as error:
                     if error.reason != "too-large":
                         raise
@@ -211,19 +211,19 @@ class TraceSource(ProfilerSource):
                 await turn.give_back()
                 turn.lane = lane
                 await turn.hold(_COPIES_LATER * len(xspace))
-        trace, cpu_s = await readers.read(xspace, lane)
+        trace, cpu_s = await readers.read(xspace, lane, ops)
         self._is_heavy = not is_small or cpu_s > sharing.quick.cpu_s
         return trace
 
-    async def _analyse(self, taken: _Taken, turn: Turn, level: int) -> TraceFigures:
+    async def _analyse(self, taken: _Taken, turn: Turn, query: Query) -> TraceFigures:
         traced_s = taken.traced_s
         try:
-            return await self._read(taken.xspace, turn)
+            return await self._read(taken.xspace, turn, query.ops if query.level > 1 else 0)
         except SourceError as error:
             if error.reason == "empty-trace":
                 if taken.advanced:
                     self._lighter.give_up()
-                raise await self._empty(taken.xspace, error, traced_s, level) from error
+                raise await self._empty(taken.xspace, error, traced_s, query.level) from error
             raise self._error(error.reason, error.message, traced_s) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"

@@ -66,8 +66,11 @@ async def open_discovery(
     discovery = _named(selection, say, runtime_only=not profilers_only)
     if discovery is None:
         from tpumon.targets.local import LocalDiscovery
+        from tpumon.targets.pods import WithPods
 
         discovery = LocalDiscovery(selection.port, say=say, runtime_only=not profilers_only)
+        if not profilers_only:  # who wants a profile does not wait for the kubelet
+            discovery = WithPods(discovery, say=say)
         if not selection.runtime_addresses:
             return discovery
     return WithRuntime(discovery, selection.runtime_addresses)

@@ -270,6 +270,7 @@ class Display:
             selected=controls.selected,
             opened=controls.opened,
             top=controls.top,
+            ops_by=controls.ops_by,
             span_s=controls.span_s,
             end_unix_s=controls.end_unix_s,
         )

@@ -59,7 +59,7 @@ class Recorded(Protocol):
 
 
 class Player:
-    """Shows a recording on a display, which believes that it is then. Stands still at the end at first.
+    """Shows a recording on a display, with the clock of the recording. It begins at the end, frozen.
 
     It has the methods of a display; the loop of the live view takes it for one.
 
@@ -99,7 +99,7 @@ class Player:
         return self._display.render(width, height, self._time(now_unix_s))
 
     def changes_at(self, now_unix_s: float) -> float | None:
-        """Wall-clock time at which the picture changes by itself; None: it stands still."""
+        """Returns when the picture changes by itself, by the wall clock; None while it is frozen."""
         if not self._playing:
             return None
         at_unix_s = self._time(now_unix_s)

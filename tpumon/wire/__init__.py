@@ -7,3 +7,5 @@ GET_SNAPSHOT = "/tensorflow.ProfilerService/GetSnapshot"
 
 GET_RUNTIME_METRIC = "/tpu.monitoring.runtime.RuntimeMetricService/GetRuntimeMetric"
 LIST_SUPPORTED_METRICS = "/tpu.monitoring.runtime.RuntimeMetricService/ListSupportedMetrics"
+
+LIST_POD_RESOURCES = "/v1.PodResourcesLister/List"

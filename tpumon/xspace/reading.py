@@ -20,8 +20,9 @@ from tpumon.errors import SourceError
 from tpumon.system.memory import give_back_memory
 from tpumon.text import one_line
 
-HEADER = struct.Struct("<QdQ")
-"""Before a trace: its bytes, the processor time that reading it may take in seconds, and the memory in bytes."""
+HEADER = struct.Struct("<QdQQ")
+"""Before a trace: its bytes, the processor time that reading it may take in seconds, the memory in bytes, and how many
+top operations are wanted."""
 
 LENGTH = struct.Struct("<Q")
 """Before a result: its bytes. It is a pickled TraceFigures, or the reason and message of a SourceError."""
@@ -36,13 +37,12 @@ def main() -> None:
     """Reads traces until stdin ends."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes
-    import tpumon.xspace.summary  # before any limit holds
-    import tpumon.xspace.trace  # noqa: F401
+    import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
 
     while header := sys.stdin.buffer.read(HEADER.size):
-        size, cpu_s, memory = HEADER.unpack(header)
+        size, cpu_s, memory, ops = HEADER.unpack(header)
         _limit(cpu_s, memory)
-        result = pickle.dumps(_result(_take(sys.stdin.buffer, size)), protocol=5)
+        result = pickle.dumps(_result(_take(sys.stdin.buffer, size), ops), protocol=5)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.buffer.write(LENGTH.pack(len(result)) + result)
         sys.stdout.buffer.flush()
@@ -65,11 +65,11 @@ def _take(stream: BinaryIO, size: int) -> bytes:
     return data
 
 
-def _result(xspace: bytes) -> object:
-    from tpumon.xspace import figures, read_trace  # NumPy comes with it, which the parent does without
+def _result(xspace: bytes, ops: int) -> object:
+    from tpumon.xspace.profile.top_ops import read_figures  # NumPy comes with it, which the parent does without
 
     try:
-        return figures([read_trace(xspace)])
+        return read_figures(xspace, ops)
     except SourceError as error:
         return error.reason, error.message
     except MemoryError:

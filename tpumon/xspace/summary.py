@@ -163,7 +163,7 @@ def _tpu_part(traces: Sequence[Trace]) -> Part:
     busy_ps, chips_ps = (sum(trace.duty_ps[i] for trace in traces) for i in (0, 1))
     # XProf takes the last host's peaks.
     peak = traces[-1].peak
-    table = merge_tables([core.table for core in cores])
+    table = traces[0].table if len(traces) == 1 else merge_tables([core.table for core in cores])
     root = root_totals(table)
     mxu, mxu_method = _mxu(traces)
     has_modules_only = any(trace.has_matrix_ops is None for trace in traces)
@@ -260,7 +260,7 @@ def _mxu_by_flops(trace: Trace) -> float | None:
     """FLOPs of matrix operations over what the host's cores could have done in the window, idle time included."""
     if trace.window_ps is None or trace.peak.flops_per_s is None:
         return None
-    done = matrix_flops(merge_tables([core.table for core in trace.cores]), trace.peak.flops_per_s)
+    done = matrix_flops(trace.table, trace.peak.flops_per_s)
     if not done:
         return None
     window_s = (trace.window_ps[1] - trace.window_ps[0]) / PS_PER_S

@@ -43,9 +43,10 @@ def mxu_width(traces: Sequence[Trace]) -> int:
 
 
 def host_times(traces: Sequence[Trace]) -> tuple[Figures, Mapping[str, str]]:
-    """Compiling and waiting for input, of the host that does most of it, and which programs ran; why what is absent."""
+    """Compiling, input and callbacks, of the host with most of it; which programs ran; why what is absent."""
     compiling = [trace.compile_ratio for trace in traces if trace.compile_ratio is not None]
     waiting = [trace.input_wait_ratio for trace in traces if trace.input_wait_ratio is not None]
+    calling = [trace.callback_ratio for trace in traces if trace.callback_ratio is not None]
     times_ps = Counter[str]()
     for trace in traces:
         times_ps.update(trace.programs_ps)
@@ -54,9 +55,12 @@ def host_times(traces: Sequence[Trace]) -> tuple[Figures, Mapping[str, str]]:
         absent["compile_ratio"] = _NO_HOST_EVENTS
     if not waiting:
         absent["input_wait_ratio"] = "no event of an input pipeline" if compiling else _NO_HOST_EVENTS
+    if not calling:
+        absent["callback_ratio"] = "no op of the host's names its program" if compiling else _NO_HOST_EVENTS
     figures = Figures(
         compile_ratio=max(compiling, default=None),
         input_wait_ratio=max(waiting, default=None),
+        callback_ratio=max(calling, default=None),
         programs=tuple(program for program, _ in times_ps.most_common(_MOST_PROGRAMS)),
     )
     return figures, absent

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import BinaryIO, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import BinaryIO, Literal, NamedTuple
 
 import numpy as np
 
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
-from tpumon.xspace.catalogue.totals import OpTable
+from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.hardware.counters import mxu_busy_ratio
@@ -29,7 +32,7 @@ from tpumon.xspace.planes.core import (
 )
 from tpumon.xspace.planes.plane import Value
 from tpumon.xspace.planes.space import Space, read_space
-from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, program_of
+from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, named_program, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
 from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
@@ -61,7 +64,7 @@ class CoreTotals:
     waits: StepWaits | None
 
 
-@struct
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Trace:
     """One host's trace.
 
@@ -83,11 +86,14 @@ class Trace:
         choice: which function that is; None if steps are marked, or no core ran any module.
         functions: what the cores ran; what the host called if there is no TPU.
         programs_ps: time that ran of each program, by its id.
+        program_names: of those that ran on its TensorCores, by their numbers.
         host: what the host's threads show; None if they were not needed.
         compile_ratio: share of the time from the first event of host or devices to the last in which the host traced
             or compiled functions; None without events of the host.
         input_wait_ratio: share of the same time in which the training thread waited for TensorFlow's input pipeline;
             None if no event shows that.
+        callback_ratio: share of the same time in which a program that ran on the host's CPU called Python; None if no
+            op of the host's names its program.
         gpus: what its GPUs did.
         start_unix_s: when the window began, by the host's clock; None where the trace does not say.
         hostnames: as the trace says.
@@ -113,15 +119,22 @@ class Trace:
     choice: StepChoice | None
     functions: tuple[Function, ...]
     programs_ps: Mapping[str, int]
+    program_names: Mapping[int, str]
     host: HostActivity | None
     compile_ratio: float | None
     input_wait_ratio: float | None
+    callback_ratio: float | None
     gpus: GpuActivity
     start_unix_s: float | None
     hostnames: tuple[str, ...]
     simulated: bool
     remarks: tuple[Caution, ...]
     truncation: Truncation | None
+
+    @cached_property
+    def table(self) -> OpTable:
+        """The ops of all its TensorCores, of which there is at least one; added up once."""
+        return merge_tables([core.table for core in self.cores])
 
 
 @struct
@@ -217,7 +230,7 @@ def _trace(
     if steps is not None and not (len(steps) and len(steps.cores)):
         steps, host = None, _host(space, ())
     gpus = read_gpus(space.gpus)
-    compile_ratio, input_wait_ratio, host_programs_ps = _host_times(space, host, cores)
+    spent = _host_times(space, host, cores)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
     host_stats = space.host.stats() if space.host else {}
@@ -238,10 +251,12 @@ def _trace(
         module_steps={} if marked else {i: core.steps for i, core in enumerate(cores) if core.steps is not None},
         choice=choice,
         functions=functions or (host.functions if host else ()),
-        programs_ps=_programs_ps(runs) or host_programs_ps,
+        programs_ps=_programs_ps(runs) or spent.programs_ps,
+        program_names=_program_names(name for modules in runs for name in modules),
         host=host,
-        compile_ratio=compile_ratio,
-        input_wait_ratio=input_wait_ratio,
+        compile_ratio=spent.compile_ratio,
+        input_wait_ratio=spent.input_wait_ratio,
+        callback_ratio=spent.callback_ratio,
         gpus=gpus,
         start_unix_s=space.start_unix_s,
         hostnames=space.hostnames,
@@ -324,10 +339,21 @@ def _programs_ps(cores: Sequence[Mapping[str, ModuleRuns]]) -> dict[str, int]:
     return times_ps
 
 
-def _host_times(
-    space: Space, host: HostActivity | None, cores: Sequence[_Core]
-) -> tuple[float | None, float | None, Mapping[str, int]]:
-    """The shares of time in which the host compiled and waited for input, and the programs that it ran itself.
+def _program_names(modules: Iterable[str]) -> dict[int, str]:
+    return dict(filter(None, map(named_program, modules)))
+
+
+class _HostTimes(NamedTuple):
+    """Shares of the time in which the host did something, and the programs that it ran itself."""
+
+    compile_ratio: float | None = None
+    input_wait_ratio: float | None = None
+    callback_ratio: float | None = None
+    programs_ps: Mapping[str, int] = MappingProxyType({})
+
+
+def _host_times(space: Space, host: HostActivity | None, cores: Sequence[_Core]) -> _HostTimes:
+    """What the host's threads spent their time on.
 
     Args:
         space: the trace.
@@ -335,22 +361,26 @@ def _host_times(
         cores: its TensorCores.
     """
     if space.host is None or not space.host.lines():
-        return None, None, {}
+        return _HostTimes()
     if host is None and (not cores or may_show_input(space.host)):
         host = read_host(space.host, space.gpus)
     spans = [core.window_ps for core in cores]
     if host is None:
         compiling = read_compiling(space.host)
-        compile_ps, wait_ps = covered_ps(compiling.begin_ps, compiling.end_ps), None
+        host = HostActivity(compile_ps=covered_ps(compiling.begin_ps, compiling.end_ps))
         spans.append(extent((compiling.begin_ps, compiling.end_ps)))
     else:
-        compile_ps, wait_ps = host.compile_ps, host.input_wait_ps
         spans.append(host.window_ps)
     known = [span for span in spans if span is not None]
     # Nothing takes no time in no window.
     window_ps = max(max(end for _, end in known) - min(begin for begin, _ in known) if known else 0, 1)
-    programs_ps = {} if host is None else host.programs_ps
-    return compile_ps / window_ps, None if wait_ps is None else wait_ps / window_ps, programs_ps
+    wait_ps, callback_ps = host.input_wait_ps, host.callback_ps
+    return _HostTimes(
+        compile_ratio=host.compile_ps / window_ps,
+        input_wait_ratio=None if wait_ps is None else wait_ps / window_ps,
+        callback_ratio=None if callback_ps is None else callback_ps / window_ps,
+        programs_ps=host.programs_ps,
+    )
 
 
 def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:

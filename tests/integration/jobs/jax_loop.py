@@ -35,6 +35,17 @@ def train_step(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> dic
     return jax.tree.map(lambda weight, slope: weight - 0.01 * slope, weights, gradient)
 
 
+def slow_scale(loss: jax.Array) -> jax.Array:
+    time.sleep(0.02)
+    return jnp.float32(1)
+
+
+@jax.jit
+def callback_step(weights: dict[str, jax.Array], x: jax.Array, y: jax.Array) -> dict[str, jax.Array]:
+    scale = jax.pure_callback(slow_scale, jax.ShapeDtypeStruct((), jnp.float32), loss(weights, x, y))
+    return train_step(weights, x * scale, y)
+
+
 def attention(x: jax.Array) -> jax.Array:
     """One round of operations, each dispatched by itself."""
     scores = x @ x.T * 0.125
@@ -69,7 +80,8 @@ while True:
             if args.program == "new-shapes":
                 rows = done.steps + 65
                 batch = (jnp.ones((rows, 32)), jnp.ones((rows, 1)))
-            weights = jax.block_until_ready(train_step(weights, *batch))
+            step = callback_step if args.program == "callback" else train_step
+            weights = jax.block_until_ready(step(weights, *batch))
     progress.pace(started_s, args.step_ms)
     done.step_done()
     if told.changed():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from tpumon.figures import HBM_BANDWIDTH, MXU
+from collections.abc import Mapping
+from typing import ClassVar
+
+from tpumon.figures import HBM_BANDWIDTH, MXU, Figure
 from tpumon.findings.base import Account, Member, Rule, Seen
-from tpumon.findings.device.op_time import op_time_ratio
+from tpumon.findings.device.shares import op_time_ratio
 from tpumon.model import Confidence, Evidence
 
 LOW_RATIO, HIGH_RATIO = 0.50, 0.70
@@ -24,10 +27,10 @@ def _rates(seen: Seen) -> tuple[float, float] | str:
     return "HBM bandwidth is not known" if hbm is None else (mxu, hbm)
 
 
-def _evidence(seen: Seen, mxu_limit: float, hbm_limit: float) -> dict[str, Evidence]:
+def _evidence(seen: Seen, limits: Mapping[Figure, float]) -> dict[str, Evidence]:
     return {
         figure.fields[0]: Evidence(value=figure.value(seen.figures) or 0.0, threshold=limit)
-        for figure, limit in ((MXU, mxu_limit), (HBM_BANDWIDTH, hbm_limit))
+        for figure, limit in limits.items()
     }
 
 
@@ -36,66 +39,69 @@ def _confidence(seen: Seen) -> Confidence:
     return "medium" if seen.figures.mxu_method == "flops" else "high"
 
 
-class MemoryBound(Rule[None, None]):
-    """HBM bandwidth above 70 %, matrix units below 50 %: XProf's rule."""
+class UtilizationBound(Rule[None, None]):
+    """One utilization above 70 % while the other is below 50 %: XProf's rule.
+
+    Attributes:
+        high, low: the figures.
+        words, sentence: with the places `{high}` and `{low}`.
+    """
+
+    high: ClassVar[Figure]
+    low: ClassVar[Figure]
+    words: ClassVar[str]
+    sentence: ClassVar[str]
+
+    def strength(self, member: Member[None, None]) -> float | str:
+        """The high one relative to its limit, while the other is low."""
+        rates = _rates(member.seen)
+        if isinstance(rates, str):
+            return rates
+        high, low = self._values(member)
+        return high / HIGH_RATIO if low < LOW_RATIO else 0.0
+
+    def account(self, member: Member[None, None]) -> Account:
+        """Names both rates."""
+        high, low = self._values(member)
+        shown = {"high": f"{high:.0%}", "low": f"{low:.0%}"}
+        return Account(
+            words=self.words.format(**shown),
+            sentence=f"{{who}}, {self.sentence.format(**shown)}.",
+            evidence=_evidence(member.seen, {self.high: HIGH_RATIO, self.low: LOW_RATIO}),
+            severity="info",
+            confidence=_confidence(member.seen),
+            figure=self.high.key,
+        )
+
+    def _values(self, member: Member[None, None]) -> tuple[float, float]:
+        figures = member.seen.figures
+        return self.high.value(figures) or 0.0, self.low.value(figures) or 0.0
+
+
+class MemoryBound(UtilizationBound):
+    """HBM bandwidth above 70 %, matrix units below 50 %."""
 
     finding = "memory-bound"
     remedy = (
         "do more for each byte: larger batches (a multiple of 8 per core, 64 in all, 1024 at best), gradient "
         "accumulation, bfloat16 activations, fewer rematerialized or elementwise passes, fused attention kernels"
     )
-
-    def strength(self, member: Member[None, None]) -> float | str:
-        """HBM bandwidth relative to its limit, while matrix units are low."""
-        rates = _rates(member.seen)
-        if isinstance(rates, str):
-            return rates
-        mxu, hbm = rates
-        return hbm / HIGH_RATIO if mxu < LOW_RATIO else 0.0
-
-    def account(self, member: Member[None, None]) -> Account:
-        """Names both rates."""
-        mxu, hbm = (figure.value(member.seen.figures) or 0.0 for figure in (MXU, HBM_BANDWIDTH))
-        return Account(
-            words=f"HBM bandwidth {hbm:.0%}, MXU {mxu:.0%}",
-            sentence=f"{{who}}, HBM bandwidth is the limit: {hbm:.0%} of it is in use, and only {mxu:.0%} of the "
-            "matrix units.",
-            evidence=_evidence(member.seen, LOW_RATIO, HIGH_RATIO),
-            severity="info",
-            confidence=_confidence(member.seen),
-            figure=HBM_BANDWIDTH.key,
-        )
+    high, low = HBM_BANDWIDTH, MXU
+    words = "HBM bandwidth {high}, MXU {low}"
+    sentence = "HBM bandwidth is the limit: {high} of it is in use, and only {low} of the matrix units"
 
 
-class ComputeBound(Rule[None, None]):
-    """Matrix units above 70 %, HBM bandwidth below 50 %: XProf's rule. It is how it should be."""
+class ComputeBound(UtilizationBound):
+    """Matrix units above 70 %, HBM bandwidth below 50 %. It is how it should be."""
 
     finding = "compute-bound"
     remedy = (
         "nothing is wrong; to be faster still: bfloat16 or int8 matrix products, less recomputation (jax.checkpoint "
         "policies), more chips"
     )
-
-    def strength(self, member: Member[None, None]) -> float | str:
-        """Matrix units relative to their limit, while HBM bandwidth is low."""
-        rates = _rates(member.seen)
-        if isinstance(rates, str):
-            return rates
-        mxu, hbm = rates
-        return mxu / HIGH_RATIO if hbm < LOW_RATIO else 0.0
-
-    def account(self, member: Member[None, None]) -> Account:
-        """Names both rates."""
-        mxu, hbm = (figure.value(member.seen.figures) or 0.0 for figure in (MXU, HBM_BANDWIDTH))
-        return Account(
-            words=f"MXU {mxu:.0%}",
-            sentence=f"{{who}}, the matrix units are the limit, as they should be: {mxu:.0%} of them is in use, and "
-            f"{hbm:.0%} of HBM bandwidth.",
-            evidence=_evidence(member.seen, HIGH_RATIO, LOW_RATIO),
-            severity="info",
-            confidence=_confidence(member.seen),
-            figure=MXU.key,
-        )
+    high, low = MXU, HBM_BANDWIDTH
+    words = "MXU {high}"
+    sentence = "the matrix units are the limit, as they should be: {high} of them is in use, and {low} of HBM bandwidth"
 
 
 class LowMxu(Rule[None, None]):
@@ -125,7 +131,7 @@ class LowMxu(Rule[None, None]):
         figures = member.seen.figures
         mxu, computing = MXU.value(figures) or 0.0, op_time_ratio(member.seen, "compute") or 0.0
         padding = figures.matmul_padding_ratio
-        evidence = _evidence(member.seen, _LITTLE_MXU_RATIO, LOW_RATIO)
+        evidence = _evidence(member.seen, {MXU: _LITTLE_MXU_RATIO, HBM_BANDWIDTH: LOW_RATIO})
         evidence["op_time_ratios.compute"] = Evidence(value=computing, threshold=_BUSY_RATIO)
         why = "work is in small or few matrix products, or in none"
         if padding is not None:
@@ -134,7 +140,7 @@ class LowMxu(Rule[None, None]):
                 why = f"{padding:.0%} of the work of matrix products is padding"
         return Account(
             words=f"MXU {mxu:.0%}" + (f", padding {padding:.0%}" if padding and padding > _PADDED_RATIO else ""),
-            sentence=f"{{who}}, ops compute {computing:.0%} of the time and use {mxu:.0%} of the matrix units: {why}.",
+            sentence=f"{{who}}, ops compute {computing:.0%} of the time and use {mxu:.0%} of the matrix units; {why}.",
             evidence=evidence,
             severity="info",
             confidence=_confidence(member.seen),

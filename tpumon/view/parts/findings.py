@@ -100,7 +100,8 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     title = Line(frame.width).add(f" {look.mark} ", look.style).add(finding.finding, look.style or BOLD)
     title.add(f"{dot}{finding.severity}")
     if finding.since_unix_s is not None:
-        title.add(f"{dot}since {clock(finding.since_unix_s, frame.now_unix_s)}")
+        earlier = " or earlier" if finding.since_or_earlier else ""
+        title.add(f"{dot}since {clock(finding.since_unix_s, frame.now_unix_s)}{earlier}")
     title.add(f"{dot}{finding.confidence} confidence", DIM)
     lines = [title.segments(), *_text(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:

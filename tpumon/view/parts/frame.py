@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tpumon.fleet import Thresholds
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.messages import Message
+from tpumon.view.parts.ops import BY_TIME
 from tpumon.view.parts.scene import Row, Scene
 
 
@@ -56,6 +57,7 @@ class Frame:
         selected: name of the worker at the cursor.
         opened: name of the worker whose page is open.
         top: place of the first row in the last picture.
+        ops_by: what operations are sorted by, `BY_TIME` or `BY_CATEGORY`.
         span_s: how much time graphs show; None: as much as is known, up to an hour.
         end_unix_s: when graphs end; None: now.
     """
@@ -78,6 +80,7 @@ class Frame:
     selected: str | None = None
     opened: str | None = None
     top: int = 0
+    ops_by: str = BY_TIME
     span_s: float | None = None
     end_unix_s: float | None = None
 

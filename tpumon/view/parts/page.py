@@ -30,6 +30,7 @@ from tpumon.view.parts.charts import (
 from tpumon.view.parts.figures import figure_lines, short_lines
 from tpumon.view.parts.findings import cause_lines
 from tpumon.view.parts.frame import Frame
+from tpumon.view.parts.ops import category_table, op_lines, op_table
 from tpumon.view.parts.peers import peers_of
 from tpumon.view.parts.rows import absent_words
 from tpumon.view.parts.scene import Row
@@ -39,6 +40,7 @@ _PART_NAME = 20
 _TWO_BESIDE = 100
 _MOST_FUNCTIONS = 8
 _MOST_CHANGES = 5
+_MOST_OPS = 5
 _ROOM_FOR_PARTS = 36
 
 
@@ -71,7 +73,7 @@ _DEVICES = (
     _Column("runtime_hlo_queue_size", "QUEUE", _count),
 )
 _TABLE_CELL = 9
-_LABELS = {figure.fields[0]: figure.label for figure in FIGURES}
+_LABELS = {figure.fields[0]: figure.label for figure in FIGURES} | {"ops": "Operations"}
 
 
 class Page:
@@ -101,8 +103,13 @@ class Page:
         return self._who() + self._verdict() + self._figures()
 
     def _fitting_parts(self) -> Lines:
-        """The parts of a step in one line, where their table is likely to be out of sight."""
-        return self._parts_line() if self._frame.height < _ROOM_FOR_PARTS else []
+        """The parts of a step and the top operations in a line each, where their table is likely to be out of sight."""
+        return self._short_parts() if self._frame.height < _ROOM_FOR_PARTS else []
+
+    def _short_parts(self) -> Lines:
+        sample = self._row.sample
+        ops = op_lines(sample, self._width, self._glyphs) if sample is not None and self._level > 1 else []
+        return self._parts_line() + ops
 
     def screen(self, height: int) -> Lines:
         """What fits without scrolling, and graphs in the rest; if it does not fit, the main figures come first."""
@@ -124,11 +131,12 @@ class Page:
         return plain(cut(f" {text}", self._width, self._glyphs.ellipsis), self._width, self._look.style)
 
     def _filled(self, lines: Lines, height: int) -> Lines:
-        parts = self._parts_line()
         room = height - len(lines) - 1
-        if room - len(parts) >= 2 * LEAST_CHART:
-            lines = lines + parts
-            room -= len(parts)
+        for parts in (self._short_parts(), self._parts_line()):
+            if room - len(parts) >= 2 * LEAST_CHART:
+                lines = lines + parts
+                room -= len(parts)
+                break
         return lines + self._blank(self._charts(room)) if room >= LEAST_CHART else lines
 
     def all(self, chart_height: int) -> Lines:
@@ -156,7 +164,11 @@ class Page:
             names = [device.device for device in sample.figures.devices]
             devices = self._table("DEVICE", names, sample.figures.devices, _DEVICES, half)
             functions = self._functions(sample, half)
-            lines += self._columns([block for block in (parts, cores, functions, devices) if block], half)
+            ops = op_table(sample.figures.ops[:_MOST_OPS], half, self._glyphs) if sample.figures.ops else []
+            categories = sample.figures.op_categories or ()
+            kinds = category_table(categories[:_MOST_OPS], half, self._glyphs) if categories else []
+            blocks = (parts, cores, ops, kinds, functions, devices)
+            lines += self._columns([block for block in blocks if block], half)
             lines += self._runtime(sample)
         if sample is not None:
             lines += self._blank(self._absent(sample)) + self._blank(self._warnings(sample))
@@ -241,7 +253,7 @@ class Page:
         verdict = self._row.verdict
         since = "" if verdict.since_unix_s is None else f" since {clock(verdict.since_unix_s, self._now_unix_s)}"
         if verdict.state != "live":
-            since = f"{since}, no figures now" if self._row.history.answer is not None else f"{since}, no figures yet"
+            since = f"{since}, no figures {'now' if self._row.history.had_figures() else 'yet'}"
             text = f"{absent_words(self._row, self._now_unix_s)}{since}"
         else:
             text = f"{self._look.word}{self._since_critical() or since}"

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from tpumon.assessment import Assessment, Verdict
 from tpumon.figures import MXU, STEP
-from tpumon.fleet import Assessment, Fleet, Thresholds, Verdict
+from tpumon.fleet import Fleet, Thresholds
 from tpumon.history import NO_FIGURES, Changes, State, WorkerHistory
 from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Sample, Severity, Workers
 from tpumon.view.drawing.names import Labels

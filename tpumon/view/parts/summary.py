@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
+from tpumon.assessment import Across
 from tpumon.figures import COMPARED, MXU, Figure
-from tpumon.fleet import Across
 from tpumon.history import State
 from tpumon.model import Severity
 from tpumon.view.drawing.cells import FORMATS, clock, short_time

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpumon.text import one_line
+from tpumon.view.parts.ops import BY_TIME
 from tpumon.view.parts.order import Order, is_of, kinds, matches
 from tpumon.view.parts.scene import Row, Scene
 from tpumon.view.parts.spans import SPANS_S, Span, span_of
@@ -34,6 +35,7 @@ class Controls:
         top: place of the first visible row.
         scroll: how many lines are above the visible ones.
         scrolls: whether some lines of the screen are hidden.
+        ops_by: what operations are sorted by.
         span_s: how much time graphs show; None: as much as is known, up to an hour.
         end_unix_s: when graphs end; None: now.
     """
@@ -55,6 +57,7 @@ class Controls:
         self.top = 0
         self.scroll = 0
         self.scrolls = False
+        self.ops_by = BY_TIME
         self.span_s: float | None = None
         self.end_unix_s: float | None = None
 
@@ -202,6 +205,10 @@ class Controls:
         reverse = self.order.by == key and not self.order.reverse
         self.order.by, self.order.reverse = key, reverse
         self._arrange(at_once=True)
+
+    def sort_ops(self, order: str) -> None:
+        """Sorts operations by time or by category."""
+        self.ops_by = order
 
     def next_kind(self) -> str:
         """The kind of workers that `show_next_kind` shows."""

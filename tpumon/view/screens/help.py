@@ -20,7 +20,7 @@ _MARKS: tuple[tuple[Severity | State, str], ...] = (
     ("down", "the last query failed"),
     ("no-activity", "it answers, but nothing runs: no op on its device, no step in its host trace"),
     ("unknown", "only runtime metrics answer: too little to judge how training goes"),
-    ("stale", "no answer for 2.5 intervals; old figures are not shown"),
+    ("stale", "no figures for 2.5 intervals and a window; old ones are not shown"),
     ("busy", "someone else is profiling the worker; tpumon waits, longer each time"),
     ("continuous", "a continuous profiling session of the owner runs; tpumon stands back"),
     ("paused", "`tpumon pause` stopped sampling on this host"),

@@ -133,6 +133,6 @@ class Screen(Protocol):
         """Its lines, each at most `frame.width` cells wide."""
 
 
-def opening(name: str, *keys: str, hint: str, words: str) -> Key:
+def opening(name: str, *keys: str, hint: str | Callable[[Controls], str], words: str) -> Key:
     """The key that opens a screen from everywhere, and closes it again."""
     return Key(names=keys, hint=hint, words=words, press=lambda controls, _: controls.toggle(name))

@@ -9,6 +9,7 @@ from tpumon.view.screens.alone import Alone
 from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.events import Events
 from tpumon.view.screens.help import Help
+from tpumon.view.screens.ops import Ops
 from tpumon.view.screens.screen import Key, Reply, Screen, opening
 from tpumon.view.screens.waiting import Waiting
 from tpumon.view.screens.why import Why
@@ -18,7 +19,7 @@ from tpumon.view.screens.workers import Workers
 HOMES: tuple[Screen, ...] = (Waiting(), Alone(), Workers())
 """What is shown when nothing is open: the first that fits."""
 
-SCREENS: tuple[Screen, ...] = (Worker(), Why(), Events(), Help())
+SCREENS: tuple[Screen, ...] = (Worker(), Why(), Events(), Ops(), Help())
 """Screens that are opened on top of the home screen."""
 
 

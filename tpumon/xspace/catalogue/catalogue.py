@@ -31,9 +31,10 @@ KIND = np.dtype(
         ("time_kind", "u1"),
         ("padding_128", "<f8"),
         ("padding_256", "<f8"),
+        ("category_key", "<i8"),
     ]
 )
-"""One kind of op as a row of an array; `key` tells ops apart, the rest is as in OpKind."""
+"""One kind of op as a row of an array; `key` tells ops apart, `category_key` names of categories, else as in OpKind."""
 
 Kinds = NDArray[np.void]
 """Rows of KIND."""
@@ -133,4 +134,5 @@ def _row(kind: OpKind) -> tuple[object, ...]:
         kind.hbm_bytes or 0,
         kind.time_kind,
         *(kind.paddings or _UNKNOWN),
+        hash(kind.category_name),
     )

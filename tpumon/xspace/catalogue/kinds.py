@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 
+from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.xspace.catalogue.shapes import paddings
 from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
@@ -33,6 +34,7 @@ _NOT_LAID_OUT = frozenset({_CUSTOM_CALL, "megacore fusion"})
 """Whose shapes say nothing of the matrix units' work: a kernel pads as it likes, a megacore fusion holds ops."""
 _MATRIX_CODE = re.compile(r"\s(?:convolution|dot|ragged-dot|custom-call)\(|kind=kOutput\b")
 _DEEPEST = 4  # fusions within fusions
+NAME_LENGTH = 200  # characters that are kept of an op's name, and of its category's
 ABSURD = 1 << 60  # FLOPs or bytes of one op: no chip does that in a day, so the number is a mistake
 _HBM, _MOVES = 1, frozenset({1, 2})  # memory space, and reading and writing, of memory_access_breakdown
 
@@ -108,6 +110,7 @@ class OpKind:
         key: program and name, by which XProf takes ops of several cores to be the same.
         shown: whether XProf's op profile shows it.
         category: see Category.
+        category_name: what XLA calls it, see `category_name`.
         matrix: whether it uses the matrix units, or is a fusion that holds an op that does.
         counted: whether XProf adds it up at all: it has a program and a symbol.
         flops: of one occurrence.
@@ -123,6 +126,7 @@ class OpKind:
     key: tuple[int, str]
     shown: bool
     category: Category
+    category_name: str
     counted: bool
     matrix: bool
     flops: int
@@ -161,6 +165,7 @@ def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visite
         key=(_whole(stats.get("program_id")), name),
         shown=not name.startswith("region"),
         category=_category(category),
+        category_name=category_name(category),
         counted="program_id" in stats and isinstance(symbol, int) and symbol != 0,
         matrix=matrix,
         flops=flops,
@@ -194,6 +199,11 @@ def _child_does(plane: Plane, number: int, depth: int, visited: Visited) -> bool
         category = named(child.stats, plane.stat_names, plane.numbers_of(("hlo_category",))).get("hlo_category")
         visited[number, depth] = _uses_matrix_units(plane, child, category, depth, visited)
     return visited[number, depth]
+
+
+def category_name(value: Value | None) -> str:
+    """What XLA calls an op's category, made safe to show, such as "convolution fusion"."""
+    return (one_line(value, limit=NAME_LENGTH) if isinstance(value, str) else "") or "unknown"
 
 
 def _category(name: Value | None) -> Category:

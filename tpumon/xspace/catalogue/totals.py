@@ -31,7 +31,8 @@ OP_STATS = (
 
 _SUMS = ("occurrences", "time_ps", "self_ps", "self_ps2", "normalized_ps", "flops", "model_flops", "hbm_bytes")
 _FLAGS = ("shown", "matrix", "custom", "has_bytes")
-_SAME = ("time_kind", "padding_128", "padding_256")  # the same of one op wherever it runs
+_OF_KIND = ("time_kind", "padding_128", "padding_256", "category_key")
+_SAME = (*_OF_KIND, "number")  # the same of one op wherever it runs
 
 
 @struct
@@ -55,6 +56,8 @@ class OpTable:
         time_kind: what kind of time its own time is, values of TimeKind.
         padding_128: share of its matrix units' work that is padding, if they are 128 wide; -1 where unknown.
         padding_256: the same of those that are 256 wide.
+        category_key: tells the names of categories apart.
+        number: its metadata id in the core's plane; of tables merged, in that of the first core that ran it.
     """
 
     key: Ints
@@ -73,6 +76,8 @@ class OpTable:
     time_kind: NDArray[np.uint8]
     padding_128: Floats
     padding_256: Floats
+    category_key: Ints
+    number: Ints
 
     def __len__(self) -> int:
         return len(self.key)
@@ -191,8 +196,8 @@ class OpIndex:
     """
 
     def __init__(self, plane: Plane, metadata_id: Ints) -> None:
-        numbers, self.of_event = _distinct(metadata_id)
-        self.kinds: Kinds = CATALOGUE.kinds(plane, numbers.tolist())
+        self._numbers, self.of_event = _distinct(metadata_id)
+        self.kinds: Kinds = CATALOGUE.kinds(plane, self._numbers.tolist())
 
     def spread(self, per_kind: NDArray[Number]) -> NDArray[Number]:
         """One value per kind to one per event."""
@@ -218,7 +223,8 @@ class OpIndex:
             "flops": flops,
             "model_flops": model_flops,
             "hbm_bytes": counts * kinds["hbm_bytes"],
-            **{name: kinds[name] for name in (*_FLAGS, *_SAME)},
+            "number": self._numbers,
+            **{name: kinds[name] for name in (*_FLAGS, *_OF_KIND)},
         }
         counted = kinds["counted"]
         return _merged(kinds["key"][counted], {name: column[counted] for name, column in columns.items()})

@@ -9,8 +9,9 @@ from google.protobuf.message import DecodeError
 
 from tpumon.text import one_line
 from tpumon.wire.hlo_pb2 import BufferAllocation, HloModule, HloProgram
+from tpumon.xspace.catalogue.kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.profile.ops import MOST_CONTENTS, NAME_LENGTH
+from tpumon.xspace.profile.ops import MOST_CONTENTS
 from tpumon.xspace.struct import struct
 
 _STAT = "Hlo Proto"

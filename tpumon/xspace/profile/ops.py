@@ -11,13 +11,13 @@ from google.protobuf.message import DecodeError
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown
 from tpumon.xspace.catalogue.catalogue import CATALOGUE
-from tpumon.xspace.catalogue.kinds import ABSURD
+from tpumon.xspace.catalogue.kinds import ABSURD, NAME_LENGTH, category_name
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
 from tpumon.xspace.struct import struct
 
-NAME_LENGTH, _PATH, _HLO = 200, 400, 2000  # characters
+_PATH, _HLO = 400, 2000  # characters
 MOST_CONTENTS = 64  # instructions of a fusion
 _STATS = (
     "hlo_category",
@@ -147,7 +147,7 @@ def _words(plane: Plane, number: int, wanted: Mapping[int, str]) -> _Words:
     return _Words(
         program_id=value if isinstance(value := stats.get("program_id"), int) else 0,
         name=name,
-        category=_text(stats.get("hlo_category"), NAME_LENGTH) or "unknown",
+        category=category_name(stats.get("hlo_category")),
         expression=one_line(metadata.name, limit=_HLO),
         provenance=_text(stats.get("tf_op"), _PATH).rstrip(":"),
         source=_text(stats.get("source"), _PATH),

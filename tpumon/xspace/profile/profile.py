@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from typing import BinaryIO, Literal
 
-from tpumon.text import one_line
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.environment import Surroundings, read_surroundings
@@ -16,13 +15,13 @@ from tpumon.xspace.profile.host_input import HostInput, read_host_input
 from tpumon.xspace.profile.memory import MemoryUse, read_memory
 from tpumon.xspace.profile.ops import Op, read_ops
 from tpumon.xspace.profile.planes import METADATA, find_plane
+from tpumon.xspace.steps.functions import named_program
 from tpumon.xspace.struct import struct
 from tpumon.xspace.trace import Trace, stored, trace_of
 
 Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
 """What to read beyond the trace. From the programs' HLO: `contents` of fusions, and `buffers`."""
 
-_PROGRAM_NAME = re.compile(r"(.*)\((\d{1,20})\)")
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
 
 
@@ -81,7 +80,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
     return Profile(
         trace=trace,
         ops=ops,
-        programs=_programs(space, ops),
+        programs=program_names(space, trace, {op.program_id for op in ops}),
         peaks=_peaks(space),
         surroundings=read_surroundings(source) if "environment" in wanted else Surroundings(),
         host_input=read_host_input(space.host) if "input" in wanted else HostInput(),
@@ -98,19 +97,18 @@ def _with_contents(ops: tuple[Op, ...], contents: Mapping[tuple[int, str], tuple
     )
 
 
-def _programs(space: Space, ops: Sequence[Op]) -> dict[int, str]:
-    """Names of the programs of ops; a run is called "jit_step(123)", the number being the program's."""
-    wanted = {op.program_id for op in ops}
-    names: dict[int, str] = {}
+def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[int, str]:
+    """Names of programs by their numbers; those that did not run in the window are looked for in all metadata."""
+    names = {number: trace.program_names[number] for number in wanted if number in trace.program_names}
     for plane in space.tensor_cores:
         if len(names) == len(wanted):
             break
         for raw in plane.outline.event_metadata.values():
             # Ops have a number in brackets at their end, too, but rarely.
-            if _MAYBE_PROGRAM.search(raw) and (match := _PROGRAM_NAME.fullmatch(parsed_metadata(raw).name)):
-                number = int(match[2])
+            if _MAYBE_PROGRAM.search(raw) and (found := named_program(parsed_metadata(raw).name)):
+                number, name = found
                 if number in wanted:
-                    names.setdefault(number, one_line(match[1]))
+                    names.setdefault(number, name)
     return names
 
 

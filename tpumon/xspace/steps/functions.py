@@ -31,6 +31,7 @@ TOO_FEW = "no two steps in the window"
 
 _LONGEST_NAME = 60
 _PROGRAM_ID = re.compile(r"\((\d+)\)$")
+_PROGRAM = re.compile(r"(.*)\((\d{1,20})\)")
 _CALL = re.compile(r"PjitFunction\((.*)\)", re.DOTALL)
 _JIT = re.compile(r"(?:jit|pmap)\((.*)\)", re.DOTALL)
 _METADATA = re.compile(r"#.*#$", re.DOTALL)
@@ -206,6 +207,12 @@ def program_of(module: str) -> str:
     """The id of the program that a module is: of jit_f(123) it is 123; the whole name where there is none."""
     number = _PROGRAM_ID.search(module)
     return number[1][:_LONGEST_NAME] if number else one_line(module, limit=_LONGEST_NAME)
+
+
+def named_program(module: str) -> tuple[int, str] | None:
+    """The number and name of the program that a module is: of "jit_f(123)" 123 and "jit_f"; None if it has none."""
+    match = _PROGRAM.fullmatch(module)
+    return (int(match[2]), one_line(match[1])) if match else None
 
 
 def gather(runs: Iterable[tuple[str, int, Ints, Ints]], *, on_device: bool) -> tuple[Function, ...]:

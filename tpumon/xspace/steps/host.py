@@ -24,7 +24,7 @@ from tpumon.xspace.steps.functions import (
     named_function,
     with_device_time,
 )
-from tpumon.xspace.steps.host_time import EAGER_OP, compiling_ps, input_waits
+from tpumon.xspace.steps.host_time import EAGER_OP, callbacks_ps, compiling_ps, input_waits
 from tpumon.xspace.struct import struct
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
@@ -48,6 +48,7 @@ class HostActivity:
             trace does not show that.
         input_wait_ps: the same of the whole window.
         compile_ps: time in which any thread traced or compiled a function.
+        callback_ps: time in which an op of a compiled program called Python; None if no op names its program.
         programs_ps: time in ops of each program, by its id; empty if the ops do not tell.
         window_ps: first and last moment of all events; None if there are none.
     """
@@ -61,6 +62,7 @@ class HostActivity:
     input_wait_s: float | None = None
     input_wait_ps: int | None = None
     compile_ps: int = 0
+    callback_ps: int | None = None
     programs_ps: Mapping[str, int] = field(default_factory=dict)
     window_ps: tuple[int, int] | None = None
 
@@ -114,12 +116,14 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     steps = marked if function is None else _called(function)
     place = steps.place if steps is not None else _calling_thread(functions)
     waits = input_waits(threads, [line.name for line in lines], place, names, plane.stat_names)
+    programs_ps = _programs_ps(threads)
     common = HostActivity(
         functions=functions,
         window_ps=window_ps,
         input_wait_ps=None if waits is None else covered_ps(waits.begin_ps, waits.end_ps),
         compile_ps=compiling_ps(threads, names),
-        programs_ps=_programs_ps(threads),
+        callback_ps=callbacks_ps(threads, names) if programs_ps else None,
+        programs_ps=programs_ps,
     )
     if steps is None:
         return replace(common, reason=TOO_FEW if choice is None else choice.reason)

@@ -1,4 +1,4 @@
-"""What the host's threads spend time on that may keep devices waiting: compiling, and waiting for input."""
+"""What the host's threads spend time on that may keep devices waiting: compiling, input, callbacks to Python."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ _COMPILING = re.compile(
     r"backend_compile\w*|lower_sharding_computation|trace_to_jaxpr\w*|tf\.function-graph_building|"
     r"\w*Client::Compile\w*|\w*Compiler::(?:RunBackend|RunHloPasses|Compile\w*)"
 )
+# The ops by which programs of JAX 0.10 on a CPU call Python.
+_CALLBACK = re.compile(r"(?:(?:pure|io|debug)_callback|debug_print)(?:\.\d+)?")
 # A pipeline's own thread reads ahead; only what the training thread does is waiting. `Iterator::Root` is what
 # IteratorGetNextOp waits for, where the latter is not recorded.
 _INPUT_WAIT = re.compile(r"IteratorGetNext\w*Op::DoCompute|Iterator::Root(::.*)?", re.DOTALL)
@@ -44,7 +46,15 @@ def read_compiling(plane: Plane) -> Events:
 
 def compiling_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
     """Time in which any thread traced, lowered or compiled a function."""
-    wanted = _numbers(names, _COMPILING)
+    return _spent_ps(threads, _numbers(names, _COMPILING))
+
+
+def callbacks_ps(threads: Sequence[Events], names: Mapping[int, str]) -> int:
+    """Time in which any thread ran an op that calls Python."""
+    return _spent_ps(threads, _numbers(names, _CALLBACK))
+
+
+def _spent_ps(threads: Sequence[Events], wanted: Sequence[int]) -> int:
     picked = join([_of_kind(events, wanted) for events in threads])
     return covered_ps(picked.begin_ps, picked.end_ps)
 

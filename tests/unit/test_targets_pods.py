@@ -1,0 +1,196 @@
+"""The pod of a node's workers, from a kubelet on a Unix socket. Its answers are put together by hand, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from tpumon.fleet import Fleet
+from tpumon.model import Pod, Target, Workers
+from tpumon.targets.base import Fixed
+from tpumon.targets.pods import WithPods
+from tpumon_exporters.exposition import Exposition
+
+WORKERS = Workers(targets=(Target(worker="w", address="127.0.0.1:9999"),))
+TRAIN = Pod(namespace="team-a", name="train-0-abcde", container="main")
+
+
+def part(number, content):
+    """A field of bytes, as protobuf writes it: shorter than 16 KiB."""
+    content = content.encode() if isinstance(content, str) else content
+    size = len(content)
+    head = bytes([number << 3 | 2])
+    return head + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + content
+
+
+def devices(resource, *ids):
+    topology = part(3, part(1, b"\x08\x01"))
+    return part(2, part(1, resource) + b"".join(part(2, one) for one in ids) + topology)
+
+
+def pod(namespace, name, container, *held):
+    cpus = part(3, b"\x02\x03")
+    return part(1, part(1, name) + part(2, namespace) + part(3, part(1, container) + b"".join(held) + cpus))
+
+
+def holder(of=TRAIN, *ids):
+    return pod(of.namespace, of.name, of.container, devices("google.com/tpu", *(ids or ("0", "1"))))
+
+
+OTHERS = pod("kube-system", "gpus", "c", devices("nvidia.com/gpu", "GPU-1")) + pod("x", "none", "c")
+
+
+@asynccontextmanager
+async def kubelet(answer, asked=None):
+    """Yields its socket; `answer` returns the bytes of each answer."""
+
+    class Lister(grpc.GenericRpcHandler):
+        def service(self, details):
+            if details.method != "/v1.PodResourcesLister/List":
+                return None
+
+            async def listed(request, _context):
+                if asked is not None:
+                    asked.append(request)
+                return answer()
+
+            return grpc.unary_unary_rpc_method_handler(listed)
+
+    with tempfile.TemporaryDirectory() as directory:  # pytest's are too long for a socket
+        socket = Path(directory) / "kubelet.sock"
+        server = grpc.aio.server()
+        server.add_generic_rpc_handlers((Lister(),))
+        server.add_insecure_port(f"unix:{socket}")
+        await server.start()
+        try:
+            yield socket
+        finally:
+            await server.stop(None)
+
+
+def first(answer, said=None):
+    """The pods of the first workers, with a kubelet that answers so."""
+
+    async def look():
+        async with kubelet(lambda: answer) as socket:
+            finder = WithPods(Fixed([*WORKERS.targets]), say=(said if said is not None else []).append, socket=socket)
+            async with aclosing(finder.watch(lambda: False)) as changes:
+                (target,) = (await anext(changes)).targets
+                return target.pod
+
+    return asyncio.run(look())
+
+
+def test_the_pod_that_holds_the_node_s_tpus():
+    asked = []
+
+    async def look():
+        async with kubelet(lambda: OTHERS + holder(), asked) as socket:
+            finder = WithPods(Fixed(WORKERS.targets), say=pytest.fail, socket=socket)
+            return [workers async for workers in finder.watch(bool)]
+
+    ((target,),) = [workers.targets for workers in asyncio.run(look())]
+    assert target.pod == TRAIN
+    assert asked == [b""]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        OTHERS,
+        pod("a", "p", "c", devices("google.com/tpu")),
+        holder() + holder(Pod(namespace="team-b", name="p", container="c"), "2"),
+        holder() + holder(Pod(namespace=TRAIN.namespace, name=TRAIN.name, container="sidecar"), "2"),
+    ],
+    ids=["nothing", "others only", "no device", "two pods", "two containers"],
+)
+def test_no_pod_rather_than_a_wrong_one(answer):
+    said = []
+    assert first(answer, said) is None
+    assert said == []
+
+
+def test_names_are_made_safe():
+    odd = first(holder(Pod(namespace="a\x1b[31m", name="n" * 5000, container="c\nd")))
+    assert (odd.namespace, len(odd.name), odd.container) == ("a", 253, "c d")
+
+
+@pytest.mark.parametrize("answer", [b"\xff\xff", bytes(5 << 20)], ids=["malformed", "too large"])
+def test_a_bad_answer_is_said_and_workers_are_there(answer):
+    said = []
+    assert first(answer, said) is None
+    assert len(said) == 1
+    assert "kubelet.sock: " in said[0]
+    assert "\n" not in said[0]
+
+
+class Changing:
+    """A discovery that yields these."""
+
+    def __init__(self, *workers):
+        self._workers = workers
+
+    async def watch(self, _all_gone):
+        for workers in self._workers:
+            yield workers
+        await asyncio.Event().wait()
+
+
+def test_an_absent_socket_is_nothing_to_say(tmp_path):
+    async def look():
+        async def ask(_path):
+            pytest.fail("there is nobody to ask")
+
+        finder = WithPods(Fixed(WORKERS.targets), say=pytest.fail, socket=tmp_path / "none" / "kubelet.sock", ask=ask)
+        async with aclosing(finder.watch(bool)) as changes:
+            return [workers async for workers in changes]
+
+    assert asyncio.run(look()) == [WORKERS]
+
+
+def test_a_dead_socket_is_said_once():
+    said = []
+    more = Workers(targets=(*WORKERS.targets, Target(worker="v", address="127.0.0.1:9998")))
+
+    async def look():
+        with tempfile.TemporaryDirectory() as directory:
+            dead = Path(directory) / "kubelet.sock"
+            dead.touch()
+            async with aclosing(WithPods(Changing(WORKERS, more), say=said.append, socket=dead).watch(bool)) as changes:
+                return [await anext(changes), await anext(changes)]
+
+    assert asyncio.run(look()) == [WORKERS, more]
+    assert len(said) == 1
+    assert "workers go without the names of their pods" in said[0]
+
+
+def test_a_job_that_starts_again_in_another_pod():
+    """Workers stay as they are; the pod is another one."""
+    later = Pod(namespace="team-a", name="train-0-fghij", container="main")
+    answers = [holder(), holder(), holder(later)]
+
+    async def look():
+        async with kubelet(lambda: answers.pop(0) if len(answers) > 1 else answers[0]) as socket:
+            finder = WithPods(Changing(WORKERS), say=pytest.fail, socket=socket, every_s=0.01)
+            async with aclosing(finder.watch(bool)) as changes:
+                return [(await anext(changes)).targets[0].pod for _ in range(2)]
+
+    assert asyncio.run(look()) == [TRAIN, later]
+
+
+def test_the_metric():
+    fleet = Fleet()
+    fleet.follow(Workers(targets=(Target(worker="w", address="a:1", pod=TRAIN), Target(worker="v", address="b:1"))))
+    fleet.assess(0.0)
+    text = Exposition(pytest.fail).render(fleet.histories, 0.0, judged=fleet.judged)
+    series = [line for line in text.splitlines() if line.startswith("tpumon_target_pod_info")]
+    assert series == [
+        'tpumon_target_pod_info{worker="w",tpu_namespace="team-a",tpu_pod="train-0-abcde",tpu_container="main"} 1.0'
+    ]

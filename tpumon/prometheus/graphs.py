@@ -1,0 +1,79 @@
+"""What graphs begin with: figures of the last hour, from two range queries whatever the number of workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+
+from tpumon.figures import COMPARED
+from tpumon.history import Tiers
+from tpumon.model import Sample
+from tpumon.prometheus.across import waits_of
+from tpumon.prometheus.queries import Queries
+from tpumon.prometheus.wire import PrometheusServer, Series
+from tpumon.prometheus.workers import Key, key_of
+
+MOST_GRAPHED = 256
+"""Of how many workers figures are asked: the worst of a larger fleet. More would be a load for Prometheus."""
+
+_SPAN_S, _STEP_S = 3600.0, 60.0
+
+
+async def graphs_of(
+    server: PrometheusServer,
+    queries: Queries,
+    identity: Sequence[str],
+    samples: Mapping[Key, Sample],
+    now_unix_s: float,
+) -> dict[str, bytes]:
+    """The packed history of workers by name, and by an empty name that of the averages over all workers.
+
+    Args:
+        server: where to ask.
+        queries: what to ask.
+        identity: labels that tell workers apart.
+        samples: the present ones, judged.
+        now_unix_s: the time by the server's clock.
+
+    Raises:
+        TroubleError: no answer.
+    """
+    graphed = {key: samples[key].worker for key in _worst_first(samples)[:MOST_GRAPHED]}
+    is_small = len(graphed) == len(samples)
+    begin_unix_s, end_unix_s = now_unix_s - _SPAN_S, now_unix_s - _STEP_S  # the present samples come after that
+    averages, workers = await asyncio.gather(
+        # HBM is a quotient of each device: for a large fleet it would take as long as all the rest.
+        server.query_range(queries.averages(hbm=is_small), begin_unix_s, end_unix_s, _STEP_S),
+        server.query_range(
+            queries.graphed("" if is_small else waits_of(list(graphed), identity)), begin_unix_s, end_unix_s, _STEP_S
+        ),
+    )
+    of_workers: dict[Key, list[Series]] = {}
+    for one in workers.series:
+        key = key_of(one.labels, identity)
+        if key in graphed:
+            of_workers.setdefault(key, []).append(one)
+    history = {graphed[key]: _packed(series) for key, series in of_workers.items()}
+    return {**history, "": _packed(averages.series)} if averages.series else history
+
+
+def _worst_first(samples: Mapping[Key, Sample]) -> list[Key]:
+    ranks = {"critical": 1, "warning": 2, "info": 3}
+
+    def rank(key: Key) -> int:
+        sample = samples[key]
+        return 0 if sample.failure is not None else ranks[sample.findings[0].severity] if sample.findings else 3
+
+    return sorted(samples, key=rank)
+
+
+def _packed(series: Iterable[Series]) -> bytes:
+    """The figures of one worker, or of all; a time of which nothing is known has no point."""
+    values: dict[float, dict[str, float]] = {}
+    for one in series:
+        for time_unix_s, value in one.points:
+            values.setdefault(time_unix_s, {})[one.labels.get("m", "")] = value
+    tiers = Tiers(tuple(COMPARED))
+    for time_unix_s in sorted(values):
+        tiers.add(time_unix_s, "live", map(values[time_unix_s].get, COMPARED))
+    return tiers.packed()
