@@ -16,8 +16,8 @@ from tpumon.prometheus.queries import Queries
 from tpumon.prometheus.wire import PrometheusServer, Series
 from tpumon.prometheus.workers import Key, key_of
 
-MOST_GRAPHED = 256
-"""Of how many workers figures are asked: the worst of a larger fleet. More would be a load for Prometheus."""
+MOST_GRAPHED = 100
+"""Of how many workers figures are asked: the worst of a larger fleet, more than rows on a screen."""
 
 _SPAN_S, _STEP_S = 3600.0, 60.0
 
