@@ -118,11 +118,20 @@ class Feed:
         settings: where events come from, and which outputs get them.
         consumer: who fetches the events, for that notice.
         wake: called in the sampler's thread when there is something to fetch; must not block.
+        looked_at: which worker the user looks at; called in that thread, too.
     """
 
-    def __init__(self, settings: FeedSettings, *, consumer: str, wake: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        settings: FeedSettings,
+        *,
+        consumer: str,
+        wake: Callable[[], None] = lambda: None,
+        looked_at: Callable[[], str | None] = lambda: None,
+    ) -> None:
         self._settings = settings
         self._consumer = consumer
+        self._looked_at = looked_at
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
         self._notices = Notices()
@@ -211,7 +220,7 @@ class Feed:
             await _sample(origin, send)
         else:
             assert isinstance(origin, Remote)
-            await _read(origin, self._settings.output_options.thresholds, send)
+            await _read(origin, self._settings.output_options.thresholds, self._looked_at, send)
 
 
 async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
@@ -234,7 +243,9 @@ async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
         await sampler.run()
 
 
-async def _read(remote: Remote, thresholds: Thresholds, send: Callable[[Told], None]) -> None:
+async def _read(
+    remote: Remote, thresholds: Thresholds, looked_at: Callable[[], str | None], send: Callable[[Told], None]
+) -> None:
     """Follows an exporter, or Prometheus, if that is what answers or a selector is given."""
     from tpumon.prometheus import PrometheusReader, PrometheusServer, selector_of
     from tpumon.remote import RemoteExporter
@@ -242,7 +253,8 @@ async def _read(remote: Remote, thresholds: Thresholds, send: Callable[[Told], N
     server = PrometheusServer(remote.url, remote.auth_file)
     if remote.selector is None:
         await RemoteExporter(remote.url, auth_file=remote.auth_file, is_other=server.is_there).feed(send)
-    await PrometheusReader(server, selector_of(remote.selector), limits=thresholds, say=say).feed(send)
+    selector = selector_of(remote.selector)
+    await PrometheusReader(server, selector, limits=thresholds, say=say, looked_at=looked_at).feed(send)
 
 
 def for_outputs(event: Told, options: OutputOptions) -> Told:

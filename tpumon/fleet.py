@@ -232,11 +232,11 @@ class Fleet:
         self._told = handover
         if handover.complete:
             self.changes.replace(handover.changes)
-            for worker, packed in handover.history.items():
-                self._unpack(worker, packed, handover)
         else:
             for change in handover.changes:
                 self.changes.add(change)
+        for worker, packed in handover.history.items():
+            self._unpack(worker, packed, handover)
         self._number = handover.number
         for standing in handover.standings:
             memory = self._memories.get(standing.worker)
@@ -246,6 +246,7 @@ class Fleet:
                 memory.number = handover.number
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
+        """Takes a history that goes further back than what is known here."""
         history = self.histories.get(worker)
         known = self.average if worker == "" else None if history is None else history.tiers
         if known is None:
@@ -253,6 +254,9 @@ class Fleet:
         try:
             tiers = Tiers.unpacked(packed, handover.figures, tuple(COMPARED), shift_s=handover.shift_s)
         except ValueError:  # of another version, or damaged: history then begins here
+            return
+        ours_unix_s, theirs_unix_s = known.oldest_unix_s, tiers.oldest_unix_s
+        if ours_unix_s is not None and (theirs_unix_s is None or ours_unix_s < theirs_unix_s):
             return
         if history is None:
             self.average = tiers

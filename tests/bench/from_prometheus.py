@@ -1,9 +1,9 @@
 """A view of 2,304 workers, each with an exporter of its own, that one Prometheus scrapes: `--from http://prometheus`.
 
 Targets: first picture under 3 s, refresh under 1 s and at most 5 queries, the straggler named, since when right. The
-Prometheus is a real one; its blocks are made by promtool of a simulated job's samples, scraped every 2 minutes. Each
-refresh asks for the time of the next scrape, so it finds a new sample of every worker. Where others use the machine,
-CPU time tells more than the clock.
+Prometheus is a real one; its blocks are made by promtool of a simulated job's samples, scraped every 2 minutes. Of two
+refreshes one asks for the time of the next scrape, so it finds a new sample of every worker and asks for what is asked
+once a minute; one is 5 s later. Where others use the machine, CPU time tells more than the clock.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def measure(url: str, pid: int, begin_unix_s: float) -> None:
     """Reads as a live view does, and prints what it took."""
     server = Then(url)
     fleet = Fleet()
-    took: list[tuple[float, float, float]] = []
+    took: list[tuple[float, ...]] = []
     asked: list[int] = []
     samples = 0
 
@@ -78,8 +78,9 @@ async def measure(url: str, pid: int, begin_unix_s: float) -> None:
         samples += isinstance(event, Sample)
 
     reader = PrometheusReader(server, '{job="tpumon"}', poll_s=0.0, clock=lambda: server.then_unix_s)
-    for refresh in range(1 + REFRESHES):
-        server.then_unix_s = begin_unix_s + (SCRAPES - 1 - REFRESHES + refresh) * INTERVAL_S + 15
+    for refresh in range(2 * (1 + REFRESHES)):
+        scrape, later = divmod(refresh, 2)
+        server.then_unix_s = begin_unix_s + (SCRAPES - 1 - REFRESHES + scrape) * INTERVAL_S + 15 + 5 * later
         samples, before = 0, server.queries
         began = time.monotonic(), time.process_time(), _cpu_s(pid)
         await reader._refresh(send)
@@ -93,15 +94,18 @@ async def measure(url: str, pid: int, begin_unix_s: float) -> None:
     since_s = (
         (stragglers[0].since_unix_s or 0.0) - begin_unix_s - SLOW_FROM * INTERVAL_S if stragglers else float("nan")
     )
-    first_s, ours_s, its_s = took[0]
-    cpu = f"{ours_s:.2f} s of CPU here, {its_s:.2f} s in Prometheus"
     print(f"workers            {WORKERS}, as judged {dict(found.counts)}")
-    print(f"first picture      {first_s:.2f} s, {asked[0]} queries; {cpu}: {_met(first_s < 3)}")
-    refresh_s, ours_s, its_s = (statistics.median(column) for column in zip(*took[1:], strict=True))
-    cpu = f"{ours_s:.2f} s of CPU here, {its_s:.2f} s in Prometheus"
-    print(f"refresh            {refresh_s:.2f} s, at most {max(asked[1:])} queries; {cpu}: {_met(refresh_s < 1)}")
+    print(f"first picture      {asked[0]} queries; {_shown(took[:1], 3)}")
+    print(f"refresh, all new   at most {max(asked[2::2])} queries; {_shown(took[2::2], 1)}")
+    print(f"refresh, 5 s later at most {max(asked[1::2])} queries; {_shown(took[1::2], 1)}")
     print(f"straggler          {named}: {_met(named == [f'tpu-w-{SLOW}'])}")
     print(f"since              {since_s:+.0f} s beside when it became slow: {_met(abs(since_s) <= 2 * INTERVAL_S)}")
+
+
+def _shown(took: list[tuple[float, ...]], most_s: float) -> str:
+    """Medians of what it took: the time, and CPU here and in Prometheus."""
+    wall_s, ours_s, its_s = (statistics.median(column) for column in zip(*took, strict=True))
+    return f"{wall_s:.2f} s, CPU {ours_s:.2f} s here and {its_s:.2f} s in Prometheus: {_met(wall_s < most_s)}"
 
 
 def _cpu_s(pid: int) -> float:

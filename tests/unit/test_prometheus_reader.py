@@ -13,9 +13,11 @@ from urllib.parse import parse_qs
 import pytest
 
 from tpumon.errors import UsageError
+from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet
+from tpumon.history import Tiers
 from tpumon.metrics import METRICS
-from tpumon.model import Handover, Sample, Workers
+from tpumon.model import Handover, Sample, Target, Workers
 from tpumon.prometheus import PrometheusReader, PrometheusServer, graphs, queries, selector_of
 from tpumon.prometheus.wire import Series, TroubleError
 from tpumon.prometheus.workers import identity_of, known_of
@@ -374,6 +376,53 @@ def test_graphs_begin_with_the_last_hour():
     assert drawn["step"][2] == pytest.approx(7, rel=1e-3)
     average = [point.median for point in fleet.average.series("idle", NOW - 3600, NOW)]
     assert average == pytest.approx([0.5, 0.25], rel=1e-3)
+
+
+def test_a_worker_s_graph_is_asked_for_when_it_is_looked_at(monkeypatch):
+    """Once, and of that worker; a refresh of the same worker asks no more."""
+    monkeypatch.setattr(graphs, "MOST_GRAPHED", 0)
+    looked_at = {"worker": None}
+    asked, events = [], []
+
+    def of(path, query):
+        if path.endswith("query_range") and '"mxu"' in query and "avg (" not in query:
+            asked.append(query)
+            return told([points(0.1, 0.2, m="mxu", worker="w")])
+        return of_one(path, query)
+
+    with serving(of) as (url, _):
+        reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: NOW, looked_at=lambda: looked_at["worker"])
+
+        async def ask():
+            await reader._refresh(events.append)
+            asked.clear()
+            await reader._refresh(events.append)
+            assert asked == []
+            looked_at["worker"] = "w"
+            for _ in range(2):
+                await reader._refresh(events.append)
+
+        asyncio.run(ask())
+    fleet = Fleet(remember=True)
+    for event in events:
+        fleet.take(event)
+    assert len(asked) == 1
+    assert 'worker=~"w"' in asked[0]
+    drawn = [point.median for point in fleet.histories.get("w").tiers.series("mxu", NOW - 3600, NOW - 30)]
+    assert drawn == pytest.approx([0.1, 0.2], rel=1e-3)
+
+
+def test_history_that_goes_further_back_stays():
+    """After an outage Prometheus is asked for the last hour; a view that is open for longer knows more."""
+    fleet = Fleet(remember=True)
+    fleet.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+    mine, hour = (Tiers(tuple(COMPARED)) for _ in range(2))
+    for tiers, begin_unix_s in ((mine, NOW - 7200), (hour, NOW - 3600)):
+        for minute in range(60):
+            tiers.add(begin_unix_s + 60 * minute, "live", [0.5] * len(COMPARED))
+    for tiers in (mine, hour):
+        fleet.take(Handover(complete=True, number=0, history={"w": tiers.packed()}, figures=tuple(COMPARED)))
+    assert fleet.histories.get("w").tiers.oldest_unix_s == pytest.approx(NOW - 7200, abs=1)
 
 
 def test_of_a_large_fleet_only_the_worst_are_graphed(monkeypatch):

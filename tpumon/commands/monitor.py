@@ -190,9 +190,9 @@ def _show_live(settings: MonitorSettings) -> int:
             os.set_blocking(end, False)
             stack.callback(os.close, end)
         # Messages of outputs and discoveries go to stderr, which the loop shows while it has the terminal.
-        feed = stack.enter_context(
-            Feed(_with_ops(settings.feed), consumer="this machine", wake=partial(_wake, write_end))
-        )
+        wake = partial(_wake, write_end)
+        taken = _with_ops(settings.feed)
+        feed = stack.enter_context(Feed(taken, consumer="this machine", wake=wake, looked_at=lambda: display.looked_at))
         live.run(display, feed.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
 

@@ -23,7 +23,7 @@ from tpumon.history import state_of
 from tpumon.model import Cause, Failure, FindingId, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
-from tpumon.prometheus.graphs import graphs_of
+from tpumon.prometheus.graphs import graph_of, graphs_of
 from tpumon.prometheus.past import SPANS, Past, asked
 from tpumon.prometheus.queries import COLLECTIVE, HBM_TOTAL, INDEPENDENT, SUCCESS, TOOK, Queries, selector_of
 from tpumon.prometheus.rebuild import (
@@ -77,6 +77,7 @@ class PrometheusReader:
         limits: when a figure makes a worker critical.
         say: takes one line for the user.
         poll_s: interval between refreshes.
+        looked_at: which worker the user looks at; called in the thread of the reader.
         clock: returns the seconds since the epoch.
         monotonic_s: reads a monotonic clock.
     """
@@ -89,6 +90,7 @@ class PrometheusReader:
         limits: Thresholds | None = None,
         say: Callable[[str], None] = lambda _line: None,
         poll_s: float = _POLL_S,
+        looked_at: Callable[[], str | None] = lambda: None,
         clock: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,6 +99,8 @@ class PrometheusReader:
         self._limits = limits or Thresholds()
         self._say = say
         self._poll_s = poll_s
+        self._looked_at = looked_at
+        self._graphed: set[str] = set()
         self._clock = clock
         self._monotonic_s = monotonic_s
         self._identity: tuple[str, ...] = ("worker",)
@@ -149,7 +153,7 @@ class PrometheusReader:
         samples = self._samples(picture, now)
         await self._compare(queries, picture, samples, now)
         samples = self._judged(samples, picture, past, now)
-        graphs = await graphs_of(self._server, queries, identity, samples, now.asked_unix_s) if first else {}
+        graphs = await self._graphs(queries, samples, now, all_of_them=first)
         self._past = past
         send(self._handover(past, samples, picture, now, graphs, complete=first))
         for sample in samples.values():
@@ -176,6 +180,22 @@ class PrometheusReader:
         else:
             used, found = [*used, *rare.totals], [*found, *rare.judged]
         return picture_of(numbers.series, used, states.series, found, self._identity)
+
+    async def _graphs(
+        self, queries: Queries, samples: Mapping[Key, Sample], now: Now, *, all_of_them: bool
+    ) -> Mapping[str, bytes]:
+        """What graphs begin with that are drawn now and were not before."""
+        now_unix_s = now.asked_unix_s
+        if all_of_them:
+            graphs = await graphs_of(self._server, queries, self._identity, samples, now_unix_s)
+            self._graphed = set(graphs)
+            return graphs
+        looked_at = self._looked_at()
+        key = next((key for key, sample in samples.items() if sample.worker == looked_at), None)
+        if looked_at is None or key is None or looked_at in self._graphed:
+            return {}
+        self._graphed.add(looked_at)
+        return await graph_of(self._server, queries, self._identity, key, looked_at, now_unix_s)
 
     def _handover(
         self,

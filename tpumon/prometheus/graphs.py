@@ -1,4 +1,7 @@
-"""What graphs begin with: figures of the last hour, from two range queries whatever the number of workers."""
+"""What graphs begin with: figures of the last hour, from two range queries whatever the number of workers.
+
+Of a large fleet, those are only of its worst workers; another one's are asked for when it is looked at.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from tpumon.prometheus.queries import Queries
 from tpumon.prometheus.wire import PrometheusServer, Series
 from tpumon.prometheus.workers import Key, key_of
 
-MOST_GRAPHED = 256
-"""Of how many workers figures are asked: the worst of a larger fleet. More would be a load for Prometheus."""
+MOST_GRAPHED = 100
+"""Of how many workers figures are asked: the worst of a larger fleet, more than rows on a screen."""
 
 _SPAN_S, _STEP_S = 3600.0, 60.0
 
@@ -40,21 +43,39 @@ async def graphs_of(
     """
     graphed = {key: samples[key].worker for key in _worst_first(samples)[:MOST_GRAPHED]}
     is_small = len(graphed) == len(samples)
-    begin_unix_s, end_unix_s = now_unix_s - _SPAN_S, now_unix_s - _STEP_S  # the present samples come after that
+    # HBM is a quotient of each device: for a large fleet it would take as long as all the rest.
     averages, workers = await asyncio.gather(
-        # HBM is a quotient of each device: for a large fleet it would take as long as all the rest.
-        server.query_range(queries.averages(hbm=is_small), begin_unix_s, end_unix_s, _STEP_S),
-        server.query_range(
-            queries.graphed("" if is_small else waits_of(list(graphed), identity)), begin_unix_s, end_unix_s, _STEP_S
-        ),
+        _last_hour(server, queries.averages(hbm=is_small), now_unix_s),
+        _last_hour(server, queries.graphed("" if is_small else waits_of(list(graphed), identity)), now_unix_s),
     )
+    history = _by_worker(workers, graphed, identity)
+    return {**history, "": _packed(averages)} if averages else history
+
+
+async def graph_of(
+    server: PrometheusServer, queries: Queries, identity: Sequence[str], key: Key, worker: str, now_unix_s: float
+) -> dict[str, bytes]:
+    """The packed history of one worker, by its name, if there is any.
+
+    Raises:
+        TroubleError: no answer.
+    """
+    series = await _last_hour(server, queries.graphed(waits_of([key], identity)), now_unix_s)
+    return _by_worker(series, {key: worker}, identity)
+
+
+async def _last_hour(server: PrometheusServer, expression: str, now_unix_s: float) -> Sequence[Series]:
+    begin_unix_s, end_unix_s = now_unix_s - _SPAN_S, now_unix_s - _STEP_S  # the present samples come after that
+    return (await server.query_range(expression, begin_unix_s, end_unix_s, _STEP_S)).series
+
+
+def _by_worker(series: Iterable[Series], names: Mapping[Key, str], identity: Sequence[str]) -> dict[str, bytes]:
     of_workers: dict[Key, list[Series]] = {}
-    for one in workers.series:
+    for one in series:
         key = key_of(one.labels, identity)
-        if key in graphed:
+        if key in names:
             of_workers.setdefault(key, []).append(one)
-    history = {graphed[key]: _packed(series) for key, series in of_workers.items()}
-    return {**history, "": _packed(averages.series)} if averages.series else history
+    return {names[key]: _packed(its) for key, its in of_workers.items()}
 
 
 def _worst_first(samples: Mapping[Key, Sample]) -> list[Key]:

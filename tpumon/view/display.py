@@ -106,6 +106,11 @@ class Display:
         """Nothing to do."""
 
     @property
+    def looked_at(self) -> str | None:
+        """The worker whose page is open, or that is chosen; None: neither."""
+        return self._controls.opened or self._controls.selected
+
+    @property
     def typing(self) -> bool:
         """Whether keys are the text of a filter now."""
         return self._controls.typing

@@ -175,7 +175,7 @@ class Watch:
     def take_over(self, handover: Handover) -> None:
         """Takes what a running exporter knows."""
         self._fleet.take_over(handover)
-        if handover.complete:
+        if handover.complete or handover.history:
             self._trends.restore()
 
     def is_due(self, event: Workers | Sample, after_s: float) -> bool:
