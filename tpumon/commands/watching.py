@@ -46,6 +46,7 @@ class Watch:
         self._fleet = Fleet(settings.output_options.thresholds)
         self._waiting = Waiting(settings, self._fleet, samples)
         self._error: Exception | None = None
+        self._asking = 0  # questions that wait
         self._asked_s = 0.0
         self._is_closing = False
 
@@ -61,14 +62,20 @@ class Watch:
         """
         deadline_s = time.monotonic() + self._patience_s
         with self._changed:
-            self._asked_s = time.monotonic()
             if self._thread is None:
                 self._start()
-            while self._error is None and not self._waiting.is_over() and time.monotonic() < deadline_s:
-                self._changed.wait(LOOK_S)
-            if self._error is not None:
-                raise self._error
-            return question(self._fleet, time.time())
+            self._asking += 1
+            try:
+                while self._error is None and not self._waiting.is_over() and time.monotonic() < deadline_s:
+                    if self._thread is None:  # it was about to end when the question came
+                        self._start()
+                    self._changed.wait(LOOK_S)
+                if self._error is not None:
+                    raise self._error
+                return question(self._fleet, time.time())
+            finally:
+                self._asking -= 1
+                self._asked_s = time.monotonic()
 
     def close(self) -> None:
         """Stops sampling."""
@@ -107,5 +114,6 @@ class Watch:
                         assessed_s = time.monotonic()
                         self._fleet.assess(time.time())
                     self._changed.notify_all()
-                if self._is_closing or time.monotonic() - self._asked_s > self._idle_s:
+                is_idle = not self._asking and time.monotonic() - self._asked_s > self._idle_s
+                if self._is_closing or is_idle:
                     return
