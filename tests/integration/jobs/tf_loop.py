@@ -49,8 +49,10 @@ tf.profiler.experimental.server.start(args.port)
 
 done = progress.Progress()
 profiling = owner.Owner(tf.profiler.experimental.start, tf.profiler.experimental.stop)
+kept = []  # iterators: once, with nobody sampling, the deletion of one hung for good inside TensorFlow
 while True:
-    for x, y in batches():
+    kept.append(iter(batches()))
+    for x, y in kept[-1]:
         started_s = time.monotonic()
         marked = tf.profiler.experimental.Trace("train", step_num=done.steps, _r=1) if args.annotate else None
         with marked or contextlib.nullcontext():
