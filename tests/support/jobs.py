@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import os
@@ -97,12 +98,17 @@ class Job:
         lines = re.findall(r"^ended (.+)\n", self.log, re.MULTILINE)
         return [float(end) for line in lines for end in line.split()]
 
-    def step_time_s(self, from_unix_s: float, to_unix_s: float) -> float:
-        """The job's own average over the steps of a span; fails the test where it has none of two ends in there."""
+    def step_times_s(self, from_unix_s: float, to_unix_s: float, steps: int) -> list[float]:
+        """The job's own averages over so many steps, for each such run of steps of a span.
+
+        A trace sees steps start, this log sees them end: at either edge the two may differ by one step.
+        """
         self.wait_until_trained_past(to_unix_s)
-        ends = [end for end in self.step_ends() if from_unix_s <= end <= to_unix_s]
-        assert len(ends) > 1, f"{self.name} ended {len(ends)} steps from {from_unix_s} to {to_unix_s}"
-        return (ends[-1] - ends[0]) / (len(ends) - 1)
+        ends = self.step_ends()
+        first = max(bisect.bisect_left(ends, from_unix_s) - 1, 0)
+        ends = ends[first : bisect.bisect_right(ends, to_unix_s) + 1]
+        assert len(ends) > steps, f"{self.name} ended {len(ends)} steps around {from_unix_s} to {to_unix_s}"
+        return [(later - earlier) / steps for earlier, later in zip(ends, ends[steps:], strict=False)]
 
     def wait_until_trained_past(self, unix_s: float, timeout_s: float = _PATIENCE_S) -> None:
         """Fails the test unless a step ends after that moment."""
