@@ -16,12 +16,14 @@ from support.prometheus import running_prometheus
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.fleet import Fleet
 from tpumon.prometheus import PrometheusReader, PrometheusServer
+from tpumon.prometheus.queries import COLLECTIVE, HBM_TOTAL, HBM_USED, TARGET_INFO, WORKER_INFO, Queries, name_of
 
 pytestmark = pytest.mark.real
 
 INTERVAL_S = 60.0
 ROUNDS = 30
 SLOW_FROM = 10  # round
+KINDS = "collective", "matmul"
 SLOW = "sim-v6e-16-w2"
 
 
@@ -58,6 +60,7 @@ def prometheus(tmp_path_factory):
         *scraped(job(slow), labelled("a")),
         *scraped(job("steady", gone_from=ROUNDS - 8), labelled("b")),
         *scraped(job("steady"), lambda worker: f'job="other",instance="{worker}:10466"'),
+        *(f'tpu_op_time_ratio{{kind="{kind}",worker="w",job="other"}} 0.2 {newest()}\n' for kind in KINDS),
     ]
     with running_prometheus(tmp_path_factory.mktemp("p"), [], history="".join(lines) + "# EOF\n") as server:
         yield server
@@ -92,6 +95,34 @@ def test_a_figure_is_what_the_exporter_measured(prometheus):
     values = prometheus.values('tpu_idle_ratio{namespace="b"}')
     assert {one["worker"]: one["idle_ratio"] for one in page["workers"]} == pytest.approx(values)
     assert {one["source"] for one in page["workers"]} == {"trace"}
+
+
+@pytest.mark.parametrize("by", [("worker",), ("worker", "namespace")])
+def test_several_names_at_once_find_the_same(prometheus, by):
+    """A server that takes only exact names tells no less."""
+    expressions = [Queries("{}", by, exactly=exactly) for exactly in (False, True)]
+    assert {row["metric"]["__name__"] for row in prometheus.query(expressions[0].names)} == {TARGET_INFO, WORKER_INFO}
+
+    labels = *by, "device"
+
+    def found(expression):
+        return sorted(
+            (
+                name_of(row["metric"]),
+                [row["metric"].get(label, "") for label in labels],
+                float(row["value"][1]),
+            )
+            for row in prometheus.query(expression)
+        )
+
+    numbers, exact = (found(each.numbers) for each in expressions)
+    assert numbers == exact
+    assert [name for name, *_ in numbers].count(COLLECTIVE) == 1
+    devices, exact = (found(each.devices(sizes=True)) for each in expressions)
+    assert devices == exact
+    assert {name for name, *_ in devices} == {HBM_USED, HBM_TOTAL}
+    compared, exact = (found(each.compared) for each in expressions)
+    assert compared == exact != []
 
 
 def test_a_selector_that_matches_nothing(prometheus):

@@ -25,9 +25,10 @@ from tpumon.prometheus.workers import identity_of, known_of
 NOW = 1_790_000_000.0
 
 
-def test_only_metrics_that_are_exported_are_read():
+@pytest.mark.parametrize("exactly", [True, False])
+def test_only_metrics_that_are_exported_are_read(exactly):
     exported = {name for metric in METRICS for name in metric.series_names}
-    expressions = queries.Queries('{job="t"}', ("worker", "namespace"))
+    expressions = queries.Queries('{job="t"}', ("worker", "namespace"), exactly=exactly)
     asked = " ".join(
         [
             *(expressions.workers, expressions.numbers, expressions.devices(sizes=True), expressions.states),
@@ -226,6 +227,52 @@ def test_a_sample_is_what_the_series_say():
     assert any(isinstance(event, Handover) and event.complete for event in events)
 
 
+@pytest.mark.parametrize(
+    ("names", "at_once"),
+    [
+        (told([metric(1, __name__="tpumon_target_info")]), True),
+        (told(), False),
+        ((400, b'{"status":"error","errorType":"bad_data","error":"exact matches only"}'), False),
+    ],
+)
+def test_several_names_at_once_only_where_the_server_takes_them(names, at_once):
+    """It is asked once; then either no other query, or all that can, choose among names."""
+    with serving(lambda path, query: names if query.startswith("group by") else of_one(path, query)) as (url, answers):
+        events = refreshed(url, 3)
+    assert sum(query.startswith("group by") for _, query in answers.asked) == 1
+    assert any("=~" in query for _, query in answers.asked if not query.startswith("group by")) == at_once
+    sample = [event for event in events if isinstance(event, Sample)][-1]
+    assert sample.figures.mxu_utilization_ratio == 0.0
+
+
+def test_a_worker_of_an_equal_name_begins_all_anew():
+    """The first one's name becomes longer; nothing of the refresh that was under way is shown."""
+    there = ["a"]
+
+    def of(path, query):
+        if path.endswith("query_range"):
+            return told()
+        if query.startswith("tpumon_target_info"):
+            names = "tpumon_target_info", "tpu_worker_info"
+            return told(metric(1, __name__=name, worker="w", namespace=one) for one in there for name in names)
+        if "tpu_mxu" in query:
+            rows = [{"namespace": one} for one in there] if "namespace" in query else [{}]
+            return told(metric(1, worker="w", m=queries.TOOK, **row) for row in rows)
+        return told()
+
+    events = []
+    with serving(of) as (url, _):
+        reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: NOW)
+
+        async def ask():
+            await reader._refresh(events.append)
+            there.append("b")
+            await reader._refresh(events.append)
+
+        asyncio.run(ask())
+    assert [event.worker for event in events if isinstance(event, Sample)] == ["w", "a/w", "b/w"]
+
+
 def test_a_worker_that_is_down_has_no_figures():
     with serving(lambda path, query: of_one(path, query, up=False)) as (url, _):
         sample = next(event for event in refreshed(url) if isinstance(event, Sample))
@@ -297,7 +344,7 @@ def test_what_hardly_changes_is_asked_once_a_minute_or_for_a_new_worker():
             return told([*devices, *(totals if queries.HBM_TOTAL in query else [])])
         return told([metric(1, finding="idle")] if "count by" in query else [])
 
-    asked_for_all, seen = [], []
+    asked_for_all, asked_in_all, seen = [], [], []
     with serving(of) as (url, answers):
         reader = PrometheusReader(PrometheusServer(url), "{}", clock=lambda: now["unix_s"])
 
@@ -310,12 +357,14 @@ def test_what_hardly_changes_is_asked_once_a_minute_or_for_a_new_worker():
                 await reader._refresh(events.append)
                 words = queries.HBM_TOTAL, "count by"
                 now_asked = [query for path, query in answers.asked if path.endswith("query")]
+                asked_in_all.append(len(now_asked))
                 asked_for_all.append([sum(word in query for query in now_asked) for word in words])
                 (sample,) = [event for event in events if isinstance(event, Sample) and event.worker == "w"]
                 seen.append([(one.device, one.hbm_used_bytes, one.hbm_total_bytes) for one in sample.figures.devices])
 
         asyncio.run(ask())
     assert asked_for_all == [[1, 1], [0, 0], [1, 1], [1, 1]]
+    assert asked_in_all[1:] == [5, 5, 7]
     assert seen == [[("0", 5, 9)]] * 4
 
 

@@ -1,8 +1,8 @@
 """Reads the workers that several tpumon export from the Prometheus server that scrapes them, for `--from`.
 
-A refresh is at most five queries, whatever the number of workers: who is there, their numbers, their states, their
-findings, and, at first and for a small fleet, what was before. A series that Prometheus has is current: it decides what
-is stale.
+A refresh is five queries at once, whatever the number of workers: who is there, their numbers, their devices, their
+states, their findings. It is two more when a worker is new; the first one also asks what was before. A series that
+Prometheus has is current: it decides what is stale.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import gc
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -25,7 +24,17 @@ from tpumon.model.sample import EXPORTER
 from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
 from tpumon.prometheus.graphs import graph_of, graphs_of
 from tpumon.prometheus.past import SPANS, Past, asked
-from tpumon.prometheus.queries import COLLECTIVE, HBM_TOTAL, INDEPENDENT, SUCCESS, TOOK, Queries, selector_of
+from tpumon.prometheus.queries import (
+    COLLECTIVE,
+    HBM_TOTAL,
+    INDEPENDENT,
+    SUCCESS,
+    TARGET_INFO,
+    TOOK,
+    Queries,
+    name_of,
+    selector_of,
+)
 from tpumon.prometheus.rebuild import (
     Now,
     Picture,
@@ -56,16 +65,26 @@ class _Rare(NamedTuple):
     """What is asked once a minute, and when there is a new worker.
 
     Attributes:
-        asked_unix_s: when, by the server's clock.
+        asked_unix_s: when, by our clock.
         workers: whom it is about.
         totals: sizes of HBM.
         judged: of how many workers each finding is judged.
     """
 
     asked_unix_s: float
-    workers: AbstractSet[Key]
+    workers: frozenset[Key]
     totals: Sequence[Series]
     judged: Sequence[Series]
+
+
+class _Answers(NamedTuple):
+    """What is told of the workers; `with_rare`: with sizes of HBM and of how many workers each finding is judged."""
+
+    numbers: Answer
+    devices: Answer
+    states: Answer
+    findings: Answer
+    with_rare: bool
 
 
 class PrometheusReader:
@@ -104,6 +123,7 @@ class PrometheusReader:
         self._clock = clock
         self._monotonic_s = monotonic_s
         self._identity: tuple[str, ...] = ("worker",)
+        self._exactly: bool | None = None
         self._workers: Workers | None = None
         self._known: dict[Key, Known] = {}
         self._names: dict[Key, str] = {}
@@ -133,15 +153,10 @@ class PrometheusReader:
             await self._ask(send)
 
     async def _ask(self, send: Callable[[_Told], None]) -> None:
-        began_unix_s = self._clock()
-        there = await self._server.query(Queries(self._selector).workers)
-        now = self._now(there, began_unix_s)
-        identity = identity_of(there.series, self._identity)
-        if identity != self._identity:  # names become others, so all begins anew
-            self._identity, self._past, self._known, self._rare = identity, None, {}, None
-        queries = Queries(self._selector, identity)
+        there, now, answers = await self._answers()
+        queries, identity = self._queries(), self._identity
         first = self._past is None
-        picture = await self._picture(there, queries, now)
+        picture = self._picture(there, answers, now)
         independent = [key for key, told in picture.told.items() if INDEPENDENT in told.states]
         self._follow(known_of(there.series, identity, independent), now.asked_unix_s, send)
         if not self._known:
@@ -159,27 +174,75 @@ class PrometheusReader:
         for sample in samples.values():
             send(sample)
 
-    async def _picture(self, there: Answer, queries: Queries, now: Now) -> Picture:
+    def _queries(self) -> Queries:
+        return Queries(self._selector, self._identity, exactly=self._exactly is True)
+
+    async def _answers(self) -> tuple[Answer, Now, _Answers]:
+        """Asks who is there and, at the same time, the rest; at first after it, when it is known by which labels."""
+        if self._past is not None:
+            (there, now), answers = await asyncio.gather(self._there(), self._rest())
+            if self._begins_anew(there):
+                return await self._answers()
+        else:
+            there, now = await self._there()
+            self._begins_anew(there)
+            if self._exactly is None and there.series:
+                self._exactly = not await self._takes_several_names()
+            answers = await self._rest()
+        if not answers.with_rare and self._rare is not None and not self._keys(there) <= self._rare.workers:
+            queries, ask = self._queries(), self._server.query
+            devices, findings = await asyncio.gather(
+                ask(queries.devices(sizes=True)), ask(queries.findings(judged=True))
+            )
+            answers = answers._replace(devices=devices, findings=findings, with_rare=True)
+        self._check_complete(there, answers.numbers, answers.devices, answers.states, answers.findings)
+        return there, now, answers
+
+    def _begins_anew(self, there: Answer) -> bool:
+        """Forgets all if these workers are told apart by other labels: their names become others."""
+        identity = identity_of(there.series, self._identity)
+        if identity == self._identity:
+            return False
+        self._identity, self._past, self._known, self._rare = identity, None, {}, None
+        return True
+
+    async def _there(self) -> tuple[Answer, Now]:
+        began_unix_s = self._clock()
+        answer = await self._server.query(Queries(self._selector).workers)
+        return answer, self._now(answer, began_unix_s)
+
+    async def _rest(self) -> _Answers:
+        queries, ask, rare = self._queries(), self._server.query, self._rare
+        is_due = rare is None or not 0 <= self._clock() - rare.asked_unix_s < _RARELY_S
+        answers = await asyncio.gather(
+            ask(queries.numbers), ask(queries.devices(sizes=is_due)),
+            ask(queries.states), ask(queries.findings(judged=is_due)),
+        )  # fmt: skip
+        return _Answers(*answers, with_rare=is_due)
+
+    def _keys(self, there: Answer) -> frozenset[Key]:
+        return frozenset(key_of(one.labels, self._identity) for one in there.series)
+
+    async def _takes_several_names(self) -> bool:
+        """Whether the server finds series by a choice of names."""
+        try:
+            answer = await self._server.query(Queries(self._selector).names)
+        except TroubleError as trouble:
+            if trouble.reason == "refused":
+                return False
+            raise
+        return any(name_of(one.labels) == TARGET_INFO for one in answer.series)
+
+    def _picture(self, there: Answer, answers: _Answers, now: Now) -> Picture:
         """What is told of all workers now."""
-        keys = {key_of(one.labels, self._identity) for one in there.series}
-        rare = self._rare
-        if rare is not None and not (0 <= now.asked_unix_s - rare.asked_unix_s < _RARELY_S and keys <= rare.workers):
-            rare = None
-        ask = self._server.query
-        numbers, devices, states, findings = await asyncio.gather(
-            ask(queries.numbers),
-            ask(queries.devices(sizes=rare is None)),
-            ask(queries.states),
-            ask(queries.findings(judged=rare is None)),
-        )
-        self._check_complete(there, numbers, devices, states, findings)
-        used, found = devices.series, findings.series
-        if rare is None:
-            totals = [one for one in used if one.labels.get("m") == HBM_TOTAL]
-            self._rare = _Rare(now.asked_unix_s, keys, totals, [one for one in found if "worker" not in one.labels])
+        used, found, rare = answers.devices.series, answers.findings.series, self._rare
+        if answers.with_rare or rare is None:
+            totals = [one for one in used if name_of(one.labels) == HBM_TOTAL]
+            judged = [one for one in found if "worker" not in one.labels]
+            self._rare = _Rare(now.unix_s, self._keys(there), totals, judged)
         else:
             used, found = [*used, *rare.totals], [*found, *rare.judged]
-        return picture_of(numbers.series, used, states.series, found, self._identity)
+        return picture_of(answers.numbers.series, used, answers.states.series, found, self._identity)
 
     async def _graphs(
         self, queries: Queries, samples: Mapping[Key, Sample], now: Now, *, all_of_them: bool

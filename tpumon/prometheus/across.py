@@ -79,6 +79,8 @@ class Stragglers:
             elif one.seen.target != compared.target:
                 one.seen = replace(one.seen, target=compared.target)
             seen[key] = one.seen
+        if not new:
+            return
         order = sorted(seen, key=lambda key: group_of(seen[key].target) or "")
         for _, group in groupby(order, key=lambda key: group_of(seen[key].target) or ""):
             keys = list(group)
@@ -141,7 +143,7 @@ def before(series: Iterable[Series], known: Mapping[Key, Known], identity: Seque
     for one in series:
         key = key_of(one.labels, identity)
         if key in known:
-            name = one.labels.get("m", "")
+            name = queries.name_of(one.labels)
             for time_unix_s, value in one.points:
                 rounds.setdefault(time_unix_s, {}).setdefault(key, {})[name] = value
     last: dict[Key, tuple[Mapping[str, float], Compared]] = {}

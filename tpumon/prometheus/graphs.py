@@ -12,7 +12,7 @@ from tpumon.figures import COMPARED
 from tpumon.history import Tiers
 from tpumon.model import Sample
 from tpumon.prometheus.across import waits_of
-from tpumon.prometheus.queries import Queries
+from tpumon.prometheus.queries import Queries, name_of
 from tpumon.prometheus.wire import PrometheusServer, Series
 from tpumon.prometheus.workers import Key, key_of
 
@@ -93,7 +93,7 @@ def _packed(series: Iterable[Series]) -> bytes:
     values: dict[float, dict[str, float]] = {}
     for one in series:
         for time_unix_s, value in one.points:
-            values.setdefault(time_unix_s, {})[one.labels.get("m", "")] = value
+            values.setdefault(time_unix_s, {})[name_of(one.labels)] = value
     tiers = Tiers(tuple(COMPARED))
     for time_unix_s in sorted(values):
         tiers.add(time_unix_s, "live", map(values[time_unix_s].get, COMPARED))

@@ -115,7 +115,7 @@ async def _troubles(server: PrometheusServer, ask: queries.Queries, now_unix_s: 
 
 
 def _mark(series: Series) -> Mark:
-    return series.labels.get("m", ""), series.labels.get("finding", "")
+    return queries.name_of(series.labels), series.labels.get("finding", "")
 
 
 @dataclass(slots=True)

@@ -1,12 +1,12 @@
-"""The queries: every one names its metrics exactly, which Google's service requires, and nothing but ours.
+"""The queries: of our metrics and nothing else.
 
-Several metrics come in one answer: the label `m` says which one a series is of.
+Several metrics come in one answer: `name_of` says which one a series is of.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tpumon.errors import UsageError
 from tpumon.figures import COMPARED, DUTY, FLOPS, HBM, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
@@ -25,23 +25,28 @@ UP, ACTIVE, BUSY, PAUSED, INDEPENDENT = (
     f"tpumon_target_{what}" for what in ("up", "active", "busy", "paused", "independent")
 )
 SINGLE = tuple(str(figure.metric) for figure in (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH))
-RANGED = {STEP.key: "tpu_step_time{}_seconds", INFEED.key: "tpu_infeed{}_ratio"}
-"""Names of average, min and max, with "", "_min" and "_max"."""
+RANGED = {
+    key: tuple(name.format(end) for end in ("", "_min", "_max"))
+    for key, name in ((STEP.key, "tpu_step_time{}_seconds"), (INFEED.key, "tpu_infeed{}_ratio"))
+}
+"""Names of average, min and max."""
 
 GRAPHED = {key: str(figure.metric) for key, figure in COMPARED.items() if figure.metric is not None}
 """Metrics by key of the figure; HBM has none of its own."""
 
 OF_WORKERS = (
     *SINGLE,
-    *(name.format(end) for name in RANGED.values() for end in ("", "_min", "_max")),
+    *(name for names in RANGED.values() for name in names),
     *(SUCCESS, TOOK, WINDOW, INTERVAL),
 )
+RATIOS = frozenset(name for name in (*OF_WORKERS, COLLECTIVE) if name.endswith("_ratio"))
 WHILE_0 = (UP, ACTIVE)
 STATES = (BUSY, PAUSED, *WHILE_0)
 """Of these, those of `WHILE_0` are there while the value is 0, the others while it is 1."""
 NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, HBM_USED, HBM_TOTAL, *STATES, INDEPENDENT)
 """Every metric that is read."""
 
+_NAME = "m"
 _OF_COLLECTIVES = 'kind="collective"'
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
 _SELECTOR = re.compile(rf"\{{?\s*({_MATCHER}(?:\s*,\s*{_MATCHER})*)?\s*,?\s*\}}?")
@@ -60,17 +65,25 @@ def selector_of(text: str | None) -> str:
     return f"{{{match[1] or ''}}}"
 
 
+def name_of(labels: Mapping[str, str]) -> str:
+    """What a series is of: the name of a metric, or the key of a figure."""
+    return labels.get(_NAME) or labels.get("__name__", "")
+
+
 class Queries:
     """The expressions for one selector.
 
     Args:
         selector: as `selector_of` returns it.
         identity: names of the labels that tell workers apart, `worker` the first.
+        exactly: whether every selector names its metric, as Google's service requires. Otherwise what is asked most
+            names several at once, which costs Prometheus a third less.
     """
 
-    def __init__(self, selector: str, identity: Sequence[str] = ("worker",)) -> None:
+    def __init__(self, selector: str, identity: Sequence[str] = ("worker",), *, exactly: bool = False) -> None:
         self._selector = selector
         self._by = ", ".join(identity)
+        self._exactly = exactly
 
     @property
     def workers(self) -> str:
@@ -78,15 +91,18 @@ class Queries:
         return f"{TARGET_INFO}{self._selector} or {WORKER_INFO}{self._selector}"
 
     @property
+    def names(self) -> str:
+        """The names of the metrics that say who is there, found by a choice of names."""
+        return f"group by (__name__) ({_any_of((TARGET_INFO, WORKER_INFO), self._selector)})"
+
+    @property
     def numbers(self) -> str:
         """All numbers of all workers."""
-        return _either([*(_marked(name, self._max(name)) for name in OF_WORKERS), self._collective()])
+        return self._each((*OF_WORKERS, COLLECTIVE))
 
     def devices(self, *, sizes: bool) -> str:
         """HBM used of their devices; with `sizes`, also how much there is, which does not change."""
-        return _either(
-            [_marked(name, self._max(name, "device")) for name in (HBM_USED, *([HBM_TOTAL] if sizes else []))]
-        )
+        return self._each((HBM_USED, *([HBM_TOTAL] if sizes else [])), "device")
 
     @property
     def states(self) -> str:
@@ -113,8 +129,7 @@ class Queries:
     @property
     def compared(self) -> str:
         """What the workers of a slice are compared by, for a time in the past."""
-        by = [_marked(name, self._max(name)) for name in (str(IDLE.metric), str(STEP.metric))]
-        return _either([*by, self._collective()])
+        return self._each((str(IDLE.metric), str(STEP.metric), COLLECTIVE))
 
     def averages(self, *, hbm: bool) -> str:
         """The compared figures as averages over all workers, for a time in the past; with `hbm`, also that one."""
@@ -151,18 +166,21 @@ class Queries:
         some = _narrowed(self._selector, matchers)
         return f"quantile by (slice) (0.5, {waited(self._selector)}) - on (slice) group_right() ({waited(some)})"
 
-    def _collective(self) -> str:
-        selector = _narrowed(self._selector, _OF_COLLECTIVES)
-        return _marked(COLLECTIVE, f"max by ({self._by}) ({COLLECTIVE}{selector})")
-
     def known(self, span: str, step: str) -> str:
         """Since when each worker is known, within a time, by its first sample at one of these steps."""
         seen = f"min_over_time(timestamp({TARGET_INFO}{self._selector})[{span}:{step}])"
         return f"min by ({self._by}) ({seen})"
 
-    def _max(self, name: str, *more: str) -> str:
+    def _each(self, names: Sequence[str], *more: str) -> str:
+        """These metrics of every worker; of `COLLECTIVE` only that of collectives."""
         by = ", ".join((self._by, *more))
-        return f"max by ({by}) ({name}{self._selector})"
+        if not self._exactly:
+            some = _any_of(names, _narrowed(self._selector, 'kind=~"|collective"'))
+            return f"max by (__name__, {by}) ({some})"
+        selectors = {COLLECTIVE: _narrowed(self._selector, _OF_COLLECTIVES)}
+        return _either(
+            [_marked(name, f"max by ({by}) ({name}{selectors.get(name, self._selector)})") for name in names]
+        )
 
     def _trouble(self, name: str) -> str:
         """Where a state is. Few have one: comparing first leaves the server little to group."""
@@ -173,8 +191,12 @@ def _narrowed(selector: str, matchers: str) -> str:
     return f"{selector[:-1]}{',' if len(selector) > 2 else ''}{matchers}}}"
 
 
+def _any_of(names: Iterable[str], selector: str) -> str:
+    return _narrowed(selector, f'__name__=~"{"|".join(names)}"')
+
+
 def _marked(name: str, expression: str) -> str:
-    return f'label_replace({expression}, "m", "{name}", "", "")'
+    return f'label_replace({expression}, "{_NAME}", "{name}", "", "")'
 
 
 def _either(expressions: Sequence[str]) -> str:

@@ -138,11 +138,11 @@ def picture_of(
         return one
 
     for labels, points in numbers:
-        of(labels).numbers[labels.get("m", "")] = points[-1][1]
+        of(labels).numbers[queries.name_of(labels)] = points[-1][1]
     totals: list[Series] = []
     for series in devices:
         labels, points = series
-        if labels.get("m") == queries.HBM_TOTAL:
+        if queries.name_of(labels) == queries.HBM_TOTAL:
             totals.append(series)
         else:
             of(labels).devices[labels.get("device", "")] = points[-1][1], None
@@ -151,7 +151,7 @@ def picture_of(
         if device in of_worker:
             of_worker[device] = of_worker[device][0], points[-1][1]
     for labels, _ in states:
-        of(labels).states.add(labels.get("m", ""))
+        of(labels).states.add(queries.name_of(labels))
     for labels, points in findings:
         finding = _IDS.get(labels.get("finding", ""))
         if finding is None:
@@ -224,24 +224,22 @@ def sample_of(known: Known, told: Told, now: Now) -> Sample | None:
 def _is_plain(told: Told) -> bool:
     """Whether no number is one that no worker can have, so that none has to be looked for one by one."""
     numbers = told.numbers
-    for name in queries.RANGED.values():
-        low, middle, high = (numbers.get(name.format(end), 0.0) for end in ("_min", "", "_max"))
-        if not low <= middle <= high:
+    for average, least, most in queries.RANGED.values():
+        if not numbers.get(least, 0.0) <= numbers.get(average, 0.0) <= numbers.get(most, 0.0):
+            return False
+    for name, value in numbers.items():
+        if name in queries.RATIOS:
+            if not 0 <= value <= 1:
+                return False
+        elif not (1e-9 <= value < 1e6 or value == 0 or name == queries.SUCCESS):
             return False
     devices = (value for device in told.devices.values() for value in device if value is not None)
-    return all(
-        0 <= value <= 1 if name.endswith("_ratio") else 1e-9 <= value < 1e6 or value == 0
-        for name, value in numbers.items()
-        if name != queries.SUCCESS
-    ) and all(0 <= value < BYTES_BELOW for value in devices)
+    return all(0 <= value < BYTES_BELOW for value in devices)
 
 
 def _figures(told: Told, info: Mapping[str, str]) -> Figures:
     numbers = told.numbers
-    step, infeed = (
-        tuple(numbers.get(queries.RANGED[figure.key].format(end)) for end in ("", "_min", "_max"))
-        for figure in (STEP, INFEED)
-    )
+    step, infeed = (tuple(map(numbers.get, queries.RANGED[figure.key])) for figure in (STEP, INFEED))
     single: dict[str, Any] = {figure: numbers.get(name) for figure, name in _SINGLE.items()}
     return Figures(
         **single,
