@@ -117,26 +117,33 @@ class PrometheusServer(Server):
 
 
 def _series(data: Mapping[str, Any]) -> Sequence[Series]:
+    raws = data["result"][:_MOST_SERIES]
+    try:
+        usual = _usual(raws)
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        usual = None
+    if usual is not None:
+        return usual
     found: list[Series] = []
     left = _MOST_POINTS
-    if len(_CLEANED) > _MOST_CLEANED:
-        _CLEANED.clear()
-    for raw in data["result"][:_MOST_SERIES]:
-        try:  # what an answer has tens of thousands of, in as few steps as possible
-            metric, (at, text) = raw["metric"], raw["value"]
-            time_unix_s, value = float(at), float(text)
-            if len(metric) <= _MOST_LABELS and time_unix_s - time_unix_s == value - value == 0:  # they are finite
-                labels = {_CLEANED[name]: _CLEANED[label] for name, label in metric.items()}
-                found.append(Series(labels, ((time_unix_s, value),)))
-                left -= 1
-                continue
-        except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-            pass
+    for raw in raws:
         one = _other(raw, left)
         if one is not None:
             left -= len(one.points)
             found.append(one)
     return found
+
+
+def _usual(raws: Sequence[Any]) -> Sequence[Series] | None:
+    """All series in few steps, since an answer has tens of thousands; None unless each has one finite value."""
+    points = [(float(at), float(text)) for at, text in [raw["value"] for raw in raws]]
+    metrics = [raw["metric"] for raw in raws]
+    if not math.isfinite(sum(map(sum, points))) or max(map(len, metrics), default=0) > _MOST_LABELS:
+        return None
+    if len(_CLEANED) > _MOST_CLEANED:
+        _CLEANED.clear()
+    labels = [{_CLEANED[name]: _CLEANED[label] for name, label in metric.items()} for metric in metrics]
+    return list(map(Series, labels, zip(points)))
 
 
 def _other(raw: object, most: int) -> Series | None:
