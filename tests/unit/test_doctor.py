@@ -275,19 +275,30 @@ def test_a_busy_tpu_node(doctor):
     assert "1 server, by Monitor" in text
 
 
+def told_of(server, companions=()):
+    return diagnosis.Diagnosis(
+        versions={}, local=False, port=None, chips=(), chip_remarks=(), paused_until_unix_s=None, ports=(), problems=(),
+        servers=(server,), companions=companions, usable=False, took_s=0.1,
+    )  # fmt: skip
+
+
 def test_a_host_without_an_address_is_one_problem():
     """Not another for its runtime metrics."""
     words = "this name has no address"
-    told = diagnosis.Diagnosis(
-        versions={}, local=False, port=None, chips=(), chip_remarks=(), paused_until_unix_s=None, ports=(), problems=(),
-        servers=(diagnosis.Server(worker="w", address="w:9999", reason="resolve",
-                                  answers=(diagnosis.Answer(rpc="Monitor", state="failed", words=words),)),),
-        companions=(diagnosis.CompanionReports(kind=RuntimeMetrics, reports=(
-            CompanionReport(address="w:8431", state="failed", words=words),)),),
-        usable=False, took_s=0.1,
-    )  # fmt: skip
+    answers = (diagnosis.Answer(rpc="Monitor", state="failed", words=words),)
+    reports = (CompanionReport(address="w:8431", state="failed", words=words),)
+    told = told_of(
+        diagnosis.Server(worker="w", address="w:9999", reason="resolve", answers=answers),
+        (diagnosis.CompanionReports(kind=RuntimeMetrics, reports=reports),),
+    )
 
     assert [problem.what for problem in problems_of(told)] == [f"w:9999: {words}"]
+
+
+@pytest.mark.parametrize(("source", "problems"), [("trace", 0), (None, 1)])
+def test_a_server_that_only_writes_is_wrong_only_where_nothing_is_seen_of_it(source, problems):
+    old = diagnosis.Server(worker="w", address="w:9999", writes_only=True, source=source)
+    assert len(problems_of(told_of(old))) == problems
 
 
 def test_a_tpu_node_without_a_job(doctor):

@@ -38,12 +38,10 @@ def _of_server(server: Server) -> Iterator[Problem]:
     if server.reason is not None:
         what = f"{server.address}: {server.answers[-1].words}"
         yield Problem(what=what, remedy=MEANING[server.reason].remedy)
-    elif server.writes_only:
+    elif server.writes_only and not server.source:
         yield Problem(
-            what=f"{server.address}: this old server cannot return traces",
-            remedy="none needed: tpumon reads what the server writes to this host's disk"
-            if server.source
-            else "give a --logdir DIR that both can see (a shared directory or gs://)",
+            what=f"{server.address}: this old server cannot return traces, and what it writes is not seen here",
+            remedy="give a --logdir DIR that both can see (a shared directory or gs://)",
         )
     if server.reason is None and server.host_events_safe is False and not server.device_planes:
         yield Problem(
