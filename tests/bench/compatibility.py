@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import signal
 import subprocess
@@ -75,11 +76,11 @@ class Outcome:
 
     @property
     def ratio(self) -> float:
-        """Steps a second while it is sampled, of those while it is not: the median of neighbours."""
+        """Steps a second while it is sampled, of those while it is not: the median of neighbours; NaN if it hung."""
         before, after = self.paused_rates[:-1], self.paused_rates[1:]
-        return median(
-            2 * sampled / (one + other) for sampled, one, other in zip(self.sampled_rates, before, after, strict=True)
-        )
+        neighbours = zip(self.sampled_rates, before, after, strict=True)
+        ratios = [2 * sampled / (one + other) for sampled, one, other in neighbours if one + other]
+        return median(ratios) if ratios else math.nan
 
     @property
     def unharmed(self) -> bool:
