@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
@@ -15,6 +17,7 @@ from tpumon.simulator.topology import parse_topology
 from tpumon.simulator.trace import TraceOptions, build_trace
 from tpumon.wire.xplane_pb2 import XStat
 from tpumon.xspace import figures, read_trace
+from tpumon.xspace.planes import plane as plane_module
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 DRAWN = 67  # of each of 15 kinds: 1,005 together
@@ -116,6 +119,14 @@ def test_the_stat_counts_wherever_it_is_and_of_whatever_kind(value, is_mark, whe
 def set_stat(stat, value):
     name = {int: "int64_value", float: "double_value", str: "str_value", bytes: "bytes_value"}[type(value)]
     setattr(stat, name, value)
+
+
+@given(st.integers(0, 70), st.sampled_from([b"dropped", b"Dropped", b"DROPPED", b"drop-ped", b"dropp"]))
+def test_the_word_is_found_wherever_it_stands(before, word):
+    """In one block of bytes, or in two."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plane_module, "_BLOCK_BYTES", 16)
+        assert plane_module._says_dropped(b"x" * before + word + b"d" * 20) is (word.lower() == b"dropped")
 
 
 @pytest.mark.parametrize(

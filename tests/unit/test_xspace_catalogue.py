@@ -42,6 +42,19 @@ def test_ops_that_are_known_are_what_they_were_when_new():
     assert len(where) == count == len(new)
 
 
+def test_the_next_core_with_the_same_ops_is_not_read_again(monkeypatch):
+    where = Catalogue()
+    kinds = kinds_of(where, traced(*OPS))
+    read = []
+    original = catalogue._without_ids
+    monkeypatch.setattr(catalogue, "_without_ids", lambda raws: read.append(len(raws)) or original(raws))
+    assert kinds_of(where, traced(*OPS, number=1)) == kinds
+    assert not read
+    for other in (traced(*OPS[:-1], number=2), traced(*OPS[:-1], number=2, first_stats=("symbol_id",))):
+        assert kinds_of(where, other)[: len(OPS) - 1] == kinds[: len(OPS) - 1]
+    assert read == [len(kinds) - 1] * 2
+
+
 def test_the_same_op_under_another_id_is_the_same():
     where = Catalogue()
     kinds = kinds_of(where, traced(CONV, LOOP))

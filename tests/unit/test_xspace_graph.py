@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpumon.xspace.steps import graph
-from tpumon.xspace.steps.graph import _Edges
+from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
 
 NODES = 12
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=24)
@@ -81,3 +81,71 @@ def test_a_long_row_takes_rounds_by_its_logarithm(monkeypatch):
     edges = _Edges(np.arange(count - 1), np.arange(1, count), count)
     assert edges.first_to_reach(np.array([0])).tolist() == [0] * count
     assert len(rounds) <= count.bit_length() + 1
+
+
+LINKS = st.lists(
+    st.tuples(st.integers(0, NODES - 1), st.integers(0, 2), st.lists(st.integers(0, 2), min_size=2, max_size=4)),
+    max_size=12,
+)
+"""Nodes, and the contexts that they make or use: a kind, and the numbers of that kind."""
+
+
+def links_of(links):
+    """The same as the decoder puts them together: those of one kind and length in one go."""
+    out, order = Links(), []
+    for form in sorted({(kind, len(numbers)) for _, kind, numbers in links}):
+        own = [link for link in links if (link[1], len(link[2])) == form]
+        columns = [np.array(column, dtype=np.uint64) for column in zip(*(numbers for *_, numbers in own), strict=True)]
+        out.add(np.array([node for node, *_ in own]), np.ones(len(own), dtype=np.bool_), form[0], columns)
+        order += own
+    return out, [(node, (kind, *numbers, *[0] * (4 - len(numbers)))) for node, kind, numbers in order]
+
+
+@given(st.lists(LINKS, min_size=3, max_size=3))
+def test_contexts_have_the_same_number_where_they_are_the_same(parts):
+    made = [links_of(part) for part in parts]
+    numbers = [part.tolist() for part in _numbered([links for links, _ in made])]
+    assert [len(part) for part in numbers] == [len(part) for part in parts]
+    pairs = {
+        (number, context)
+        for part, (_, said) in zip(numbers, made, strict=True)
+        for number, (_, context) in zip(part, said, strict=True)
+    }
+    assert {number for number, _ in pairs} == set(range(len({context for _, context in pairs})))
+    assert len(pairs) == len({number for number, _ in pairs}) == len({context for _, context in pairs})
+
+
+@given(
+    st.lists(st.integers(-1, NODES - 1), min_size=NODES, max_size=NODES),
+    st.lists(LINKS, min_size=3, max_size=3),
+    st.lists(st.integers(0, NODES - 1), min_size=1, max_size=NODES, unique=True).map(sorted),
+    st.data(),
+)
+def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, parts, roots, data):
+    """Whether contexts have no maker, one, or several."""
+    parents = [parent if parent < node else -1 for node, parent in enumerate(parents)]
+    levels = data.draw(st.lists(st.integers(1, 2), min_size=len(roots), max_size=len(roots)))
+    begins = data.draw(st.lists(st.integers(0, 9), min_size=len(roots), max_size=len(roots)))
+    (made, makers), (used, users), (devices, markers) = map(links_of, parts)
+    graph_of = Graph(
+        parent=np.array(parents),
+        roots=np.array(roots),
+        levels=np.array(levels, dtype=np.uint64),
+        begins_ps=np.array(begins),
+        made=made,
+        used=used,
+    )
+    pairs = [(parent, node) for node, parent in enumerate(parents) if parent >= 0]
+    pairs += makers + [(context, node) for node, context in users]
+    below = {root: reached(pairs, root) for root in roots}
+    level = dict(zip(roots, levels, strict=True))
+    outer = [
+        root
+        for _, _, root in sorted(zip([-own for own in levels], begins, roots, strict=True))
+        if not any(root in below[other] for other in roots if other != root and level[other] == level[root])
+    ]
+    expected = []
+    for marker in range(NODES):
+        own = {context for node, context in markers if node == marker}
+        expected.append(next((i for i, root in enumerate(outer) if own & below[root]), -1))
+    assert graph_of.numbers(devices, NODES).tolist() == expected

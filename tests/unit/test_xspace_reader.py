@@ -201,9 +201,22 @@ def test_events_of_the_same_fields_are_read_in_step(paths):
     assert paths == {"in step": 1, "apart": 0, "odd": 0}
 
 
-NEIGHBOURS = {
+SHORTER_OR_LONGER = {
     "one stat less": usual(7, ((1, "int64_value"), (5, "uint64_value"))),
     "one stat more": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "double_value"), (2, "int64_value"))),
+    "no stat": usual(7, ()),
+}
+
+
+@pytest.mark.parametrize("other", SHORTER_OR_LONGER.values(), ids=SHORTER_OR_LONGER)
+@pytest.mark.parametrize("place", [0, 50, 99])
+def test_events_that_end_sooner_than_others_are_read_in_step(paths, other, place):
+    raw = [usual(row).SerializeToString() for row in range(1, 100)]
+    check([*raw[:place], other.SerializeToString(), *raw[place:]])
+    assert (paths["in step"], paths["apart"]) == (1, 0)
+
+
+NEIGHBOURS = {
     "another stat": usual(7, ((1, "int64_value"), (5, "uint64_value"), (127, "double_value"))),
     "another kind": usual(7, ((1, "int64_value"), (5, "uint64_value"), (2, "int64_value"))),
     "a long id": usual(7, ((128, "int64_value"), (5, "uint64_value"), (2, "double_value"))),
@@ -235,9 +248,10 @@ LAYOUTS = st.lists(
 
 
 def test_both_ways_read_what_protobuf_reads(paths):
-    @given(LAYOUTS, st.integers(1, 30), st.one_of(st.none(), EVENTS))
-    def events_of_one_layout(layout, count, other):
-        events = [usual(row, layout) for row in range(1, count + 1)] + ([other] if other else [])
+    @given(LAYOUTS, st.lists(st.integers(0, 4), min_size=1, max_size=30), st.one_of(st.none(), EVENTS))
+    def events_of_one_layout(layout, lengths, other):
+        """Each with as many of its stats as its length says."""
+        events = [usual(row, layout[:length]) for row, length in enumerate(lengths, 1)] + ([other] if other else [])
         check([event.SerializeToString() for event in events])
 
     events_of_one_layout()

@@ -140,8 +140,45 @@ def test_a_file_is_read_as_its_bytes_are(slices, at_once):
             assert bytes(stored[begin : begin + length]) == data[begin : begin + length]
 
 
-def test_a_file_that_becomes_shorter_is_refused(monkeypatch):
+@given(
+    st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000), st.booleans()), max_size=20),
+    st.sampled_from([0, 3000, 1 << 20]),
+)
+def test_what_is_still_looked_at_stays_as_it_was_read(slices, room):
+    """Reads take turns in the same memory only where nobody looks at the one before."""
+    data = bytes(range(251)) * 41
+    held = []
+    with tempfile.TemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored_module, "_SMALL_BYTES", 0)
+        patch.setattr(stored_module, "_ROOM_BYTES", room)
+        file.write(data)
+        file.flush()
+        stored = FileBytes(file)
+        for begin, length, kept in slices:
+            view = stored[begin : begin + length]
+            assert view == data[begin : begin + length]
+            if kept:
+                held.append((np.frombuffer(view, dtype=np.uint8), data[begin : begin + length]))
+            del view
+        assert all(bytes(array) == expected for array, expected in held)
+
+
+def test_memory_is_used_again(monkeypatch):
     monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(100_000))
+        file.flush()
+        stored = FileBytes(file)
+        first = np.frombuffer(stored[0:50_000], dtype=np.uint8).ctypes.data
+        view = stored[10_000:50_000]
+        assert np.frombuffer(view, dtype=np.uint8).ctypes.data == first
+        assert np.frombuffer(stored[0:50_000], dtype=np.uint8).ctypes.data != first
+
+
+@pytest.mark.parametrize("room", [0, 1 << 20])
+def test_a_file_that_becomes_shorter_is_refused(monkeypatch, room):
+    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(stored_module, "_ROOM_BYTES", room)
     with tempfile.TemporaryFile() as file:
         file.write(bytes(100_000))
         file.flush()

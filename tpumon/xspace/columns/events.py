@@ -163,11 +163,10 @@ class _Reader:
 
     def read(self, these: slice) -> None:
         """Reads some of the events."""
-        at = self._read_in_step(these)
-        if at is not None:
-            rows = np.arange(these.start, these.stop)
+        rest = self._read_in_step(these)
+        if rest is not None:
             self._odd = []
-            self._walk(rows, at, self._packed.end[these])
+            self._walk(*rest)
             if self._odd:
                 self._read_odd(np.concatenate(self._odd))
 
@@ -176,33 +175,38 @@ class _Reader:
             self._stats[number] = StatBuilder(len(self._packed.begin))
         self._stats[number].put(rows, values, is_double=is_double)
 
-    def _read_in_step(self, these: slice) -> Ints | None:
-        """Reads fields as long as all events have the same one next; returns where each goes on, None at the end."""
+    def _read_in_step(self, these: slice) -> tuple[Ints, Ints, Ints] | None:
+        """Reads fields as long as all events that have not ended have the same one next.
+
+        Returns:
+            The events that are left, where they go on, and where they end; None where none is left.
+        """
+        rows: Ints | slice = these
         at, ends = self._packed.begin[these], self._packed.end[these]
-        if not (at < ends).all():
-            return at
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MOST_ROUNDS if (at < ends).all() else 0):
             words = self._words[at]
             first, differing = int(words[0]), words ^ words[0]
             tag = first & 0xFF
+            following = None
             if tag == _STAT:
-                following = self._read_same_stat(these, at, words, first, differing)
+                following = self._read_same_stat(rows, at, words, first, differing)
             elif tag in self._numbers and not (differing & _FIRST_BYTE).any():
-                following = self._read_number(tag, these, at, words)
-            else:
-                return at
+                following = self._read_number(tag, rows, at, words)
             if following is None:
-                return at
+                break
             left = ends - following
             least = left.min()
             if least < 0:
-                return at
-            if not least:
-                return following if left.any() else None
+                break
             at = following
-        return at
+            if not least:
+                going = np.flatnonzero(left)
+                if not len(going):
+                    return None
+                rows, at, ends = going + these.start if isinstance(rows, slice) else rows[going], at[going], ends[going]
+        return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
 
-    def _read_same_stat(self, these: slice, at: Ints, words: Words, first: int, differing: Words) -> Ints | None:
+    def _read_same_stat(self, rows: Ints | slice, at: Ints, words: Words, first: int, differing: Words) -> Ints | None:
         """Reads a stat that all events have here, its value of the same kind; None if that is not so."""
         if (first & int(_SHORT_STAT_MASK)) != int(_SHORT_STAT) or (differing & _SAME_STAT).any():
             return None
@@ -218,7 +222,7 @@ class _Reader:
             return None
         if (ends != after).any():
             return None
-        self._put(number, these, values, is_double=kind == _DOUBLE)
+        self._put(number, rows, values, is_double=kind == _DOUBLE)
         return after
 
     def _walk(self, rows: Ints, at: Ints, ends: Ints) -> None:

@@ -94,18 +94,39 @@ def parents(end_ps: Ints) -> Ints:
     Args:
         end_ps: ends of events in timeline order; with begins ascending, to end no later is to lie within.
     """
-    count = len(end_ps)
-    # The nearest earlier event that ends no earlier. Each guess is its predecessor's guess: every event between a
-    # guess and its owner ends before the owner does, and following guesses keeps that true.
-    guess = np.arange(-1, count - 1, dtype=np.int64)
-    open_rows = np.flatnonzero(np.concatenate([[False], end_ps[:-1] < end_ps[1:]])) if count else guess
+    # Whatever holds an event holds the one right after itself, too. Few events do, and only those are searched.
+    holds = end_ps[:-1] >= end_ps[1:]
+    holders = np.flatnonzero(holds)
+    if not len(holders):
+        return np.full(len(end_ps), _NO_PARENT, dtype=np.int64)
+    ends_ps = end_ps[holders]
+    # Of holders, the nearest earlier one that ends no earlier. Each guess is its predecessor's guess: every holder
+    # between a guess and its owner ends before the owner does, and following guesses keeps that true.
+    above = np.arange(-1, len(holders) - 1, dtype=np.int64)
+    # Of all events, the last holder before each, or one that holds it.
+    guess = np.concatenate([[0], np.cumsum(holds)]) - 1
+    if not (_follow(above, above, ends_ps, ends_ps) and _follow(guess, above, ends_ps, end_ps)):
+        return _parents_one_by_one(end_ps)
+    return np.where(guess >= 0, holders[guess], _NO_PARENT)
+
+
+def _follow(guess: Ints, above: Ints, ends_ps: Ints, end_ps: Ints) -> bool:
+    """Moves guesses on to what is above them until each ends no earlier than its owner; False if that takes long.
+
+    Args:
+        guess: of each event: the position of a holder, or -1.
+        above: of each holder: that of another one, or -1; may be the guesses themselves.
+        ends_ps: of the holders.
+        end_ps: of the events.
+    """
+    open_rows = np.flatnonzero((guess >= 0) & (ends_ps[guess] < end_ps))
     for _ in range(_MOST_ROUNDS):
         if not len(open_rows):
-            return guess
-        further = guess[guess[open_rows]]
+            return True
+        further = above[guess[open_rows]]
         guess[open_rows] = further
-        open_rows = open_rows[(further >= 0) & (end_ps[further] < end_ps[open_rows])]
-    return _parents_one_by_one(end_ps)
+        open_rows = open_rows[(further >= 0) & (ends_ps[further] < end_ps[open_rows])]
+    return not len(open_rows)
 
 
 def _parents_one_by_one(end_ps: Ints) -> Ints:
@@ -165,6 +186,22 @@ def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:
     out = duration_ps.copy()
     np.subtract.at(out, parent[within], duration_ps[within])
     return out
+
+
+def self_times_of_some_ps(begin_ps: Ints, duration_ps: Ints, self_ps: Ints, picked: Mask) -> Ints:
+    """Self times of some events as if there were no others.
+
+    Args:
+        begin_ps: of all events, in timeline order.
+        duration_ps: of all events, none negative.
+        self_ps: self times of all events.
+        picked: which ones.
+    """
+    reach_ps = np.maximum.accumulate(begin_ps + duration_ps)
+    edges = np.flatnonzero(picked[1:] != picked[:-1])
+    if (begin_ps[edges + 1] >= reach_ps[edges]).all():  # none of them holds one of the others, or lies in one
+        return self_ps[picked]
+    return self_times_ps(begin_ps[picked], duration_ps[picked])
 
 
 def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, within_end_ps: Ints) -> Ints:

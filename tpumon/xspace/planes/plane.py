@@ -32,6 +32,8 @@ _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})"
 MOST_LINES = 10_000  # a thread is a line
 _MOST_IDS = 1_000_000  # of a plane's events and stats; a program has some thousand ops
 _LINES = 3  # field number of XPlane
+_DROPPED = b"dropped"
+_BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache
 _SMALL_LETTER = np.uint8(0x20)  # the bit that makes a letter a small one
 
 
@@ -86,7 +88,9 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
 
 
 def _says_dropped(raw: bytes) -> bool:
-    return b"dropped" in (np.frombuffer(raw, dtype=np.uint8) | _SMALL_LETTER).tobytes()
+    letters = np.frombuffer(raw, dtype=np.uint8)
+    blocks = (letters[at : at + _BLOCK_BYTES + len(_DROPPED) - 1] for at in range(0, len(raw), _BLOCK_BYTES))
+    return any(_DROPPED in (block | _SMALL_LETTER).tobytes() for block in blocks)
 
 
 def _parsed(raw: bytes) -> PlaneOutline:

@@ -303,13 +303,13 @@ def _figures(name: str, functions: Sequence[Function], total_ps: int) -> Functio
 
 def _percentiles(times_ps: NDArray[np.int64]) -> Percentiles | None:
     """Between two times, those of `np.percentile`, which takes as long as decoding a short line."""
-    ordered: list[int] = np.sort(times_ps).tolist()
-    if not ordered:
+    ordered = np.sort(times_ps)
+    if not len(ordered):
         return None
 
     def rank(share: float) -> float:
         low = int(place := share * (len(ordered) - 1))
-        below, above = ordered[low], ordered[min(low + 1, len(ordered) - 1)]
+        below, above = int(ordered[low]), int(ordered[min(low + 1, len(ordered) - 1)])
         part = place - low
         return below + (above - below) * part if part < 0.5 else above - (above - below) * (1 - part)
 

@@ -23,7 +23,7 @@ class Links:
 
     def __init__(self) -> None:
         self._nodes: list[Ints] = []
-        self._contexts: list[Words] = []
+        self._contexts: list[list[Words]] = []
 
     def add(self, nodes: Ints, picked: Mask, kind: int, columns: Sequence[Words]) -> None:
         """Adds links of some of the nodes.
@@ -36,12 +36,9 @@ class Links:
         """
         if not picked.any():
             return
-        contexts = np.zeros((int(picked.sum()), _COLUMNS), dtype=np.uint64)
-        contexts[:, 0] = kind
-        for i, column in enumerate(columns, 1):
-            contexts[:, i] = column[picked]
         self._nodes.append(nodes[picked])
-        self._contexts.append(contexts)
+        said = [np.broadcast_to(np.uint64(kind), len(self._nodes[-1])), *(column[picked] for column in columns)]
+        self._contexts.append(said)
 
     def __len__(self) -> int:
         return sum(map(len, self._nodes))
@@ -51,10 +48,12 @@ class Links:
         """The node of each link."""
         return np.concatenate([np.zeros(0, dtype=np.int64), *self._nodes])
 
-    @property
-    def contexts(self) -> Words:
-        """The context of each link; shape (links, columns)."""
-        return np.concatenate([np.zeros((0, _COLUMNS), dtype=np.uint64), *self._contexts])
+    def contexts(self, column: int) -> list[Words]:
+        """One number of each link's context, in parts; 0 where its kind has no such number."""
+        return [
+            context[column] if column < len(context) else np.broadcast_to(np.uint64(0), len(context[0]))
+            for context in self._contexts
+        ]
 
 
 @struct
@@ -89,16 +88,17 @@ class Graph:
         """
         numbers = np.full(count, -1, dtype=np.int64)
         made, used, wanted = self.made.nodes, self.used.nodes, devices.nodes
-        rows = np.concatenate([self.made.contexts, self.used.contexts, devices.contexts])
-        made_of, used_of, wanted_of = np.split(_numbered(rows), np.cumsum([len(made), len(used)]))
+        made_of, used_of, wanted_of = _numbered([self.made, self.used, devices])
         contexts = int(max((part.max(initial=-1) for part in (made_of, used_of, wanted_of)), default=-1)) + 1
         makers, users, markers = (np.bincount(part, minlength=contexts) for part in (made_of, used_of, wanted_of))
         if not (makers[wanted_of] > 0).any():
             return numbers
         size = len(self.parent)
         # Of a context with one maker, which nearly all have, the links begin at that; others are nodes, too.
-        source = np.arange(size, size + contexts)
-        source[made_of] = np.where(makers[made_of] == 1, made, source[made_of])
+        source = np.empty(contexts, dtype=np.int64)
+        source[made_of] = made
+        others = np.flatnonzero(makers != 1)
+        source[others] = np.arange(size, size + len(others))
 
         def edges(linked: Mask) -> _Edges:
             """From node to node within, from maker to context, from there to the nodes that use it."""
@@ -106,16 +106,19 @@ class Graph:
             go, come = linked[made_of] & (makers[made_of] > 1), linked[used_of]
             return _Edges(
                 np.concatenate([self.parent[within], made[go], source[used_of[come]]]),
-                np.concatenate([within, made_of[go] + size, used[come]]),
-                size + contexts,
+                np.concatenate([within, source[made_of[go]], used[come]]),
+                size + len(others),
             )
 
         few = makers < _MOST_LINKS
-        inner = self._inner_roots(edges(few | (users < _MOST_LINKS)))
-        linked = few | (users + markers < _MOST_LINKS)
+        on_host, linked = few | (users < _MOST_LINKS), few | (users + markers < _MOST_LINKS)
+        paths = edges(on_host)
+        inner = self._inner_roots(paths)
+        if (linked != on_host).any():
+            paths = edges(linked)
         order = np.lexsort((self.begins_ps, ~self.levels))
         outer = self.roots[order][~inner[order]]
-        found = edges(linked).first_to_reach(outer)
+        found = paths.first_to_reach(outer)
         reached = np.where(linked, found[source], -1)[wanted_of]
         best = np.full(count, np.iinfo(np.int64).max)
         np.minimum.at(best, wanted[reached >= 0], reached[reached >= 0])
@@ -179,14 +182,15 @@ class _Edges:
             least = np.full(len(self._above), _NONE)
             least[roots] = own
             found.append(least)
-        top = self._above
+        # Fresh memory in each round would cost more than what is done in it.
+        top, further, seen = self._above.copy(), np.empty_like(self._above), np.empty_like(self._above)
         for _ in range(len(top).bit_length() + 1):  # each round looks twice as far up
             for least in found:
-                np.minimum(least, least[top], out=least)
-            further = top[top]
+                np.minimum(least, least.take(top, out=seen, mode="clip"), out=least)
+            top.take(top, out=further, mode="clip")
             if (further == top).all():
                 break
-            top = further
+            top, further = further, top
         if len(self._joins):
             for least in found:
                 self._join(least, top)
@@ -220,13 +224,21 @@ class _Edges:
         np.minimum(least, least[top], out=least)
 
 
-def _numbered(rows: Words) -> Ints:
-    """A number for each row, the same for the same rows, from 0 on without gaps."""
-    numbers = np.zeros(len(rows), dtype=np.int64)
-    for column in rows.T:
-        if len(column) and (column != column[0]).any():
-            values, own = np.unique(column, return_inverse=True)
-            if numbers.any():
-                _, own = np.unique(numbers * len(values) + own, return_inverse=True)
-            numbers = own.astype(np.int64)
-    return numbers
+def _numbered(parts: Sequence[Links]) -> list[Ints]:
+    """A number for the context of each link, the same for the same ones, from 0 on without gaps."""
+    columns = []
+    for i in range(_COLUMNS):
+        pieces = [piece for part in parts for piece in part.contexts(i)]
+        if any((piece != pieces[0][0]).any() for piece in pieces):
+            columns.append(np.concatenate(pieces))
+    ends = np.cumsum([len(part) for part in parts])
+    numbers = np.zeros(ends[-1], dtype=np.int64)
+    if columns:
+        # What threads tell mostly ascends, which makes a stable sort quick.
+        order = np.lexsort(columns)
+        differs = np.zeros(len(order), dtype=np.bool_)
+        for column in columns:
+            ordered = column[order]
+            differs[1:] |= ordered[1:] != ordered[:-1]
+        numbers[order] = np.cumsum(differs)
+    return np.split(numbers, ends[:-1])

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tpumon.xspace.catalogue.kinds import Category
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import first_overlapping, self_times_ps
+from tpumon.xspace.columns.intervals import first_overlapping, self_times_of_some_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.steps.functions import Runs
@@ -101,7 +101,9 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
     found = marker >= 0
     inside = slice(None) if found.all() else found
     duration_ps = ops.device_duration_ps[inside]
-    self_ps = ops.self_ps if isinstance(inside, slice) else self_times_ps(ops.device_begin_ps[inside], duration_ps)
+    self_ps = ops.self_ps
+    if not isinstance(inside, slice):
+        self_ps = self_times_of_some_ps(ops.device_begin_ps, ops.device_duration_ps, self_ps, inside)
     # A number may return after another one; its markers are then one step, as long as the longest.
     numbers, longest, step_of = np.unique(groups, return_index=True, return_inverse=True)
     step, counted = step_of[marker[inside]], ops.counted[inside]
