@@ -196,7 +196,7 @@ class _Reader:
                 break
             left = ends - following
             least = left.min()
-            if least < 0:
+            if least < 0 or following.min() < 0:
                 break
             at = following
             if not least:
