@@ -134,7 +134,7 @@ class Feed:
         self._looked_at = looked_at
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
-        self._notices = Notices()
+        self._notices = Notices(takes_samples=settings.takes_samples)
         self._reported_drops = False
         self._stack = ExitStack()
         self._background = Background[Told](self._run, wake=wake, keep=_is_kept)

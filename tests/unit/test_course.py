@@ -183,6 +183,7 @@ def ran(after_s, uptime_s):
 
 
 CLOSED = failed_sample(message="connection refused; nothing listens")
+COMPILES = failed_sample(reason="empty-trace", time_unix_s=1015.0)
 AGAIN = sample(time_unix_s=1020.0)
 
 
@@ -195,6 +196,10 @@ AGAIN = sample(time_unix_s=1020.0)
         ([ran(0, 900.0), ran(10, 4.0), ran(20, 14.0), ran(30, 4.0)], 2),
         ([sample(), CLOSED, AGAIN], 1),
         ([ran(0, 900.0), CLOSED, AGAIN, ran(30, 12.0)], 1),
+        ([sample(), CLOSED, COMPILES, AGAIN], 1),
+        ([ran(0, 900.0), CLOSED, COMPILES, ran(60, 12.0)], 1),
+        ([sample(), CLOSED, failed_sample(reason="busy", time_unix_s=1020.0), AGAIN], 1),
+        ([sample(), CLOSED, failed_sample(reason="paused", time_unix_s=1020.0)], 0),
         ([CLOSED, AGAIN], 0),
         ([sample(), failed_sample(reason="deadline"), AGAIN], 0),
     ],

@@ -10,7 +10,7 @@ import pytest
 from support.samples import failed_sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.fleet import Fleet
-from tpumon.model import FindingId
+from tpumon.model import FindingId, Workers
 
 BEGIN, END, ROUNDS = 12, 22, 28
 SAMPLES = 3
@@ -120,6 +120,24 @@ def test_the_straggler_is_named(scenario):
     assert last.since_unix_s == pytest.approx(BEGIN_UNIX_S + BEGIN * INTERVAL_S, abs=2.1 * INTERVAL_S)
     if "core" in scenario:
         assert "core 0 of chip 1" in last.sentence
+
+
+@pytest.mark.parametrize("scenario", ["slow-down@0:by=0.3", "slow-down@0:by=0.3+jitter:by=0.05"])
+def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
+    """Their steps are not equally long, so nobody waits for anybody; what to do stands in the reason."""
+    scenes = [Scene("jitter", "v6e-8"), Scene(scenario, "v5e-8", seed=2)]
+    targets = tuple(target for scene in scenes for target in scene.workers.targets)
+    fleet = Fleet()
+    fleet.follow(Workers(targets=targets))
+    for number in range(8):
+        for scene in scenes:
+            for sample in scene.round(number):
+                fleet.add(sample)
+        now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
+        fleet.assess(now_unix_s)
+        assert "straggler" not in {finding.finding for finding in fleet.findings(now_unix_s)}
+    (reason,) = (one.reason for one in fleet.not_judged(now_unix_s) if one.finding == "straggler")
+    assert "give each a slice (--targets)" in reason
 
 
 def test_who_hung_first_is_named():

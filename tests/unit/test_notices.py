@@ -58,6 +58,13 @@ def test_that_a_job_is_traced_is_said_once():
     assert notices.update(traced) == []
 
 
+def test_who_shows_the_samples_of_an_exporter_does_not_claim_to_trace():
+    """The exporter traced the job; this process costs it nothing."""
+    traced = replace(sample(), source="trace", traced_s=0.6)
+    assert Notices(takes_samples=False).update(traced) == []
+    assert Notices().update(traced) != []
+
+
 def test_whatever_source_traces_a_job_says_what_it_costs():
     """Whichever it is; one that only failed, or costs nothing, says nothing."""
     notices = Notices()

@@ -9,6 +9,7 @@ from collections import Counter
 import pytest
 
 from support.samples import figures_of
+from support.scenes import Scene
 from support.simulated import fleet_of
 from tpumon import wire
 from tpumon.errors import SourceError
@@ -241,6 +242,17 @@ def test_the_automatic_window_follows_the_steps():
     first, second = (request.opts.duration_ms for request in client.traces)
     assert first == 500
     assert 100 <= second <= 160
+
+
+def test_the_automatic_window_holds_a_step_without_step_markers_wherever_it_begins():
+    """A JAX job: a step lasts from one run to the next, and a trace holds whole runs alone."""
+    window = Window()
+    step_s = Scene("jax", "v5e-1", window_s=2.0).sample(0, 30.0).figures.step_time_s.avg
+    window.learn(step_s, "modules")
+    scene = Scene("jax", "v5e-1", window_s=window.length_s)
+    for phase in range(20):
+        figures = scene.sample(0, 30.0 + step_s * phase / 20).figures
+        assert figures.step_source == "modules", phase
 
 
 def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():

@@ -215,7 +215,7 @@ class MeasureOptions:
         _measure(
             "--duration-ms",
             metavar="N|auto",
-            help="Length of one query or profile in milliseconds. auto: 1000, or about two steps when sampling traces.",
+            help="Length of one query or profile in milliseconds. auto: 1000, or 2-3 steps when sampling traces.",
         ),
     ] = "auto"
     interval: Annotated[

@@ -194,10 +194,10 @@ def _limits(context: typer.Context, name: str, text: str, *, shares: bool = Fals
 
 
 def share_of(context: typer.Context, name: str, text: str) -> float:
-    """One share, as a ratio or in percent.
+    """One share, as a ratio below 1 or in percent.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is none, or could be either: 5 is hardly 500 %.
     """
     try:
         ratio = _ratio(text)
@@ -205,6 +205,8 @@ def share_of(context: typer.Context, name: str, text: str) -> float:
         ratio = -1.0
     if not 0 <= ratio < float("inf"):
         raise UsageError(f"{as_given(context, name, text)}: give a share such as 5% or 0.05")
+    if ratio >= 1 and not text.strip().endswith("%"):
+        raise UsageError(f"{as_given(context, name, text)}: for percent, write {text.strip()}%")
     return ratio
 
 

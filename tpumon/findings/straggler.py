@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median, median_low
 
-from tpumon.figures import IDLE
+from tpumon.figures import IDLE, STEP
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
 from tpumon.findings.own_work import own_work_s, waited_ratio
 from tpumon.findings.recent import SAMPLES, Recent, median_of_others, spread
@@ -20,6 +20,10 @@ _SIGMAS = 4.0  # beyond what varies anyway, from worker to worker or from sample
 _FEWEST_FOR_SPREAD = 5
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
+_SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are not of the same steps
+_OTHER_STEPS = (
+    "its steps are not as long as those of the other workers; if these are several jobs, give each a slice (--targets)"
+)
 
 
 @dataclass(slots=True)
@@ -28,6 +32,7 @@ class _Memory:
 
     Attributes:
         waited, work_s: of its last sample: share of the time waited, and own work per step.
+        step_s: step times of its last samples.
         less: how much less than the others it waited, in each of its last samples.
         more: how much more than the others it worked, as a fraction.
         core: chip and number of the core that waits least.
@@ -36,6 +41,7 @@ class _Memory:
 
     waited: float | None = None
     work_s: float = 0.0
+    step_s: Recent = field(default_factory=Recent)
     less: Recent = field(default_factory=Recent)
     more: Recent = field(default_factory=Recent)
     core: tuple[int, int] | None = None
@@ -50,11 +56,20 @@ _REMEDY_OF_CORE = (
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Waiting and own work of the workers of a slice, ascending, and how much work varies, as a fraction."""
+    """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
 
     waited: list[float]
     work_s: list[float]
+    step_s: list[float]
     spread_ratio: float
+    step_spread_ratio: float
+
+    def shares_steps(self, own_s: float | None) -> bool:
+        """Whether a worker's steps are as long as those of the others, as they are in one job; true if not known."""
+        if own_s is None or len(self.step_s) < _FEWEST:
+            return True
+        others_s = median_of_others(self.step_s, own_s)
+        return abs(own_s / others_s - 1) <= max(_SAME_STEP_RATIO, _SIGMAS * self.step_spread_ratio)
 
 
 class Straggler(Rule[_Memory, _Slice]):
@@ -80,6 +95,7 @@ class Straggler(Rule[_Memory, _Slice]):
         if work_s is None:
             return
         memory.work_s = work_s
+        memory.step_s.add(STEP.value(seen.figures) or 0.0)
         cores = [
             (core.idle_ratio + (core.collective_ratio or 0.0), (core.chip or 0, core.core or 0))
             for core in seen.figures.per_core
@@ -98,15 +114,18 @@ class Straggler(Rule[_Memory, _Slice]):
             for peer in peers
             if peer.seen.state == "live" and peer.memory.waited is not None
         ]
+        steps = [(middle_s, memory.step_s.spread) for _, memory in known if (middle_s := memory.step_s.median)]
         among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
         return _Slice(
             waited=sorted(waited for waited, _ in known),
             work_s=sorted(memory.work_s for _, memory in known),
+            step_s=sorted(middle_s for middle_s, _ in steps),
             spread_ratio=max(
                 spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
                 # The lower of two: one that changes must not hide itself.
                 median_low(memory.more.spread for _, memory in known) if known else 0.0,
             ),
+            step_spread_ratio=median_low(varies_s / middle_s for middle_s, varies_s in steps) if steps else 0.0,
         )
 
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
@@ -117,6 +136,9 @@ class Straggler(Rule[_Memory, _Slice]):
         of_core = memory.core_less.median
         if len(others.waited) < _FEWEST:
             return "no other worker of its slice has figures" if of_core is None else of_core / _CORE_LIMIT_RATIO
+        if not others.shares_steps(memory.step_s.median):
+            memory.more, memory.less = Recent(), Recent()
+            return _OTHER_STEPS if of_core is None else of_core / _CORE_LIMIT_RATIO
         usual = median_of_others(others.work_s, memory.work_s)
         memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
         memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)

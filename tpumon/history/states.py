@@ -8,6 +8,7 @@ from tpumon.model import Figures, Sample, State
 
 _ALL_IDLE_RATIO = 0.9999
 _SAME_UPTIME_S = 1.0
+_LISTENING: frozenset[State] = frozenset({"no-activity", "busy", "continuous"})
 
 
 def state_of(sample: Sample | None) -> State:
@@ -54,4 +55,10 @@ def restarted(last: Sample | None, answer: Sample | None, uptime_s: float | None
     if uptime_s is not None and now_s is not None:
         return now_s < uptime_s - _SAME_UPTIME_S
     closed = last is not None and last.failure is not None and last.failure.port_closed
-    return closed and answer is not None and sample.failure is None
+    return closed and answer is not None and _listens(sample)
+
+
+def _listens(sample: Sample) -> bool:
+    """Whether a profiler listens at its port: a job that was restarted compiles first, so its first trace is empty."""
+    failure = sample.failure
+    return failure is None or (not sample.of_exporter and MEANING[failure.reason].state in _LISTENING)

@@ -101,6 +101,7 @@ class WorkerHistory:
             self.restarted = self.restarted.with_ops(0)
         if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
             self.restarted = sample
+            self._uptime_s = None  # of the job before it; the new one's may become known later
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         self.last, self.figures, self.last_state = sample, values(sample.figures), state_of(sample)

@@ -282,7 +282,7 @@ class TraceSource(ProfilerSource):
         """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none."""
         figures = None if trace is None else trace.figures
         if figures is not None and figures.step_time_s is not None:
-            self._window.learn(figures.step_time_s.avg)
+            self._window.learn(figures.step_time_s.avg, figures.step_source)
         elif trace is not None and trace.stepless:
             pass  # a longer window would show no step either
         elif level == 1:

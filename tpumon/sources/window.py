@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.model import LONGEST_WINDOW_S, Caution, Figures, Query
+from tpumon.model import LONGEST_WINDOW_S, Caution, Figures, Query, StepSource
 
 USUAL_LONGEST_WINDOW_S = 2.0
 """The longest window as long as nothing shows that steps are longer."""
@@ -14,10 +14,13 @@ _SUGGESTED = 5  # times the window that held no step
 _FIRST_WINDOW_S = 0.5
 _SHORTEST_WINDOW_S = 0.1
 _STEPS_WANTED = 2.25  # one of them is whole wherever the window starts, also if steps vary a little
+_STARTS_WANTED = 3.25  # the same for steps from start to start: the run that begins the next one must be whole, too
 
 
 class Window:
     """How long to trace: a little more than two steps, from 100 ms to 2 s; up to 10 s once steps turn out not to fit.
+
+    Steps from start to start (of modules, on the host) need a little more than three: a trace holds whole runs alone.
 
     Level 1 shows matrix units alone, which need no whole step: one step, from 100 ms to 500 ms.
     """
@@ -32,9 +35,9 @@ class Window:
             return self.length_s
         return min(_FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / _STEPS_WANTED))
 
-    def learn(self, step_s: float) -> None:
-        """Notes how long a step takes, on average."""
-        wanted_s = _STEPS_WANTED * step_s
+    def learn(self, step_s: float, source: StepSource | None = "steps") -> None:
+        """Notes how long a step takes, on average, and what counts as one."""
+        wanted_s = step_s * (_STEPS_WANTED if source in {"steps", "server"} else _STARTS_WANTED)
         longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
         self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
 

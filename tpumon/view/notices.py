@@ -86,10 +86,12 @@ class Notices:
 
     Args:
         clock_s: reads a monotonic clock.
+        takes_samples: whether this process samples, and does not show what another one has sampled.
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic, *, takes_samples: bool = True) -> None:
         self._clock_s = clock_s
+        self._takes_samples = takes_samples
         self._about: dict[str, _Worker] = {}
         self._exporter_trouble: str | None = None
         self._traced = False
@@ -140,7 +142,7 @@ class Notices:
 
     def _about_source(self, sample: Sample) -> list[str]:
         """Tracing is the one thing that costs the job something; said once a run, whatever source does it."""
-        if sample.failure is not None or not sample.traced_s or self._traced:
+        if sample.failure is not None or not sample.traced_s or self._traced or not self._takes_samples:
             return []
         self._traced = True
         interval = f", no more often than every {sample.interval_s:.0f} s at this length" if sample.interval_s else ""
