@@ -365,3 +365,14 @@ def test_what_a_fusion_is_made_of_is_that_of_the_op_profile():
     walk(nodes([REAL], "program"))
     assert found == {name: sorted(held) for name, held in ours.items() if "fusion" in name}
     assert found["broadcast_add_fusion"] == ["add.3", "broadcast.7", "constant.8"]
+
+
+def test_parts_of_periods_add_up_though_ops_run_on_into_the_next():
+    """Runs of the real trace overlap the ends of periods: what an op takes of the next one is not idle there."""
+    require(REAL.exists(), f"the real trace {REAL.name}")
+    table = step_table([host.profile.trace for host in capture_of([REAL], "steps").hosts], ())
+    assert len(table.cores) == 4
+    for core in table.cores:
+        parts_s = sum(sum(times_s) for times_s in core.parts_s.values())
+        assert parts_s == pytest.approx(sum(core.durations_s), rel=0.005)
+        assert min(core.parts_s["idle"]) >= 0

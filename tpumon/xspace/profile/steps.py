@@ -112,7 +112,9 @@ def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTab
     left_out = max(len(durations_s) - MOST_STEPS, 0)
     if all(trace.module_steps for trace in traces):
         cores = tuple(
-            _core_times(i, trace, position, steps.duration_ps[:MOST_STEPS], steps.by_category_ps[:MOST_STEPS])
+            _core_times(
+                i, trace, position, steps.duration_ps[:MOST_STEPS], steps.by_category_ps[:MOST_STEPS], on_end=True
+            )
             for i, trace in enumerate(traces)
             for position, steps in trace.module_steps.items()
         )
@@ -172,10 +174,26 @@ def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> 
     )
 
 
-def _core_times(host: int, trace: Trace, position: int, own_ps: Ints, table: NDArray[np.float64]) -> CoreTimes:
+def _core_times(
+    host: int, trace: Trace, position: int, own_ps: Ints, table: NDArray[np.float64], *, on_end: bool = False
+) -> CoreTimes:
+    """The parts of a core's steps.
+
+    Args:
+        host: number of the trace.
+        trace: the trace.
+        position: of the core in it.
+        own_ps: the core's time of each step.
+        table: time of each step by category.
+        on_end: whether steps follow one another and an op counts whole where it begins: what it takes of the next step
+            is not idle there.
+    """
     place = trace.cores[position].place
     parts = {name: table[:, list(categories)].sum(axis=1) for name, categories in _PARTS_OF.items()}
-    parts["idle"] = np.maximum(own_ps - table.sum(axis=1), 0)
+    without_ops = own_ps - table.sum(axis=1)
+    parts["idle"] = np.maximum(without_ops, 0)
+    if on_end:
+        parts["idle"] = np.diff(np.maximum.accumulate(np.maximum(without_ops.cumsum(), 0)), prepend=0)
     return CoreTimes(
         host=host,
         chip=position if place.chip is None else place.chip,
