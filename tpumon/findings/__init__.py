@@ -4,9 +4,21 @@ Pure: samples in, findings out. docs/findings.md explains each finding.
 """
 
 from tpumon.findings.base import Account, Member, Rule, Seen
-from tpumon.findings.judge import Judge, explained, group_of
+from tpumon.findings.judge import GRADES, Judge, explained, group_of
 from tpumon.findings.straggler import Straggler
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 
-__all__ = ["RULES", "Account", "Judge", "Member", "Rule", "Seen", "Straggler", "Thresholds", "explained", "group_of"]
+__all__ = [
+    "GRADES",
+    "RULES",
+    "Account",
+    "Judge",
+    "Member",
+    "Rule",
+    "Seen",
+    "Straggler",
+    "Thresholds",
+    "explained",
+    "group_of",
+]

@@ -89,17 +89,18 @@ class HbmGrowing(Rule[_Memory, None]):
 
     def strength(self, member: Member[_Memory, None]) -> float | str:
         """How soon it is full, relative to 6 hours; 0 if it does not rise all the time."""
-        if member.seen.values[HBM.key] is None:
+        used = member.seen.values[HBM.key]
+        if used is None:
             return _NOT_KNOWN
         if len(member.memory.blocks) < _BLOCKS:
             return f"it takes {_BLOCKS * _BLOCK_S / 60:.0f} minutes of samples"
-        left_s = _left_s(member.memory)
+        left_s = _left_s(member.memory, used)
         return 0.0 if left_s is None else _LONGEST_S / max(left_s, 1.0)
 
     def account(self, member: Member[_Memory, None]) -> Account:
         """Says when it is full at this pace."""
-        left_s = _left_s(member.memory) or _LONGEST_S
         used = member.seen.values[HBM.key] or 0.0
+        left_s = _left_s(member.memory, used) or _LONGEST_S
         began, before = member.memory.blocks[0]
         left = f"{left_s / 3600:.1f} h" if left_s >= _SOON_S else f"{left_s / 60:.0f} min"
         return Account(
@@ -117,10 +118,10 @@ class HbmGrowing(Rule[_Memory, None]):
         )
 
 
-def _left_s(memory: _Memory) -> float | None:
-    """Seconds until the device is full at the present pace; None if it does not grow."""
+def _left_s(memory: _Memory, used: float) -> float | None:
+    """Seconds until the device, of which so much is used, is full at the present pace; None if it does not grow."""
     values = [value for _, value in memory.blocks]
     if values != sorted(values) or values[-1] - values[0] < _LEAST_RISE_RATIO:
         return None
     elapsed_s = seconds_between(memory.blocks[0][0], memory.blocks[-1][0])
-    return (1 - values[-1]) * elapsed_s / (values[-1] - values[0]) if elapsed_s else None
+    return (1 - used) * elapsed_s / (values[-1] - values[0]) if elapsed_s else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
@@ -23,7 +24,8 @@ URL = "docs/findings.md#"
 _LEAVES_AFTER = 2  # samples in a row below the limit
 _UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
 _QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
-_GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
+GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
+"""Places of the grades, the worst first."""
 
 
 @dataclass(slots=True)
@@ -243,7 +245,7 @@ class Judge:
                 if shown := list(_shown(rule, there)):
                     found.append(_finding(rule, shown, len(there)))
         order = {rule.finding: place for place, rule in enumerate(self._rules)}
-        return tuple(sorted(found, key=lambda one: (_GRADES[one.severity], order[one.finding], -len(one.workers))))
+        return tuple(sorted(found, key=lambda one: (GRADES[one.severity], order[one.finding], -len(one.workers))))
 
     def not_judged(self, workers: Iterable[str]) -> tuple[NotJudged, ...]:
         """What cannot be judged of some of the workers, with the reason that most of them have."""
@@ -317,20 +319,31 @@ class Judge:
                 )
             )
         # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
-        yield from sorted(causes, key=lambda cause: _GRADES[cause.severity])
+        yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
 
     def _hidden(self, group: _Group) -> set[FindingId]:
         """The findings of a slice that others explain."""
         since = {finding: min(times.values()) for finding, times in group.since.items() if times}
-        return explained(since, group.interval_s * (self._limits.sustained + 1))
+        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._worst, group))
+
+    def _worst(self, group: _Group, finding: FindingId) -> Grade:
+        """How bad a finding is where it is worst in a slice."""
+        held = (self._workers[name].held[finding] for name in group.since[finding])
+        grades = (one.account.severity for one in held if one.account is not None)
+        return min(grades, key=GRADES.__getitem__, default="info")
 
 
-def explained(since_unix_s: Mapping[FindingId, float], slack_s: float) -> set[FindingId]:
+def explained(
+    since_unix_s: Mapping[FindingId, float], slack_s: float, worst: Callable[[FindingId], Grade]
+) -> set[FindingId]:
     """The findings of a slice that others of it explain.
+
+    What is no more than info explains nothing that began with it: no worker becomes `ok` by being explained.
 
     Args:
         since_unix_s: since when the slice has each of its findings.
         slack_s: how much later than its consequence a cause may be noticed.
+        worst: how bad one of these findings is where it is worst.
     """
     return {
         rule.finding
@@ -338,7 +351,10 @@ def explained(since_unix_s: Mapping[FindingId, float], slack_s: float) -> set[Fi
         if rule.finding in since_unix_s
         and (
             not rule.hidden_by.isdisjoint(since_unix_s)
-            or any(since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s for other in rule.begins_it)
+            or any(
+                since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and worst(other) != "info"
+                for other in rule.begins_it
+            )
         )
     }
 
@@ -359,7 +375,7 @@ def _shown(rule: AnyRule, workers: Sequence[_Worker]) -> Iterator[_Shown]:
         and worker.seen is not None
         and rule.judges(worker.seen)
     ]
-    yield from sorted(having, key=lambda one: (_GRADES[one.account.severity], -one.held.strength))
+    yield from sorted(having, key=lambda one: (GRADES[one.account.severity], -one.held.strength))
 
 
 def _since_unix_s(held: _Held) -> float:

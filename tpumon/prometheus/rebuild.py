@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from tpumon.errors import Reason
 from tpumon.figures import HBM, IDLE, INFEED, MXU, STEP, Figure
-from tpumon.findings import RULES, Thresholds
+from tpumon.findings import GRADES, RULES, Thresholds
 from tpumon.model import (
     Cause,
     DeviceFigures,
@@ -59,7 +59,6 @@ _ORDER = {rule.finding: place for place, rule in enumerate(RULES)}
 _IDS: Mapping[str, FindingId] = {name: name for name in get_args(FindingId)}
 _MXU_METHODS: Mapping[str, MxuMethod] = {name: name for name in get_args(MxuMethod)}
 _STEP_SOURCES: Mapping[str, StepSource] = {name: name for name in get_args(StepSource)}
-_GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 
 
 @dataclass(slots=True)
@@ -298,7 +297,7 @@ def _grade(finding: FindingId, value: float | None, limits: Thresholds) -> Grade
 
 def worst_first(causes: Iterable[Cause]) -> list[Cause]:
     """Causes of one worker: the worst first, then in the order of the table of findings."""
-    return sorted(causes, key=lambda cause: (_GRADES[cause.severity], _ORDER.get(cause.finding or "hang", 0)))
+    return sorted(causes, key=lambda cause: (GRADES[cause.severity], _ORDER.get(cause.finding or "hang", 0)))
 
 
 def findings_of(samples: Sequence[Sample]) -> list[Finding]:
@@ -311,14 +310,14 @@ def findings_of(samples: Sequence[Sample]) -> list[Finding]:
             if cause.finding is not None:
                 slices.setdefault((cause.finding, sample.slice), []).append((cause, sample))
     found = [_finding(finding, name, having, of_slice.get(name, [])) for (finding, name), having in slices.items()]
-    return sorted(found, key=lambda one: (_GRADES[one.severity], _ORDER[one.finding]))
+    return sorted(found, key=lambda one: (GRADES[one.severity], _ORDER[one.finding]))
 
 
 def _finding(
     finding: FindingId, slice_name: str | None, having: Sequence[tuple[Cause, Sample]], all_of_it: Sequence[Sample]
 ) -> Finding:
     figure = _FIGURES.get(finding)
-    having = sorted(having, key=lambda pair: _GRADES[pair[0].severity])
+    having = sorted(having, key=lambda pair: GRADES[pair[0].severity])
     since = [cause.since_unix_s for cause, _ in having if cause.since_unix_s is not None]
     worst = having[0][1]
     who = f"On {worst.worker}" if len(having) == 1 else f"On {len(having)} of {len(all_of_it)} workers"
