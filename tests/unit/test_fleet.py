@@ -75,8 +75,22 @@ def test_a_straggler_is_named_only_when_it_stays_one():
     fleet = fleet_of(FOUR)
     assert rounds(fleet, 2, **EVEN | {"d": 0.1}).verdicts["d"].severity == "ok"
     verdict = rounds(fleet, 1, NOW + 20, **EVEN | {"d": 0.1}).verdicts["d"]
-    assert (verdict.severity, words(verdict)) == ("warn", ("waits 10%, median 20%: others wait for it",))
+    assert (verdict.severity, words(verdict)) == ("warn", ("own work +12%, others wait for it",))
     assert (verdict.since_unix_s, verdict.causes[0].finding) == (NOW + 20, "straggler")
+
+
+def test_what_is_slow_comes_first_in_a_list():
+    """A list cuts the words: what is left must not say that the straggler waits."""
+    fleet = fleet_of(FOUR)
+    (of_worker,) = words(rounds(fleet, 3, **EVEN | {"d": 0.1}).verdicts["d"])
+    assert of_worker.startswith("own work +12%")
+    fleet = fleet_of({"a": None})
+    step = StepTimes(avg=1, min=1, max=1)
+    cores = tuple({"chip": 3, "core": core, "idle_ratio": idle} for core, idle in enumerate((0.3, 0.2)))
+    for i in range(3):
+        fleet.add(sample("a", time_unix_s=NOW + 10 * i, step_time_s=step, idle_ratio=0.25, per_core=cores))
+        fleet.assess(NOW + 10 * i)
+    assert words(fleet.assess(NOW + 20).verdicts["a"]) == ("slow core 1 of chip 3: waits 10 points less",)
 
 
 def test_looking_again_at_the_same_sample_is_no_further_sample():
@@ -144,7 +158,7 @@ def test_on_a_slice_the_one_that_waits_least_is_named():
             step = StepTimes(avg=1, min=1, max=1)
             fleet.add(sample(worker, time_unix_s=NOW + 10 * i, step_time_s=step, **waits))
         assessment = fleet.assess(NOW + 10 * i)
-    assert words(assessment.verdicts["d"]) == ("waits 2%, median 40%: others wait for it",)
+    assert words(assessment.verdicts["d"]) == ("own work +63%, others wait for it",)
     assert [w for w, v in assessment.verdicts.items() if v.severity != "ok"] == ["d"]
     (found,) = fleet.findings(NOW + 20)
     assert (found.finding, found.severity, found.workers, found.slice) == ("straggler", "critical", ("d",), "s")

@@ -76,7 +76,7 @@ def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
     assert (status, taken) == (1, 9)
     assert lines[0].split() == ["WORKER", "STATE", "SINCE", "MXU", "IDLE", "STEP", "ms", "WHY"]
     assert lines[1].startswith("X  w0      critical  ")
-    assert lines[1].endswith("waits 5%, median 40%: others wait for it")
+    assert lines[1].endswith("own work +58%, others wait for it")
     assert [line.split()[:2] for line in lines[2:]] == [["w1", "ok"], ["w2", "ok"]]
 
 

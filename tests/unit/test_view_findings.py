@@ -272,7 +272,7 @@ def test_the_one_that_differs_comes_before_those_that_all_have_the_same():
     assert line_about(display, f" {name_of(5)}  ", 120, 30)[1] == "!"
     first = lines(display, 120, 30, now)[2]
     assert first.split()[:2] == ["!", name_of(5)], first
-    assert "waits 30%" in first
+    assert "own work +8%" in first
 
 
 # ---- the same from everywhere

@@ -124,6 +124,33 @@ def test_the_span_at_first_is_what_is_known():
     assert span_of(Tiers(("mxu",)), None, None, NOW) is None
 
 
+@pytest.mark.parametrize("width", [40, 76, 80, 120])
+def test_every_graph_that_does_not_end_now_says_its_time(width):
+    """Else it looks like one of now. Where both do not fit, the least and the greatest value are left out."""
+    answers = [answered("w", NOW - 10 * i) for i in range(200, -1, -1)]
+    display = display_of(*answers)
+    press(display, "-", "-", "left")
+    moved = screen(display, width, 60)
+    graphs = moved.count("┤") // 2
+    assert graphs > 1
+    assert moved.count(f"{clock(NOW - 1350, NOW)} to {clock(NOW - 450, NOW)}") == graphs
+
+    display = display_of(*answers, answered("fresh", NOW + 7200), now=NOW + 7200)
+    press(display, "enter")
+    stale = screen(display, width, 60, NOW + 7200)
+    assert stale.count(f"1h until {clock(NOW, NOW)}") == stale.count("┤") // 2 > 1
+
+
+def test_a_label_of_a_graph_gives_way_to_its_time():
+    """Times on two days are long."""
+    display = display_of(*(answered("w", NOW - 10 * i) for i in range(200, -1, -1)))
+    press(display, *["+"] * 9, "left")
+    shown = screen(display, 76, 60)
+    (title,) = (line for line in shown.splitlines() if "Step" in line and " to " in line)
+    assert len(re.findall(r"\d\d-\d\d \d\d:\d\d to \d\d-\d\d \d\d:\d\d", title)) == 2
+    assert "Step t…" in title
+
+
 def test_keys_change_the_span_and_its_end():
     """Plus and minus its length, arrows its end, 0 back to now; the title says what is shown."""
     display = display_of(*(answered("w", NOW - 10 * i) for i in range(200, -1, -1)))

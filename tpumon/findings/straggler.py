@@ -157,7 +157,7 @@ class Straggler(Rule[_Memory, _Slice]):
         return max(self.limits.step_warn_ratio - 1, _SIGMAS * member.across.spread_ratio, 1e-9)
 
     def account(self, member: Member[_Memory, _Slice]) -> Account:
-        """Says who waits for whom, and by how much."""
+        """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
         memory = member.memory
         less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
         of_core = (
@@ -172,7 +172,7 @@ class Straggler(Rule[_Memory, _Slice]):
             sentence = f"{whole.sentence} Its {of_core}."
             return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
         return Account(
-            words=f"core {core} of chip {chip} waits {100 * less:.0f} points less",
+            words=f"slow core {core} of chip {chip}: waits {100 * less:.0f} points less",
             sentence=f"{{who}}, {of_core}.",
             evidence=evidence,
             remedy=_REMEDY_OF_CORE,
@@ -190,7 +190,7 @@ class Straggler(Rule[_Memory, _Slice]):
             "own_work_s": Evidence(value=memory.work_s, reference=median(member.across.work_s)),
         }
         return Account(
-            words=f"waits {waited:.0%}, median {others:.0%}: others wait for it",
+            words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
             evidence=evidence,

@@ -13,13 +13,14 @@ from tpumon.figures import COMPARED, MXU, STEP, Figure
 from tpumon.history import State, Tiers
 from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import RATIO, chart, soft_axis
-from tpumon.view.drawing.lines import Line, Lines
+from tpumon.view.drawing.lines import Line, Lines, cut
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
 from tpumon.view.parts.spans import Drawn, Span, Spans
 
 _AXIS = 8
 _TWO_BESIDE = 76
 _MOST_CHART = 14
+_LEAST_LABEL = 4
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
 LEAST_CHART = 4
 """Lines of the smallest chart, including its title."""
@@ -153,14 +154,17 @@ def _add_states(line: Line, text: str, states: Sequence[State | None]) -> None:
 
 
 def _title(figure: Figure, drawn: Drawn, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
-    """The figure, its least and greatest value in the span, the span, and what its marks mean, where there is room."""
-    line = Line(width).fill(2).add(figure.label, BOLD)
+    """The figure and the span; where there is room, its least and greatest value in it, and what the marks mean.
+
+    Without the span, a graph of what was looks like one of now: all else gives way to it.
+    """
+    label = cut(figure.label, max(width - len(words) - 4, _LEAST_LABEL), glyphs.ellipsis)
+    line = Line(width).fill(2).add(label, BOLD).fill(2, DIM)
     ends = "none"
     if drawn.ends is not None:
         form = FORMATS[figure.unit]
         ends = f"{form.cell(drawn.ends[0])} {glyphs.dash} {form.cell(drawn.ends[1])}{form.unit}"
     marks = "".join(f", {LOOKS[state].mark} {LOOKS[state].word}" for state in dict.fromkeys(drawn.states) if state)
-    for text in (f"{ends}, {words}{marks}", f"{ends}, {words}", ends):
-        if len(text) + 2 <= line.room:
-            return line.add(f"  {text}", DIM).segments()
-    return line.segments()
+    texts = (f"{ends}, {words}{marks}", f"{ends}, {words}", f"{words}{marks}")
+    text = next((text for text in texts if len(text) <= line.room), words)
+    return line.add(cut(text, line.room, glyphs.ellipsis), DIM).segments()
