@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from types import FrameType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_AGAIN_S = 0.05
 
 STOPPING = tuple(
     number
@@ -17,11 +25,13 @@ class StoppedError(BaseException):
     """A signal asked this process to end. Not an Exception, so that no `except Exception` handles it as a failure.
 
     Attributes:
+        signal_number: the signal.
         exit_status: 128 plus the signal's number: 129, 130 or 143.
     """
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal_number)
+        self.signal_number = signal_number
         self.exit_status = 128 + signal_number
 
 
@@ -33,3 +43,22 @@ def stop_on_signals() -> None:
 
     for number in STOPPING:
         signal.signal(number, stop)
+    usual = sys.unraisablehook
+
+    def send_again(unraisable: UnraisableHookArgs) -> None:
+        if isinstance(unraisable.exc_value, StoppedError):
+            _send_soon(unraisable.exc_value.signal_number)
+        else:
+            usual(unraisable)
+
+    # Python drops what is raised while a destructor or a weak reference's callback runs.
+    sys.unraisablehook = send_again
+
+
+def _send_soon(signal_number: int) -> None:
+    """Sends a signal to this process once the main thread has gone on."""
+    import threading
+
+    timer = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), signal_number))
+    timer.daemon = True
+    timer.start()
