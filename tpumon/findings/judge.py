@@ -324,17 +324,16 @@ class Judge:
     def _hidden(self, group: _Group) -> set[FindingId]:
         """The findings of a slice that others explain."""
         since = {finding: min(times.values()) for finding, times in group.since.items() if times}
-        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._worst, group))
+        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, group))
 
-    def _worst(self, group: _Group, finding: FindingId) -> Grade:
-        """How bad a finding is where it is worst in a slice."""
+    def _is_marked(self, group: _Group, finding: FindingId) -> bool:
+        """Whether a finding of a slice is more than info for any of its workers."""
         held = (self._workers[name].held[finding] for name in group.since[finding])
-        grades = (one.account.severity for one in held if one.account is not None)
-        return min(grades, key=GRADES.__getitem__, default="info")
+        return any(one.account is not None and one.account.severity != "info" for one in held)
 
 
 def explained(
-    since_unix_s: Mapping[FindingId, float], slack_s: float, worst: Callable[[FindingId], Grade]
+    since_unix_s: Mapping[FindingId, float], slack_s: float, is_marked: Callable[[FindingId], bool]
 ) -> set[FindingId]:
     """The findings of a slice that others of it explain.
 
@@ -343,7 +342,7 @@ def explained(
     Args:
         since_unix_s: since when the slice has each of its findings.
         slack_s: how much later than its consequence a cause may be noticed.
-        worst: how bad one of these findings is where it is worst.
+        is_marked: whether one of these findings is more than info for any worker.
     """
     return {
         rule.finding
@@ -352,7 +351,7 @@ def explained(
         and (
             not rule.hidden_by.isdisjoint(since_unix_s)
             or any(
-                since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and worst(other) != "info"
+                since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and is_marked(other)
                 for other in rule.begins_it
             )
         )

@@ -17,9 +17,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tpumon.figures import COMPARED
-from tpumon.findings import GRADES, Thresholds, explained, group_of
+from tpumon.findings import Thresholds, explained, group_of
 from tpumon.history import state_of
-from tpumon.model import Cause, Failure, FindingId, Grade, Handover, Sample, Workers
+from tpumon.model import Cause, Failure, FindingId, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
 from tpumon.prometheus.graphs import graph_of, graphs_of
@@ -400,17 +400,17 @@ class PrometheusReader:
         """The samples without findings that others of the slice explain: the exporters of its workers see only some."""
         groups = {key: group_of(self._known[key].target) for key in samples}
         since: dict[str | None, dict[FindingId, float]] = {}
-        worst: dict[str | None, dict[FindingId, Grade]] = {}
+        marked: dict[str | None, set[FindingId]] = {}
         for key, sample in samples.items():
-            of_group, grades = since.setdefault(groups[key], {}), worst.setdefault(groups[key], {})
+            of_group, of_marked = since.setdefault(groups[key], {}), marked.setdefault(groups[key], set())
             for cause in sample.findings or ():
                 if cause.finding is not None and cause.since_unix_s is not None:
                     of_group[cause.finding] = min(of_group.get(cause.finding, math.inf), cause.since_unix_s)
-                    known = grades.get(cause.finding, "info")
-                    grades[cause.finding] = min(known, cause.severity, key=GRADES.__getitem__)
+                    if cause.severity != "info":
+                        of_marked.add(cause.finding)
         interval_s = max((sample.interval_s or 0.0 for sample in samples.values()), default=0.0)
         slack_s = _ROUND_S + interval_s * (self._limits.sustained + 1)
-        hidden = {group: explained(found, slack_s, worst[group].__getitem__) for group, found in since.items()}
+        hidden = {group: explained(found, slack_s, marked[group].__contains__) for group, found in since.items()}
         if not any(hidden.values()):
             return dict(samples)
 

@@ -47,7 +47,7 @@ NAMES = (TARGET_INFO, WORKER_INFO, FINDING, COLLECTIVE, *OF_WORKERS, HBM_USED, H
 """Every metric that is read."""
 
 _NAME = "m"
-_OF_COLLECTIVES = 'kind="collective"'
+_OF_COLLECTIVES, _OF_NO_OTHERS = 'kind="collective"', 'kind=~"|collective"'
 _MATCHER = r'[a-zA-Z_][a-zA-Z0-9_]*\s*(?:=~|!~|!=|=)\s*"(?:[^"\\\n]|\\.)*"'
 _SELECTOR = re.compile(rf"\{{?\s*({_MATCHER}(?:\s*,\s*{_MATCHER})*)?\s*,?\s*\}}?")
 _LONGEST_SELECTOR = 2000
@@ -175,7 +175,7 @@ class Queries:
         """These metrics of every worker; of `COLLECTIVE` only that of collectives."""
         by = ", ".join((self._by, *more))
         if not self._exactly:
-            some = _any_of(names, _narrowed(self._selector, 'kind=~"|collective"'))
+            some = _any_of(names, _narrowed(self._selector, _OF_NO_OTHERS))
             return f"max by (__name__, {by}) ({some})"
         selectors = {COLLECTIVE: _narrowed(self._selector, _OF_COLLECTIVES)}
         return _either(

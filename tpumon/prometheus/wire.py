@@ -6,6 +6,7 @@ import http.client
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -118,12 +119,8 @@ class PrometheusServer(Server):
 
 def _series(data: Mapping[str, Any]) -> Sequence[Series]:
     raws = data["result"][:_MOST_SERIES]
-    try:
-        usual = _usual(raws)
-    except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
-        usual = None
-    if usual is not None:
-        return usual
+    with suppress(AttributeError, KeyError, OverflowError, TypeError, ValueError):
+        return _usual(raws)
     found: list[Series] = []
     left = _MOST_POINTS
     for raw in raws:
@@ -134,12 +131,16 @@ def _series(data: Mapping[str, Any]) -> Sequence[Series]:
     return found
 
 
-def _usual(raws: Sequence[Any]) -> Sequence[Series] | None:
-    """All series in few steps, since an answer has tens of thousands; None unless each has one finite value."""
+def _usual(raws: Sequence[Any]) -> Sequence[Series]:
+    """All series in few steps, since an answer has tens of thousands.
+
+    Raises:
+        AttributeError, KeyError, OverflowError, TypeError, ValueError: not each has one finite value and usual labels.
+    """
     points = [(float(at), float(text)) for at, text in [raw["value"] for raw in raws]]
     metrics = [raw["metric"] for raw in raws]
     if not math.isfinite(sum(map(sum, points))) or max(map(len, metrics), default=0) > _MOST_LABELS:
-        return None
+        raise ValueError
     if len(_CLEANED) > _MOST_CLEANED:
         _CLEANED.clear()
     labels = [{_CLEANED[name]: _CLEANED[label] for name, label in metric.items()} for metric in metrics]

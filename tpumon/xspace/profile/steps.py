@@ -191,9 +191,10 @@ def _core_times(
     place = trace.cores[position].place
     parts = {name: table[:, list(categories)].sum(axis=1) for name, categories in _PARTS_OF.items()}
     without_ops = own_ps - table.sum(axis=1)
-    parts["idle"] = np.maximum(without_ops, 0)
     if on_end:
         parts["idle"] = np.diff(np.maximum.accumulate(np.maximum(without_ops.cumsum(), 0)), prepend=0)
+    else:
+        parts["idle"] = np.maximum(without_ops, 0)
     return CoreTimes(
         host=host,
         chip=position if place.chip is None else place.chip,
