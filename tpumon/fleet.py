@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
@@ -151,14 +151,16 @@ class Fleet:
         """What is wrong, by slice, the worst first. Call `assess` first."""
         there = self._there(now_unix_s)
         if self._told is not None and self._told.findings is not None:
-            return self._told.findings if there else ()  # without the exporter, nothing is known
+            return (
+                self._told.findings if next(there, None) is not None else ()
+            )  # without the exporter, nothing is known
         return self._judge.findings(there)
 
     def not_judged(self, now_unix_s: float) -> tuple[NotJudged, ...]:
         """What cannot be judged, and why. Call `assess` first."""
         there = self._there(now_unix_s)
         if self._told is not None and self._told.findings is not None:
-            return self._told.not_judged if there else ()
+            return () if next(there, None) is None else self._told.not_judged
         return self._judge.not_judged(there)
 
     def with_findings(self, sample: Sample) -> Sample:
@@ -189,10 +191,11 @@ class Fleet:
         memory = self._memories.get(worker)
         return memory is not None and not memory.is_told and self._judge.needs_more(worker)
 
-    def _there(self, now_unix_s: float) -> list[str]:
+    def _there(self, now_unix_s: float) -> Iterator[str]:
         """The workers that have current figures, or whose figures somebody keeps away."""
-        states = {history.target.worker: history.state(now_unix_s) for history in self.histories.all()}
-        return [worker for worker, state in states.items() if state not in {"down", "stale", "waiting"}]
+        for history in self.histories.all():
+            if history.state(now_unix_s) not in {"down", "stale", "waiting"}:
+                yield history.target.worker
 
     def handover(
         self, now_unix_s: float, *, after: int | None = None, most_bytes: int = MOST_HISTORY_BYTES

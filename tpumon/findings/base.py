@@ -53,7 +53,7 @@ def seconds_between(begin: Moment, end: Moment) -> float:
     return max(end.time_unix_s - begin.time_unix_s, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # frozen, making it takes four times as long, and there is one for each finding of each sample
 class Peer(Generic[MemoryT]):
     """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
 
@@ -61,7 +61,7 @@ class Peer(Generic[MemoryT]):
     memory: MemoryT
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, for the same reason
 class Member(Generic[MemoryT, AcrossT]):
     """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
 
@@ -105,6 +105,8 @@ class Rule(Generic[MemoryT, AcrossT]):
         leaves_below: the strength below which it counts as gone.
         compares: whether it compares the workers of a slice, so that `across` gets them.
         states: states in which it is judged beside `live`.
+        needs: fields of `tpumon.model.Figures`. While one of them is absent, the finding cannot be judged, for a reason
+            that depends on nothing but which of them are.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
     """
@@ -115,15 +117,16 @@ class Rule(Generic[MemoryT, AcrossT]):
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
+    needs: ClassVar[frozenset[str]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     begins_it: ClassVar[frozenset[FindingId]] = frozenset()
 
     def __init__(self, limits: Thresholds) -> None:
         self.limits = limits
 
-    def judges(self, seen: Seen) -> bool:
-        """Whether a query says anything about the finding."""
-        return seen.state == "live" or seen.state in self.states
+    def judges(self, state: State) -> bool:
+        """Whether a query that puts a worker in this state says anything about the finding."""
+        return state == "live" or state in self.states
 
     def memory(self) -> MemoryT:
         """What the rule remembers of a worker whose job begins."""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
+from tpumon.findings.base import Account, AnyRule, Member, Peer, Rule, Seen, TooFew
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
-from tpumon.model import Cause, Finding, FindingId, Grade, NotJudged, Target
+from tpumon.model import Cause, Finding, FindingId, Grade, NotJudged, State, Target
 
 URL = "docs/findings.md#"
 
@@ -28,12 +29,17 @@ GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 """Places of the grades, the worst first."""
 
 
+_Outline = tuple[State, tuple[bool, ...]]
+
+
 @dataclass(slots=True)
 class _Held:
     """One rule's view of one worker.
 
     Attributes:
+        rule: the rule.
         needed: samples in a row that must agree.
+        memory: what the rule remembers of the worker.
         known: how many samples could be judged.
         above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
         began: when the present row above the limit began; before there is one, when the first sample came.
@@ -45,7 +51,9 @@ class _Held:
         strength: of the last sample that could be judged.
     """
 
+    rule: AnyRule
     needed: int
+    memory: Any
     known: int = 0
     above: int = 0
     below: int = 0
@@ -76,8 +84,22 @@ class _Held:
             return str(self.reason)
         return f"{self.needed} samples in a row must agree" if self.known else None
 
-    def note(self, strength: float | str, at: Moment, leaves_below: float) -> None:
+    def judge(self, member: Member[Any, Any], at: Moment) -> None:
         """Adds what a sample says."""
+        rule = self.rule
+        strength = rule.strength(member)
+        if self.since is None and not isinstance(strength, str) and strength <= 1:  # as of nearly all samples
+            self.known += 1
+            self.above = self.unknown = 0
+            self.reason, self.strength = None, strength
+            return
+        self._note(strength, at)
+        # While it is about to leave, what supported it last stands.
+        if self.since is not None and self.reason is None and self.strength >= rule.leaves_below:
+            self.account = rule.account(member)
+            self.since = self.account.began or self.since
+
+    def _note(self, strength: float | str, at: Moment) -> None:
         if isinstance(strength, str):
             self.unknown += 1
             self.reason = strength
@@ -90,39 +112,47 @@ class _Held:
         self.unknown, self.reason, self.strength = 0, None, strength
         self.known += 1
         self.above = self.above + 1 if strength > 1 else 0
-        self.below = self.below + 1 if strength < leaves_below else 0
         if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = at
         if self.since is None:
             if self.above >= self.needed:
-                self.since, self.was_there = self.began, self.above == self.known
-        elif self.below >= min(self.needed, _LEAVES_AFTER):
+                self.since, self.was_there, self.below = self.began, self.above == self.known, 0
+            return
+        self.below = self.below + 1 if strength < self.rule.leaves_below else 0
+        if self.below >= min(self.needed, _LEAVES_AFTER):
             self.since = self.account = None
 
 
 @dataclass(slots=True)
 class _Worker:
-    """What is kept of a worker: its last query, and per rule its memory and view."""
+    """What is kept of a worker.
+
+    Attributes:
+        seen: its last query.
+        at: when that began.
+        held: the view that each rule has of it, in the order of the rules.
+        having: the findings that are present.
+        causes: what is shown of them.
+        outline: the state of its last query, and which figures it lacks of those that rules need; None: the job begins.
+        alike: how many queries in a row had that outline.
+    """
 
     target: Target
-    group: str | None
+    held: list[_Held]
+    group: str | None = None
     seen: Seen | None = None
-    memories: dict[FindingId, Any] = field(default_factory=dict)
-    held: dict[FindingId, _Held] = field(default_factory=dict)
+    at: Moment | None = None
+    having: set[FindingId] = field(default_factory=set)
     causes: tuple[Cause, ...] = ()
+    outline: _Outline | None = None
+    alike: int = 0
 
-    def memory(self, rule: AnyRule) -> Any:
-        """What a rule remembers of it."""
-        if rule.finding not in self.memories:
-            self.memories[rule.finding] = rule.memory()
-        return self.memories[rule.finding]
-
-    def peer(self, rule: AnyRule, stale: Container[str]) -> Peer[Any] | None:
-        """The worker as a rule sees it; None if it was not queried yet."""
+    def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
+        """The worker as the rule at a place sees it; None if it was not queried yet."""
         seen = self.seen
-        if seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
+        if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
-        return None if seen is None else Peer(seen, self.memory(rule))
+        return None if seen is None else Peer(seen, self.held[place].memory)
 
 
 @dataclass(slots=True)
@@ -132,14 +162,16 @@ class _Group:
     Attributes:
         hidden: findings that others explain.
         interval_s: from one query of a worker to its next one, as of the last query.
-        across: what rules know of all workers, and how many queries ago.
+        queries: how many there were.
+        across: what the rule at each place knows of all workers, and after how many queries.
     """
 
     workers: list[_Worker] = field(default_factory=list)
     since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
     hidden: set[FindingId] = field(default_factory=set)
     interval_s: float = 0.0
-    across: dict[FindingId, tuple[int, Any]] = field(default_factory=dict)
+    queries: int = 0
+    across: dict[int, tuple[float, Any]] = field(default_factory=dict)
 
     def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
         """Notes since when a worker has a finding; None: it has not."""
@@ -167,6 +199,11 @@ class Judge:
     def __init__(self, limits: Thresholds) -> None:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
+        self._places = {rule.finding: place for place, rule in enumerate(self._rules)}
+        self._remembering = [place for place, rule in enumerate(self._rules) if type(rule).take is not Rule.take]
+        self._needs = tuple(frozenset().union(*(rule.needs for rule in self._rules)))
+        self._needed = attrgetter(*self._needs)
+        self._telling: dict[_Outline, tuple[int, ...]] = {}
         self._workers: dict[str, _Worker] = {}
         self._groups: dict[str | None, _Group] = {}
 
@@ -174,17 +211,21 @@ class Judge:
         """Replaces the workers; those that stay keep what is known of them."""
         known, self._workers, self._groups = self._workers, {}, {}
         for target in targets:
-            worker = known.get(target.worker) or _Worker(target, None)
+            worker = known.get(target.worker) or _Worker(target, self._nothing_held())
             worker.target, worker.group = target, group_of(target)
             self._workers[target.worker] = worker
             group = self._groups.setdefault(worker.group, _Group())
             group.workers.append(worker)
-            for finding, held in worker.held.items():
-                group.note(finding, target.worker, held.since)
+            for held in worker.held:
+                group.note(held.rule.finding, target.worker, held.since)
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
-    def judge(self, queries: Sequence[Seen], stale: Container[str] = frozenset()) -> list[str]:
+    def _nothing_held(self) -> list[_Held]:
+        """The views of a worker of which nothing is known."""
+        return [_Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+
+    def judge(self, queries: Sequence[Seen], stale: Collection[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
 
         Args:
@@ -203,23 +244,26 @@ class Judge:
                 continue
             group = self._groups[worker.group]
             if seen.restarted:
-                for finding in worker.held:
+                for finding in worker.having:
                     group.note(finding, seen.target.worker, None)
-                worker.memories, worker.held = {}, {}
-            worker.seen = seen
+                worker.held, worker.having, worker.outline = self._nothing_held(), set(), None
+            worker.seen, worker.at = seen, seen.at
+            outline = seen.state, tuple([figure is None for figure in self._needed(seen.figures)])
+            worker.alike = worker.alike + 1 if outline == worker.outline else 1
+            worker.outline = outline
             group.interval_s = seen.sample.interval_s or group.interval_s
-            for rule in self._rules:
-                rule.take(worker.memory(rule), seen)
+            for place in self._remembering:
+                held = worker.held[place]
+                held.rule.take(held.memory, seen)
             changed.setdefault(worker.group, []).append(worker)
         for name, workers in changed.items():
             group = self._groups[name]
-            for rule in self._rules:
-                self._apply(rule, group, workers, stale)
+            self._apply(group, workers, stale)
             hidden = self._hidden(group)
             is_new, group.hidden = hidden != group.hidden, hidden
             queried = {worker.target.worker for worker in workers}
             for worker in group.workers if is_new else workers:
-                before, worker.causes = worker.causes, tuple(self._causes(worker, hidden))
+                before, worker.causes = worker.causes, tuple(_causes(worker, hidden)) if worker.having else ()
                 if worker.causes != before and worker.target.worker not in queried:
                     others.append(worker.target.worker)
         return others
@@ -235,25 +279,24 @@ class Judge:
         Args:
             workers: those that are neither stale nor down; others take no part.
         """
-        current = set(workers)
         found = []
+        current: set[str] | None = None
         for group in self._groups.values():
-            there = [worker for worker in group.workers if worker.target.worker in current]
-            for rule in self._rules:
-                if rule.finding in group.hidden or not group.since.get(rule.finding):
-                    continue
-                if shown := list(_shown(rule, there)):
-                    found.append(_finding(rule, shown, len(there)))
-        order = {rule.finding: place for place, rule in enumerate(self._rules)}
-        return tuple(sorted(found, key=lambda one: (GRADES[one.severity], order[one.finding], -len(one.workers))))
+            having = {finding for finding, since in group.since.items() if since} - group.hidden
+            if having:
+                current = set(workers) if current is None else current
+                there = [worker for worker in group.workers if worker.target.worker in current]
+                found += [one for finding in having if (one := self._finding(finding, there)) is not None]
+        return tuple(
+            sorted(found, key=lambda one: (GRADES[one.severity], self._places[one.finding], -len(one.workers)))
+        )
 
     def not_judged(self, workers: Iterable[str]) -> tuple[NotJudged, ...]:
         """What cannot be judged of some of the workers, with the reason that most of them have."""
-        current = [known for name in workers if (known := self._workers.get(name)) is not None]
+        current = [known.held for name in workers if (known := self._workers.get(name)) is not None]
         found = []
-        for rule in self._rules:
-            held = [worker.held.get(rule.finding) for worker in current]
-            reasons = Counter(why for one in held if one is not None and (why := one.why_not) is not None)
+        for place, rule in enumerate(self._rules):
+            reasons = Counter(why for held in current if (why := held[place].why_not) is not None)
             if reasons:
                 reason, _ = reasons.most_common(1)[0]
                 found.append(NotJudged(finding=rule.finding, reason=reason, workers=reasons.total()))
@@ -262,64 +305,67 @@ class Judge:
     def judged(self, worker: str) -> tuple[FindingId, ...]:
         """The findings that can be judged of a worker, present or not."""
         known = self._workers.get(worker)
-        return () if known is None else tuple(finding for finding, held in known.held.items() if held.is_judged)
+        return () if known is None else tuple(held.rule.finding for held in known.held if held.is_judged)
 
     def needs_more(self, worker: str) -> bool:
         """Whether one or two more samples of a worker would tell more of it."""
         known = self._workers.get(worker)
-        return known is not None and any(held.needs_more for held in known.held.values())
+        return known is not None and any(held.needs_more for held in known.held)
 
-    def _apply(self, rule: AnyRule, group: _Group, changed: Sequence[_Worker], stale: Container[str]) -> None:
-        """Applies a rule to the workers of a slice that were queried."""
-        across = self._across(rule, group, len(changed), stale) if rule.compares else rule.across(())
-        needed = rule.samples or self._limits.sustained
+    def _apply(self, group: _Group, changed: Sequence[_Worker], stale: Collection[str]) -> None:
+        """Applies the rules to the workers of a slice that were queried."""
+        group.queries += len(changed)
+        everything = (False,) * len(self._needs)
+        across: dict[int, Any] = {}
         for worker in changed:
-            seen = worker.seen
-            if seen is None or not rule.judges(seen):
-                continue
-            member = Member(seen, worker.memory(rule), across)
-            held = worker.held.get(rule.finding)
-            if held is None:
-                held = worker.held[rule.finding] = _Held(needed)
-            held.note(rule.strength(member), member.seen.at, rule.leaves_below)
-            # While it is about to leave, what supported it last stands.
-            if held.since is not None and held.reason is None and held.strength >= rule.leaves_below:
-                held.account = rule.account(member)
-                held.since = held.account.began or held.since
-            group.note(rule.finding, worker.target.worker, held.since)
+            seen, at, outline, views = worker.seen, worker.at, worker.outline, worker.held
+            assert seen is not None
+            assert at is not None
+            assert outline is not None
+            # Three samples without what a rule needs make it forget what it knew. Further ones change nothing.
+            for place in self._told_by(outline if worker.alike > _UNKNOWN_AFTER else (outline[0], everything)):
+                held = views[place]
+                if place not in across:
+                    across[place] = self._across(place, group, stale)
+                before = held.since
+                held.judge(Member(seen, held.memory, across[place]), at)
+                if held.since is not before:
+                    finding = held.rule.finding
+                    group.note(finding, worker.target.worker, held.since)
+                    (worker.having.discard if held.since is None else worker.having.add)(finding)
 
-    def _across(self, rule: AnyRule, group: _Group, queries: int, stale: Container[str]) -> Any:
-        """What the workers of a slice have in common; of a large one, as it was a few queries ago."""
-        passed, across = group.across.get(rule.finding, (len(group.workers), None))
-        passed += queries
-        if passed * _QUERIES_PART >= len(group.workers):
-            peers = [peer for one in group.workers if (peer := one.peer(rule, stale)) is not None]
-            passed, across = 0, rule.across(peers)
-        group.across[rule.finding] = passed, across
+    def _told_by(self, outline: _Outline) -> tuple[int, ...]:
+        """Places of the rules to which a query of this outline may say something."""
+        if outline not in self._telling:
+            state, absent = outline
+            names = {name for name, is_absent in zip(self._needs, absent, strict=True) if is_absent}
+            self._telling[outline] = tuple(
+                place for place, rule in enumerate(self._rules) if rule.judges(state) and names.isdisjoint(rule.needs)
+            )
+        return self._telling[outline]
+
+    def _across(self, place: int, group: _Group, stale: Collection[str]) -> Any:
+        """What a slice's workers have in common for the rule at a place; of many, as it was a few queries ago."""
+        rule = self._rules[place]
+        if not rule.compares:
+            return rule.across(())
+        queries, across = group.across.get(place, (-math.inf, None))
+        if (group.queries - queries) * _QUERIES_PART >= len(group.workers):
+            peers = [peer for one in group.workers if (peer := one.peer(place, stale)) is not None]
+            across = rule.across(peers)
+            group.across[place] = group.queries, across
         return across
 
-    def _causes(self, worker: _Worker, hidden: Container[FindingId]) -> Iterator[Cause]:
-        """The findings of a worker, the worst first."""
-        causes = []
-        for rule in self._rules:
-            held = worker.held.get(rule.finding)
-            if held is None or held.since is None or held.account is None or rule.finding in hidden:
-                continue
-            if worker.seen is None or not rule.judges(worker.seen):
-                continue
-            account = held.account
-            causes.append(
-                Cause(
-                    words=account.words,
-                    finding=rule.finding,
-                    severity=account.severity,
-                    since_unix_s=held.since.time_unix_s,
-                    figure=account.figure,
-                    excess=max(held.strength - 1, 0.0),
-                )
-            )
-        # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
-        yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
+    def _finding(self, finding: FindingId, workers: Sequence[_Worker]) -> Finding | None:
+        """A finding of some of a slice's workers; None: none of them has it."""
+        place = self._places[finding]
+        having = [
+            _Shown(worker, held, account)
+            for worker in workers
+            if (account := (held := worker.held[place]).account) is not None and _is_shown(worker, held)
+        ]
+        having.sort(key=lambda one: (GRADES[one.account.severity], -one.held.strength))
+        return _finding(self._rules[place], having, len(workers)) if having else None
 
     def _hidden(self, group: _Group) -> set[FindingId]:
         """The findings of a slice that others explain."""
@@ -328,7 +374,7 @@ class Judge:
 
     def _is_marked(self, group: _Group, finding: FindingId) -> bool:
         """Whether a finding of a slice is more than info for any of its workers."""
-        held = (self._workers[name].held[finding] for name in group.since[finding])
+        held = (self._workers[name].held[self._places[finding]] for name in group.since[finding])
         return any(one.account is not None and one.account.severity != "info" for one in held)
 
 
@@ -363,18 +409,31 @@ def group_of(target: Target) -> str | None:
     return f"\0{target.worker}" if target.independent else target.slice
 
 
-def _shown(rule: AnyRule, workers: Sequence[_Worker]) -> Iterator[_Shown]:
-    """The workers that have a finding, the worst first."""
-    having = [
-        _Shown(worker, held, held.account)
-        for worker in workers
-        if (held := worker.held.get(rule.finding)) is not None
-        and held.since is not None
-        and held.account is not None
-        and worker.seen is not None
-        and rule.judges(worker.seen)
-    ]
-    yield from sorted(having, key=lambda one: (GRADES[one.account.severity], -one.held.strength))
+def _is_shown(worker: _Worker, held: _Held) -> bool:
+    """Whether a worker has a finding, and its last query puts it in a state in which that is judged."""
+    seen = worker.seen
+    return held.since is not None and held.account is not None and seen is not None and held.rule.judges(seen.state)
+
+
+def _causes(worker: _Worker, hidden: Container[FindingId]) -> Iterator[Cause]:
+    """The findings of a worker, the worst first."""
+    causes = []
+    for held in worker.held:
+        account, since = held.account, held.since
+        if account is None or since is None or held.rule.finding in hidden or not _is_shown(worker, held):
+            continue
+        causes.append(
+            Cause(
+                words=account.words,
+                finding=held.rule.finding,
+                severity=account.severity,
+                since_unix_s=since.time_unix_s,
+                figure=account.figure,
+                excess=max(held.strength - 1, 0.0),
+            )
+        )
+    # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
+    yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
 
 
 def _since_unix_s(held: _Held) -> float:
@@ -382,6 +441,7 @@ def _since_unix_s(held: _Held) -> float:
 
 
 def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
+    """What some of so many workers have, the worst first."""
     worst = shown[0].account
     names = tuple(one.worker.target.worker for one in shown)
     first = min((one.held for one in shown), key=_since_unix_s)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Iterable, Sequence
 
 SAMPLES = 3
 _FOR_SPREAD = 6
@@ -17,28 +15,43 @@ class Recent:
 
     Attributes:
         median: that of the last three; None while they are too few.
-        spread: how much they vary from sample to sample.
     """
 
-    __slots__ = ("_values", "median", "spread")
+    __slots__ = ("_spread", "_values", "median")
 
     def __init__(self) -> None:
-        self._values: deque[float] = deque(maxlen=_FOR_SPREAD)
+        self._values: list[float] = []
         self.median: float | None = None
-        self.spread = 0.0
+        self._spread: float | None = 0.0
 
     def add(self, value: float) -> None:
         """Adds the number of a sample."""
         self._values.append(value)
-        last = list(self._values)
-        self.median = median(last[-SAMPLES:]) if len(last) >= SAMPLES else None
-        self.spread = spread(last)
+        if len(self._values) > _FOR_SPREAD:
+            del self._values[0]
+        last = sorted(self._values[-SAMPLES:])
+        self.median = last[SAMPLES // 2] if len(last) == SAMPLES else None
+        self._spread = None
+
+    @property
+    def spread(self) -> float:
+        """How much they vary from sample to sample."""
+        if self._spread is None:
+            self._spread = spread(self._values)
+        return self._spread
 
 
-def spread(values: Sequence[float]) -> float:
+def median_of_ascending(ordered: Sequence[float]) -> float:
+    """The median of at least one number, ascending. That of `statistics` would sort them again."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def spread(values: Iterable[float]) -> float:
     """The deviation of most of the numbers, by their median absolute deviation; outliers do not count."""
-    middle = median(values)
-    return _TO_SIGMA * median(abs(value - middle) for value in values)
+    ordered = sorted(values)
+    middle = median_of_ascending(ordered)
+    return _TO_SIGMA * median_of_ascending(sorted([abs(value - middle) for value in ordered]))
 
 
 def median_of_others(ordered: Sequence[float], own: float) -> float:
@@ -49,8 +62,8 @@ def median_of_others(ordered: Sequence[float], own: float) -> float:
         own: one of them; if it is none, because it is no longer current, all of them count.
     """
     if len(ordered) > 2 * SAMPLES:
-        return median(ordered)
+        return median_of_ascending(ordered)
     others = list(ordered)
     if own in others:
         others.remove(own)
-    return median(others)
+    return median_of_ascending(others)

@@ -73,9 +73,10 @@ class _Program:
 
 @dataclass(slots=True)
 class _Memory:
-    """The programs that ran, the latest last."""
+    """The programs that ran, the latest last, and its last sample's own work in a step; None: that is not known."""
 
     programs: list[_Program] = field(default_factory=list)
+    work_s: float | None = None
 
 
 class SlowDown(Rule[_Memory, None]):
@@ -107,15 +108,14 @@ class SlowDown(Rule[_Memory, None]):
         key = (seen.sample.source, figures.step_source, figures.step_name, next(iter(figures.programs), None))
         flops = mxu * step_s if mxu and key[2:] == (None, None) else None
         program = next((one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)), None)
-        if program is None:
-            program = _Program(key, flops)
-        else:
-            memory.programs.remove(program)
-        memory.programs = [*memory.programs[-_MOST_PROGRAMS + 1 :], program]
+        if program is None or program is not memory.programs[-1]:
+            others = [one for one in memory.programs if one is not program]
+            program = program or _Program(key, flops)
+            memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
         program.step.add(step_s)
-        work_s = own_work_s(seen)
-        if work_s:
-            program.work.add(work_s)
+        memory.work_s = own_work_s(seen)
+        if memory.work_s:
+            program.work.add(memory.work_s)
 
     def strength(self, member: Member[_Memory, None]) -> float | str:
         """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""
@@ -126,7 +126,7 @@ class SlowDown(Rule[_Memory, None]):
         more = program.step.more_ratio(step_s)
         if more is None:
             return "too few samples of this program"
-        work = program.work.more_ratio(own_work_s(member.seen)) or 0.0
+        work = program.work.more_ratio(member.memory.work_s) or 0.0
         of_work = work / program.work.limit_ratio if more > _LEAST_RATIO else 0.0
         return max(more / program.step.limit_ratio, of_work)
 

@@ -6,18 +6,20 @@ least itself: it has the least idle time and the least time in collectives, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from statistics import median, median_low
+from statistics import median_low
 
 from tpumon.figures import IDLE, STEP
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
 from tpumon.findings.own_work import own_work_s, waited_ratio
-from tpumon.findings.recent import SAMPLES, Recent, median_of_others, spread
+from tpumon.findings.recent import SAMPLES, Recent, median_of_ascending, median_of_others, spread
 from tpumon.model import Evidence
 
 _SIGMAS = 4.0  # beyond what varies anyway, from worker to worker or from sample to sample
 _FEWEST_FOR_SPREAD = 5
+_MOST_FOR_SPREAD = 100
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
 _SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are not of the same steps
@@ -114,7 +116,7 @@ class Straggler(Rule[_Memory, _Slice]):
             for peer in peers
             if peer.seen.state == "live" and peer.memory.waited is not None
         ]
-        steps = [(middle_s, memory.step_s.spread) for _, memory in known if (middle_s := memory.step_s.median)]
+        steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
         among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
         return _Slice(
             waited=sorted(waited for waited, _ in known),
@@ -123,9 +125,11 @@ class Straggler(Rule[_Memory, _Slice]):
             spread_ratio=max(
                 spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
                 # The lower of two: one that changes must not hide itself.
-                median_low(memory.more.spread for _, memory in known) if known else 0.0,
+                median_low(memory.more.spread for _, memory in _some(known)) if known else 0.0,
             ),
-            step_spread_ratio=median_low(varies_s / middle_s for middle_s, varies_s in steps) if steps else 0.0,
+            step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in _some(steps))
+            if steps
+            else 0.0,
         )
 
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
@@ -183,11 +187,11 @@ class Straggler(Rule[_Memory, _Slice]):
     def _account_of_worker(self, member: Member[_Memory, _Slice]) -> Account:
         memory = member.memory
         waited, more = memory.waited or 0.0, memory.more.median or 0.0
-        others = median(member.across.waited)
+        others = median_of_ascending(member.across.waited)
         evidence = {
             "wait_ratio": Evidence(value=waited, reference=others),
             "own_work_ratio": Evidence(value=1 + more, threshold=1 + self._limit_ratio(member), reference=1.0),
-            "own_work_s": Evidence(value=memory.work_s, reference=median(member.across.work_s)),
+            "own_work_s": Evidence(value=memory.work_s, reference=median_of_ascending(member.across.work_s)),
         }
         return Account(
             words=f"own work +{more:.0%}, others wait for it",
@@ -198,3 +202,8 @@ class Straggler(Rule[_Memory, _Slice]):
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
         )
+
+
+def _some(known: Sequence[tuple[float, _Memory]]) -> Sequence[tuple[float, _Memory]]:
+    """At most `_MOST_FOR_SPREAD` of the workers: the median of how much they vary hardly depends on the others."""
+    return known[:: math.ceil(len(known) / _MOST_FOR_SPREAD)] if known else known

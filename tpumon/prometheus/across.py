@@ -86,7 +86,7 @@ class Stragglers:
             keys = list(group)
             across = rule.across([Peer(seen[key], self._of[key].memory) for key in keys])
             for key in keys:
-                if key in new and rule.judges(seen[key]):
+                if key in new and rule.judges(seen[key].state):
                     self._note(rule, self._of[key], Member(seen[key], self._of[key].memory, across), time_unix_s)
 
     def _note(self, rule: Straggler, one: _One, member: Member[Any, Any], time_unix_s: float) -> None:

@@ -20,6 +20,7 @@ class CollectiveBound(ShareRule):
         "latency-hiding scheduler; check the network of multislice jobs"
     )
     compares = True
+    needs = frozenset()  # cores may tell it, too
     field, label = "collective_ratio", "collectives"
     sentence = (
         "collectives take {share} of the time even on the core that waits least in them, so communication itself is "
@@ -46,6 +47,7 @@ class BarrierWait(ShareRule):
         "hosts; then at the network between them"
     )
     compares = True
+    needs = frozenset({"barrier_ratio"})
     field, label = "barrier_ratio", "barriers"
     sentence = "cores wait at barriers {share} of each step"
     limit_ratio = 0.10

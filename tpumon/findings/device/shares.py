@@ -27,6 +27,7 @@ class ShareRule(Rule[None, float | None]):
         unknown: why it cannot be judged without the share.
     """
 
+    needs = frozenset({"op_time_ratios"})
     field: ClassVar[str]
     label: ClassVar[str]
     sentence: ClassVar[str]
@@ -149,6 +150,7 @@ class DebugPrint(ShareRule):
 
     finding = "debug-print"
     remedy = "remove jax.debug.print (jax.debug.callback, tf.print) from the compiled step, or print every N steps only"
+    needs = frozenset({"debug_print_ratio"})
     field, label = "debug_print_ratio", "debug print"
     sentence = "the TPU prints {share} of each step"
     limit_ratio = 0.05

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tpumon.assessment import Assessment, Verdict
@@ -86,7 +87,8 @@ class Scene:
         seen: keys of the figures that any worker has had.
         spans: makes columns of graphs.
         peers: what is usual in each group of workers, as far as it was asked for.
-        findings: what is wrong, the worst first; `not_judged` is what cannot be judged.
+        findings: what is wrong, the worst first.
+        ask_not_judged: tells what cannot be judged; it looks at every finding of every worker.
         changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
@@ -108,7 +110,7 @@ class Scene:
     seen: frozenset[str]
     spans: Spans
     findings: Sequence[Finding]
-    not_judged: Sequence[NotJudged]
+    ask_not_judged: Callable[[], Sequence[NotJudged]]
     changes: Changes
     last_change: int
     peers: dict[str | None, Peers] = field(default_factory=dict)
@@ -117,6 +119,11 @@ class Scene:
     def counts(self) -> Mapping[Severity | State, int]:
         """Number of workers by severity while they are live, otherwise by state."""
         return self.assessment.counts
+
+    @property
+    def not_judged(self) -> Sequence[NotJudged]:
+        """What cannot be judged, and why."""
+        return self.ask_not_judged()
 
     def changes_of(self, worker: str | None) -> list[Change]:
         """The changes of a worker, or of all, until this moment; oldest first."""
@@ -132,7 +139,14 @@ class Scene:
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
         ]
-        return replace(self, rows=rows, trends=self.trends.snapshot(self.time_unix_s), failed=dict(self.failed))
+        not_judged = self.not_judged
+        return replace(
+            self,
+            rows=rows,
+            trends=self.trends.snapshot(self.time_unix_s),
+            failed=dict(self.failed),
+            ask_not_judged=lambda: not_judged,
+        )
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
@@ -226,7 +240,7 @@ class Watch:
             seen=self._seen,
             spans=self._spans,
             findings=self._fleet.findings(now_unix_s),
-            not_judged=self._fleet.not_judged(now_unix_s),
+            ask_not_judged=partial(self._fleet.not_judged, now_unix_s),
             changes=self._fleet.changes,
             last_change=self._fleet.changes.last,
         )
