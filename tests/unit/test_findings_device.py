@@ -9,7 +9,7 @@ import pytest
 
 from support import REPOSITORY
 from support.samples import sample
-from tpumon.figures import OP_KINDS
+from tpumon.figures import OP_KINDS, values
 from tpumon.findings import Seen, Thresholds
 from tpumon.findings.device.shares import ShareRule
 from tpumon.findings.recompiling import Recompiling
@@ -230,7 +230,9 @@ def test_what_is_remembered_of_programs_is_bounded():
     memory = rule.memory()
     for number in range(20_000):
         one = sample(**program(number, f"jit_{number % 40}"))
-        rule.take(memory, Seen(target=Target(worker="a", address="a:1"), sample=one, state="live", values={}))
+        rule.take(
+            memory, Seen(target=Target(worker="a", address="a:1"), sample=one, state="live", values=values(one.figures))
+        )
     assert len(memory.programs) <= 32
     assert max(len(ids) for ids in memory.programs.values()) <= 256
 

@@ -218,6 +218,16 @@ def test_the_window_is_about_two_steps():
         assert window.length_s == pytest.approx(length_s)
 
 
+@pytest.mark.parametrize("source", ["steps", "modules"])
+def test_the_window_of_level_1_is_one_step(source):
+    """Whatever a window must hold for level 2."""
+    window = Window()
+    window.learn(0.3, source)
+    assert window.of_level(1) == pytest.approx(0.3)
+    window.learn(0.01, source)
+    assert window.of_level(1) == pytest.approx(0.1)
+
+
 def test_the_window_grows_until_a_step_fits_to_10_s_at_most():
     """Steps longer than the window are found by and by."""
     window = Window()

@@ -8,7 +8,6 @@ from statistics import median
 
 from tpumon.figures import MXU, STEP
 from tpumon.findings.base import Account, Member, Rule, Seen
-from tpumon.findings.own_work import own_work_s
 from tpumon.findings.recent import spread
 from tpumon.model import Evidence
 
@@ -73,10 +72,9 @@ class _Program:
 
 @dataclass(slots=True)
 class _Memory:
-    """The programs that ran, the latest last, and its last sample's own work in a step; None: that is not known."""
+    """The programs that ran, the latest last."""
 
     programs: list[_Program] = field(default_factory=list)
-    work_s: float | None = None
 
 
 class SlowDown(Rule[_Memory, None]):
@@ -101,10 +99,10 @@ class SlowDown(Rule[_Memory, None]):
 
     def take(self, memory: _Memory, seen: Seen) -> None:
         """Adds the sample's step time to its program."""
-        step_s = STEP.value(seen.figures)
+        step_s = seen.step_s
         if seen.state != "live" or not step_s:
             return
-        figures, mxu = seen.figures, MXU.value(seen.figures)
+        figures, mxu = seen.figures, seen.values[MXU.key]
         key = (seen.sample.source, figures.step_source, figures.step_name, next(iter(figures.programs), None))
         flops = mxu * step_s if mxu and key[2:] == (None, None) else None
         program = next((one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)), None)
@@ -113,27 +111,26 @@ class SlowDown(Rule[_Memory, None]):
             program = program or _Program(key, flops)
             memory.programs = [*others[-_MOST_PROGRAMS + 1 :], program]
         program.step.add(step_s)
-        memory.work_s = own_work_s(seen)
-        if memory.work_s:
-            program.work.add(memory.work_s)
+        if seen.own_work_s:
+            program.work.add(seen.own_work_s)
 
     def strength(self, member: Member[_Memory, None]) -> float | str:
         """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""
-        step_s = STEP.value(member.seen.figures)
+        step_s = member.seen.step_s
         if not step_s or not member.memory.programs:
             return "step time is not known"
         program = member.memory.programs[-1]
         more = program.step.more_ratio(step_s)
         if more is None:
             return "too few samples of this program"
-        work = program.work.more_ratio(member.memory.work_s) or 0.0
+        work = program.work.more_ratio(member.seen.own_work_s) or 0.0
         of_work = work / program.work.limit_ratio if more > _LEAST_RATIO else 0.0
         return max(more / program.step.limit_ratio, of_work)
 
     def account(self, member: Member[_Memory, None]) -> Account:
         """Compares with the best that is known."""
         program = member.memory.programs[-1]
-        step_s, best_s = STEP.value(member.seen.figures) or 0.0, program.step.best_s or 0.0
+        step_s, best_s = member.seen.step_s or 0.0, program.step.best_s or 0.0
         ratio = step_s / best_s if best_s else 1.0
         return Account(
             words=f"step {ratio:.2f}x its own before",

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median_low
 
-from tpumon.figures import IDLE, STEP
+from tpumon.figures import IDLE
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
-from tpumon.findings.own_work import own_work_s, waited_ratio
 from tpumon.findings.recent import SAMPLES, Recent, median_of_ascending, median_of_others, spread
 from tpumon.model import Evidence
 
@@ -92,12 +91,12 @@ class Straggler(Rule[_Memory, _Slice]):
 
     def take(self, memory: _Memory, seen: Seen) -> None:
         """Remembers waiting and own work of the sample."""
-        work_s = own_work_s(seen) if seen.state == "live" else None
-        memory.waited = None if work_s is None else waited_ratio(seen)
+        work_s = seen.own_work_s if seen.state == "live" else None
+        memory.waited = None if work_s is None else seen.waited_ratio
         if work_s is None:
             return
         memory.work_s = work_s
-        memory.step_s.add(STEP.value(seen.figures) or 0.0)
+        memory.step_s.add(seen.step_s or 0.0)
         cores = [
             (core.idle_ratio + (core.collective_ratio or 0.0), (core.chip or 0, core.core or 0))
             for core in seen.figures.per_core

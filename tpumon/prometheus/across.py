@@ -9,7 +9,7 @@ from itertools import groupby
 from statistics import median
 from typing import Any, NamedTuple
 
-from tpumon.figures import IDLE, STEP
+from tpumon.figures import IDLE, STEP, values
 from tpumon.findings import Account, Member, Seen, Straggler, Thresholds, group_of
 from tpumon.findings.base import Peer
 from tpumon.history import state_of
@@ -74,7 +74,9 @@ class Stragglers:
                 new.add(key)
                 one.taken_unix_s = compared.time_unix_s
                 sample = _comparable(compared.sample, compared.collective_ratio)
-                one.seen = Seen(target=compared.target, sample=sample, state=state_of(sample), values={})
+                one.seen = Seen(
+                    target=compared.target, sample=sample, state=state_of(sample), values=values(sample.figures)
+                )
                 rule.take(one.memory, one.seen)
             elif one.seen.target != compared.target:
                 one.seen = replace(one.seen, target=compared.target)

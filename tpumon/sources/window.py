@@ -28,16 +28,18 @@ class Window:
     def __init__(self) -> None:
         self.length_s = _FIRST_WINDOW_S
         self._longest_s = LONGEST_WINDOW_S
+        self._steps_wanted = _STEPS_WANTED
 
     def of_level(self, level: int) -> float:
         """The window for the figures of a level."""
         if level > 1:
             return self.length_s
-        return min(_FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / _STEPS_WANTED))
+        return min(_FIRST_WINDOW_S, max(_SHORTEST_WINDOW_S, self.length_s / self._steps_wanted))
 
     def learn(self, step_s: float, source: StepSource | None = "steps") -> None:
         """Notes how long a step takes, on average, and what counts as one."""
-        wanted_s = step_s * (_STEPS_WANTED if source in {"steps", "server"} else _STARTS_WANTED)
+        self._steps_wanted = _STEPS_WANTED if source in {"steps", "server"} else _STARTS_WANTED
+        wanted_s = step_s * self._steps_wanted
         longest_s = USUAL_LONGEST_WINDOW_S if wanted_s <= USUAL_LONGEST_WINDOW_S else LONGEST_WINDOW_S
         self.length_s = min(longest_s, self._longest_s, max(_SHORTEST_WINDOW_S, wanted_s))
 

@@ -22,7 +22,7 @@ _RATES = frozenset({MXU.fields[0], HBM_BANDWIDTH.fields[0]})
 
 def _rates(seen: Seen) -> tuple[float, float] | str:
     """Utilization of matrix units and of HBM bandwidth; a text: why they are not known."""
-    mxu, hbm = MXU.value(seen.figures), HBM_BANDWIDTH.value(seen.figures)
+    mxu, hbm = seen.values[MXU.key], HBM_BANDWIDTH.value(seen.figures)
     if mxu is None:
         return "MXU is not measured"
     return "HBM bandwidth is not known" if hbm is None else (mxu, hbm)
