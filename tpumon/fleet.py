@@ -298,7 +298,7 @@ class Fleet:
             others = self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
             for look, seen in batch:
                 self._take(look, seen)
-            for look in looks:
+            for look in looks if others else ():
                 if look.history.target.worker in others and look.state != "stale" and not look.memory.new:
                     self._explain_anew(look, batch[-1][1].at)
             waiting = [look for look in waiting if look.memory.new]

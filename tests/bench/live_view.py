@@ -1,8 +1,10 @@
 """CPU share of a core and memory of the live view at 1 Hz, beside htop and a naive `rich.live.Live` of a `Table`.
 
 Each runs alone in a private tmux of 120x40 without a client; of ours and the naive one, the thread that makes the
-samples up does not count. Then the real command with 256 workers, served by a process of its own.
-Targets: 0.5 % at 8, 1 % at 256, 2 % at 1000; whole process 80 MB at 256; first picture within 0.3 s of CPU.
+samples up does not count. Ours twice: with samples as of an exporter, which judged them, and judging them here. Then
+the real command with 256 workers, served by a process of its own.
+Targets, without judging: 0.5 % at 8, 1 % at 256, 2 % at 1000; whole process 80 MB at 256; first picture within 0.3 s
+of CPU.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 class Feed:
     """Samples of so many workers, each once a second, from a thread whose id is written to a file."""
 
-    def __init__(self, count: int, thread_file: Path) -> None:
+    def __init__(self, count: int, thread_file: Path, *, judged: bool) -> None:
+        self._judged = {"findings": (), "judged": ()} if judged else {}
         self.targets = tuple(Target(worker=f"tpu-w-{i:04}", address=f"10.0.0.1:{i + 1}") for i in range(count))
         self.read_end, self._write_end = os.pipe()
         for end in (self.read_end, self._write_end):
@@ -76,6 +79,7 @@ class Feed:
             mxu_utilization_ratio=random.gauss(0.5, 0.05), idle_ratio=random.gauss(0.1, 0.02), step_source="server",
             step_time_s=StepTimes(avg=step_s, min=step_s * 0.9, max=step_s * 1.1),
             infeed_ratio=Spread(avg=0.03, min=0.02, max=random.gauss(0.04, 0.01)),
+            **self._judged,
         )  # fmt: skip
 
 
@@ -160,12 +164,13 @@ def compare() -> None:
         for count in WORKERS:
             child = [sys.executable, __file__]
             ours, ours_mb = measure([*child, "ours", str(count), str(thread_file)], thread_file)
+            judging, judging_mb = measure([*child, "judging", str(count), str(thread_file)], thread_file)
             naive, naive_mb = measure([*child, "naive", str(count), str(thread_file)], thread_file)
             beside = f", {ours / htop:.2f} of htop's" if htop else ""
             print(
                 f"{count:4} workers: {ours:.2%} of a core ({ours / TARGETS[count]:.2f} of the target{beside}), "
-                f"RSS {ours_mb:.0f} MB; naive Live(Table) {naive:.2%} ({naive / ours:.0f} times ours), "
-                f"RSS {naive_mb:.0f} MB",
+                f"RSS {ours_mb:.0f} MB; judging as well {judging:.2%}, RSS {judging_mb:.0f} MB; "
+                f"naive Live(Table) {naive:.2%} ({naive / ours:.0f} times ours), RSS {naive_mb:.0f} MB",
                 flush=True,
             )
 
@@ -214,12 +219,12 @@ def measure_command() -> None:
         )
 
 
-BEING: dict[str, Callable[[Feed], None]] = {"ours": be_ours, "naive": be_naive}
+BEING: dict[str, Callable[[Feed], None]] = {"ours": be_ours, "judging": be_ours, "naive": be_naive}
 
 
 def main() -> None:
     if len(sys.argv) > 1:
-        BEING[sys.argv[1]](Feed(int(sys.argv[2]), Path(sys.argv[3])))
+        BEING[sys.argv[1]](Feed(int(sys.argv[2]), Path(sys.argv[3]), judged=sys.argv[1] != "judging"))
     else:
         compare()
         measure_command()

@@ -139,9 +139,8 @@ class Tiers:
         width = 2 + len(self._keys)
         for begin in range(0, len(new), width):
             at_s, states, *figures = new[begin : begin + width]
-            row = array("H", (1, int(states)))
-            for figure in figures:
-                row.extend((coded(figure), 0, 0))
+            row = array("H", bytes(2 * (2 + 3 * len(figures))))  # one query: min and max are the median
+            row[0], row[1], row[2::3] = 1, int(states), array("H", map(coded, figures))
             for tier in self._tiers:
                 closed = tier.add(at_s, row)
                 if closed is None:
