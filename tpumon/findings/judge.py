@@ -9,183 +9,28 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tpumon.findings.base import Account, AnyRule, Member, Peer, Rule, Seen, TooFew
+from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
+from tpumon.findings.held import UNKNOWN_AFTER, Group, Held, Outline, Watched
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
-from tpumon.history import Moment
-from tpumon.model import Cause, Finding, FindingId, Grade, NotJudged, State, Target
+from tpumon.model import Cause, Finding, FindingId, Grade, NotJudged, Target
 
 URL = "docs/findings.md#"
 
-_LEAVES_AFTER = 2  # samples in a row below the limit
-_UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
 _QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
 GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 """Places of the grades, the worst first."""
 
 
-_Outline = tuple[State, tuple[bool, ...]]
-
-
-@dataclass(slots=True)
-class _Held:
-    """One rule's view of one worker.
-
-    Attributes:
-        rule: the rule.
-        needed: samples in a row that must agree.
-        memory: what the rule remembers of the worker.
-        known: how many samples could be judged.
-        above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
-        began: when the present row above the limit began; before there is one, when the first sample came.
-        unknown: how many samples in a row could not be judged.
-        reason: why the last one could not; None if it could.
-        since: since when the finding is present; None: it is not.
-        was_there: whether the first samples showed it already.
-        account: how it concerns the worker, while it is present.
-        strength: of the last sample that could be judged.
-    """
-
-    rule: AnyRule
-    needed: int
-    memory: Any
-    known: int = 0
-    above: int = 0
-    below: int = 0
-    began: Moment | None = None
-    unknown: int = 0
-    reason: str | None = None
-    since: Moment | None = None
-    was_there: bool = False
-    account: Account | None = None
-    strength: float = 0.0
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
-        return self.since is not None or self.known >= self.needed or self.known > self.above
-
-    @property
-    def needs_more(self) -> bool:
-        """Whether one or two more samples would tell."""
-        return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
-
-    @property
-    def why_not(self) -> str | None:
-        """Why it cannot be judged; None if it can, or no sample came."""
-        if self.is_judged:
-            return None
-        if self.reason is not None:
-            return str(self.reason)
-        return f"{self.needed} samples in a row must agree" if self.known else None
-
-    def judge(self, member: Member[Any, Any], at: Moment) -> None:
-        """Adds what a sample says."""
-        rule = self.rule
-        strength = rule.strength(member)
-        if self.since is None and not isinstance(strength, str) and strength <= 1:  # as of nearly all samples
-            self.known += 1
-            self.above = self.unknown = 0
-            self.reason, self.strength = None, strength
-            return
-        self._note(strength, at)
-        # While it is about to leave, what supported it last stands.
-        if self.since is not None and self.reason is None and self.strength >= rule.leaves_below:
-            self.account = rule.account(member)
-            self.since = self.account.began or self.since
-
-    def _note(self, strength: float | str, at: Moment) -> None:
-        if isinstance(strength, str):
-            self.unknown += 1
-            self.reason = strength
-            if isinstance(strength, TooFew) and self.began is None:
-                self.began = at
-            if self.unknown >= _UNKNOWN_AFTER:
-                self.since = self.account = None
-                self.known = self.above = self.below = 0
-            return
-        self.unknown, self.reason, self.strength = 0, None, strength
-        self.known += 1
-        self.above = self.above + 1 if strength > 1 else 0
-        if self.above == 1 and (self.known > 1 or self.began is None):
-            self.began = at
-        if self.since is None:
-            if self.above >= self.needed:
-                self.since, self.was_there, self.below = self.began, self.above == self.known, 0
-            return
-        self.below = self.below + 1 if strength < self.rule.leaves_below else 0
-        if self.below >= min(self.needed, _LEAVES_AFTER):
-            self.since = self.account = None
-
-
-@dataclass(slots=True)
-class _Worker:
-    """What is kept of a worker.
-
-    Attributes:
-        seen: its last query.
-        at: when that began.
-        held: the view that each rule has of it, in the order of the rules.
-        having: the findings that are present.
-        causes: what is shown of them.
-        outline: the state of its last query, and which figures it lacks of those that rules need; None: the job begins.
-        alike: how many queries in a row had that outline.
-    """
-
-    target: Target
-    held: list[_Held]
-    group: str | None = None
-    seen: Seen | None = None
-    at: Moment | None = None
-    having: set[FindingId] = field(default_factory=set)
-    causes: tuple[Cause, ...] = ()
-    outline: _Outline | None = None
-    alike: int = 0
-
-    def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
-        """The worker as the rule at a place sees it; None if it was not queried yet."""
-        seen = self.seen
-        if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
-            seen = replace(seen, state="stale")
-        return None if seen is None else Peer(seen, self.held[place].memory)
-
-
-@dataclass(slots=True)
-class _Group:
-    """The workers that are compared, and which of them have which finding since when.
-
-    Attributes:
-        hidden: findings that others explain.
-        interval_s: from one query of a worker to its next one, as of the last query.
-        queries: how many there were.
-        across: what the rule at each place knows of all workers, and after how many queries.
-    """
-
-    workers: list[_Worker] = field(default_factory=list)
-    since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
-    hidden: set[FindingId] = field(default_factory=set)
-    interval_s: float = 0.0
-    queries: int = 0
-    across: dict[int, tuple[float, Any]] = field(default_factory=dict)
-
-    def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
-        """Notes since when a worker has a finding; None: it has not."""
-        if since is not None:
-            self.since.setdefault(finding, {})[worker] = since.time_unix_s
-        elif finding in self.since:
-            self.since[finding].pop(worker, None)
-
-
 class _Shown(NamedTuple):
     """A finding of a worker that is shown."""
 
-    worker: _Worker
-    held: _Held
+    worker: Watched
+    held: Held
     account: Account
 
 
@@ -203,27 +48,27 @@ class Judge:
         self._remembering = [place for place, rule in enumerate(self._rules) if type(rule).take is not Rule.take]
         self._needs = tuple(frozenset().union(*(rule.needs for rule in self._rules)))
         self._needed = attrgetter(*self._needs)
-        self._telling: dict[_Outline, tuple[int, ...]] = {}
-        self._workers: dict[str, _Worker] = {}
-        self._groups: dict[str | None, _Group] = {}
+        self._telling: dict[Outline, tuple[int, ...]] = {}
+        self._workers: dict[str, Watched] = {}
+        self._groups: dict[str | None, Group] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
         known, self._workers, self._groups = self._workers, {}, {}
         for target in targets:
-            worker = known.get(target.worker) or _Worker(target, self._nothing_held())
+            worker = known.get(target.worker) or Watched(target, self._nothing_held())
             worker.target, worker.group = target, group_of(target)
             self._workers[target.worker] = worker
-            group = self._groups.setdefault(worker.group, _Group())
+            group = self._groups.setdefault(worker.group, Group())
             group.workers.append(worker)
             for held in worker.held:
                 group.note(held.rule.finding, target.worker, held.since)
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
-    def _nothing_held(self) -> list[_Held]:
+    def _nothing_held(self) -> list[Held]:
         """The views of a worker of which nothing is known."""
-        return [_Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+        return [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
 
     def judge(self, queries: Sequence[Seen], stale: Collection[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
@@ -237,7 +82,7 @@ class Judge:
             or no longer is.
         """
         others = []
-        changed: dict[str | None, list[_Worker]] = {}
+        changed: dict[str | None, list[Watched]] = {}
         for seen in queries:
             worker = self._workers.get(seen.target.worker)
             if worker is None:
@@ -247,7 +92,7 @@ class Judge:
                 for finding in worker.having:
                     group.note(finding, seen.target.worker, None)
                 worker.held, worker.having, worker.outline = self._nothing_held(), set(), None
-            worker.seen, worker.at = seen, seen.at
+            worker.seen = seen
             outline = seen.state, tuple([figure is None for figure in self._needed(seen.figures)])
             worker.alike = worker.alike + 1 if outline == worker.outline else 1
             worker.outline = outline
@@ -312,29 +157,28 @@ class Judge:
         known = self._workers.get(worker)
         return known is not None and any(held.needs_more for held in known.held)
 
-    def _apply(self, group: _Group, changed: Sequence[_Worker], stale: Collection[str]) -> None:
+    def _apply(self, group: Group, changed: Sequence[Watched], stale: Collection[str]) -> None:
         """Applies the rules to the workers of a slice that were queried."""
         group.queries += len(changed)
         everything = (False,) * len(self._needs)
         across: dict[int, Any] = {}
         for worker in changed:
-            seen, at, outline, views = worker.seen, worker.at, worker.outline, worker.held
+            seen, outline, views = worker.seen, worker.outline, worker.held
             assert seen is not None
-            assert at is not None
             assert outline is not None
             # Three samples without what a rule needs make it forget what it knew. Further ones change nothing.
-            for place in self._told_by(outline if worker.alike > _UNKNOWN_AFTER else (outline[0], everything)):
+            for place in self._told_by(outline if worker.alike > UNKNOWN_AFTER else (outline[0], everything)):
                 held = views[place]
                 if place not in across:
                     across[place] = self._across(place, group, stale)
                 before = held.since
-                held.judge(Member(seen, held.memory, across[place]), at)
+                held.judge(Member(seen, held.memory, across[place]))
                 if held.since is not before:
                     finding = held.rule.finding
                     group.note(finding, worker.target.worker, held.since)
                     (worker.having.discard if held.since is None else worker.having.add)(finding)
 
-    def _told_by(self, outline: _Outline) -> tuple[int, ...]:
+    def _told_by(self, outline: Outline) -> tuple[int, ...]:
         """Places of the rules to which a query of this outline may say something."""
         if outline not in self._telling:
             state, absent = outline
@@ -344,7 +188,7 @@ class Judge:
             )
         return self._telling[outline]
 
-    def _across(self, place: int, group: _Group, stale: Collection[str]) -> Any:
+    def _across(self, place: int, group: Group, stale: Collection[str]) -> Any:
         """What a slice's workers have in common for the rule at a place; of many, as it was a few queries ago."""
         rule = self._rules[place]
         if not rule.compares:
@@ -356,7 +200,7 @@ class Judge:
             group.across[place] = group.queries, across
         return across
 
-    def _finding(self, finding: FindingId, workers: Sequence[_Worker]) -> Finding | None:
+    def _finding(self, finding: FindingId, workers: Sequence[Watched]) -> Finding | None:
         """A finding of some of a slice's workers; None: none of them has it."""
         place = self._places[finding]
         having = [
@@ -367,12 +211,12 @@ class Judge:
         having.sort(key=lambda one: (GRADES[one.account.severity], -one.held.strength))
         return _finding(self._rules[place], having, len(workers)) if having else None
 
-    def _hidden(self, group: _Group) -> set[FindingId]:
+    def _hidden(self, group: Group) -> set[FindingId]:
         """The findings of a slice that others explain."""
         since = {finding: min(times.values()) for finding, times in group.since.items() if times}
         return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, group))
 
-    def _is_marked(self, group: _Group, finding: FindingId) -> bool:
+    def _is_marked(self, group: Group, finding: FindingId) -> bool:
         """Whether a finding of a slice is more than info for any of its workers."""
         held = (self._workers[name].held[self._places[finding]] for name in group.since[finding])
         return any(one.account is not None and one.account.severity != "info" for one in held)
@@ -409,13 +253,13 @@ def group_of(target: Target) -> str | None:
     return f"\0{target.worker}" if target.independent else target.slice
 
 
-def _is_shown(worker: _Worker, held: _Held) -> bool:
+def _is_shown(worker: Watched, held: Held) -> bool:
     """Whether a worker has a finding, and its last query puts it in a state in which that is judged."""
     seen = worker.seen
     return held.since is not None and held.account is not None and seen is not None and held.rule.judges(seen.state)
 
 
-def _causes(worker: _Worker, hidden: Container[FindingId]) -> Iterator[Cause]:
+def _causes(worker: Watched, hidden: Container[FindingId]) -> Iterator[Cause]:
     """The findings of a worker, the worst first."""
     causes = []
     for held in worker.held:
@@ -436,7 +280,7 @@ def _causes(worker: _Worker, hidden: Container[FindingId]) -> Iterator[Cause]:
     yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
 
 
-def _since_unix_s(held: _Held) -> float:
+def _since_unix_s(held: Held) -> float:
     return math.inf if held.since is None else held.since.time_unix_s
 
 

@@ -1,0 +1,167 @@
+"""What a judge keeps: of each worker and finding whether it is present and since when, and of each slice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
+from tpumon.history import Moment
+from tpumon.model import Cause, FindingId, State, Target
+
+UNKNOWN_AFTER = 3
+"""After so many samples in a row that cannot be judged, a finding is not known."""
+
+_LEAVES_AFTER = 2  # samples in a row below the limit
+
+Outline = tuple[State, tuple[bool, ...]]
+"""The state of a query, and which of the figures it lacks that rules need."""
+
+
+@dataclass(slots=True)
+class Held:
+    """One rule's view of one worker.
+
+    Attributes:
+        rule: the rule.
+        needed: samples in a row that must agree.
+        memory: what the rule remembers of the worker.
+        known: how many samples could be judged.
+        above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
+        began: when the present row above the limit began; before there is one, when the first sample came.
+        unknown: how many samples in a row could not be judged.
+        reason: why the last one could not; None if it could.
+        since: since when the finding is present; None: it is not.
+        was_there: whether the first samples showed it already.
+        account: how it concerns the worker, while it is present.
+        strength: of the last sample that could be judged.
+    """
+
+    rule: AnyRule
+    needed: int
+    memory: Any
+    known: int = 0
+    above: int = 0
+    below: int = 0
+    began: Moment | None = None
+    unknown: int = 0
+    reason: str | None = None
+    since: Moment | None = None
+    was_there: bool = False
+    account: Account | None = None
+    strength: float = 0.0
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
+        return self.since is not None or self.known >= self.needed or self.known > self.above
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether one or two more samples would tell."""
+        return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it cannot be judged; None if it can, or no sample came."""
+        if self.is_judged:
+            return None
+        if self.reason is not None:
+            return str(self.reason)
+        return f"{self.needed} samples in a row must agree" if self.known else None
+
+    def judge(self, member: Member[Any, Any]) -> None:
+        """Adds what a sample says."""
+        rule, at = self.rule, member.seen.at
+        strength = rule.strength(member)
+        if isinstance(strength, str):
+            self._note_unknown(strength, at)
+            return
+        self.unknown, self.reason, self.strength = 0, None, strength
+        self.known += 1
+        if strength <= 1 and self.since is None:  # as of nearly all samples
+            self.above = 0
+            return
+        self._note_known(strength, at)
+        # While it is about to leave, what supported it last stands.
+        if self.since is not None and strength >= rule.leaves_below:
+            self.account = rule.account(member)
+            self.since = self.account.began or self.since
+
+    def _note_unknown(self, reason: str, at: Moment) -> None:
+        self.unknown += 1
+        self.reason = reason
+        if isinstance(reason, TooFew) and self.began is None:
+            self.began = at
+        if self.unknown >= UNKNOWN_AFTER:
+            self.since = self.account = None
+            self.known = self.above = self.below = 0
+
+    def _note_known(self, strength: float, at: Moment) -> None:
+        self.above = self.above + 1 if strength > 1 else 0
+        if self.above == 1 and (self.known > 1 or self.began is None):
+            self.began = at
+        if self.since is None:
+            if self.above >= self.needed:
+                self.since, self.was_there, self.below = self.began, self.above == self.known, 0
+            return
+        self.below = self.below + 1 if strength < self.rule.leaves_below else 0
+        if self.below >= min(self.needed, _LEAVES_AFTER):
+            self.since = self.account = None
+
+
+@dataclass(slots=True)
+class Watched:
+    """What a judge keeps of a worker.
+
+    Attributes:
+        seen: its last query.
+        held: the view that each rule has of it, in the order of the rules.
+        having: the findings that are present.
+        causes: what is shown of them.
+        outline: the state of its last query, and which figures it lacks of those that rules need; None: the job begins.
+        alike: how many queries in a row had that outline.
+    """
+
+    target: Target
+    held: list[Held]
+    group: str | None = None
+    seen: Seen | None = None
+    having: set[FindingId] = field(default_factory=set)
+    causes: tuple[Cause, ...] = ()
+    outline: Outline | None = None
+    alike: int = 0
+
+    def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
+        """The worker as the rule at a place sees it; None if it was not queried yet."""
+        seen = self.seen
+        if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
+            seen = replace(seen, state="stale")
+        return None if seen is None else Peer(seen, self.held[place].memory)
+
+
+@dataclass(slots=True)
+class Group:
+    """The workers that are compared, and which of them have which finding since when.
+
+    Attributes:
+        hidden: findings that others explain.
+        interval_s: from one query of a worker to its next one, as of the last query.
+        queries: how many there were.
+        across: what the rule at each place knows of all workers, and after how many queries.
+    """
+
+    workers: list[Watched] = field(default_factory=list)
+    since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
+    hidden: set[FindingId] = field(default_factory=set)
+    interval_s: float = 0.0
+    queries: int = 0
+    across: dict[int, tuple[float, Any]] = field(default_factory=dict)
+
+    def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
+        """Notes since when a worker has a finding; None: it has not."""
+        if since is not None:
+            self.since.setdefault(finding, {})[worker] = since.time_unix_s
+        elif finding in self.since:
+            self.since[finding].pop(worker, None)
