@@ -166,6 +166,11 @@ def test_keys_change_the_span_and_its_end():
     assert "last 15m" in screen(display)
     press(display, "left", "right")
     assert "last 15m" in screen(display)
+    press(display, "left")
+    display.write(answered("w", NOW + 60))
+    display.refresh(NOW + 60)
+    press(display, "right")
+    assert "last 15m" in screen(display, now=NOW + 60), "looking back takes time"
     for _ in range(20):
         press(display, "+")
     assert "last 7d" in screen(display)

@@ -145,15 +145,16 @@ class Controls:
             self.span_s = SPANS_S[max(min(place + (1 if longer else -1), len(SPANS_S) - 1), 0)]
 
     def move_span(self, *, later: bool) -> None:
-        """Shows an earlier or later time, by half a span; as late as now, it goes on with it."""
+        """Shows an earlier or later time, by half a span; nearly as late as now, it goes on with it."""
         span = self._span()
         if span is None:
             return
         length_s = span.end_unix_s - span.begin_unix_s
         self.span_s = length_s
         end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
-        earliest_unix_s = self.scene.time_unix_s - SPANS_S[-1]
-        self.end_unix_s = max(end_unix_s, earliest_unix_s) if end_unix_s < self.scene.time_unix_s else None
+        now_unix_s = self.scene.time_unix_s  # later than when somebody went back to look
+        is_now = later and end_unix_s > now_unix_s - length_s / 4
+        self.end_unix_s = None if is_now else max(end_unix_s, now_unix_s - SPANS_S[-1])
 
     def show_now(self) -> None:
         """Shows graphs until now again."""
