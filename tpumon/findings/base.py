@@ -81,7 +81,10 @@ class Peer(Generic[MemoryT]):
 
 @dataclass(slots=True)  # not frozen, for the same reason
 class Member(Generic[MemoryT, AcrossT]):
-    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
+    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
+
+    A rule does not keep it: the judge uses it again for the next rule.
+    """
 
     seen: Seen
     memory: MemoryT

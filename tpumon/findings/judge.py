@@ -166,13 +166,15 @@ class Judge:
             seen, outline, views = worker.seen, worker.outline, worker.held
             assert seen is not None
             assert outline is not None
+            member: Member[Any, Any] = Member(seen, None, None)  # one for all rules: making one takes its time
             # Three samples without what a rule needs make it forget what it knew. Further ones change nothing.
             for place in self._told_by(outline if worker.alike > UNKNOWN_AFTER else (outline[0], everything)):
                 held = views[place]
                 if place not in across:
                     across[place] = self._across(place, group, stale)
                 before = held.since
-                held.judge(Member(seen, held.memory, across[place]))
+                member.memory, member.across = held.memory, across[place]
+                held.judge(member)
                 if held.since is not before:
                     finding = held.rule.finding
                     group.note(finding, worker.target.worker, held.since)

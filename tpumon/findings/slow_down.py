@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import median
 
 from tpumon.figures import MXU, STEP
 from tpumon.findings.base import Account, Member, Rule, Seen
-from tpumon.findings.recent import spread
+from tpumon.findings.recent import median_of_ascending, spread
 from tpumon.model import Evidence
 
 _LIMIT_RATIO = 0.06
@@ -40,7 +39,7 @@ class _Best:
         self.new += 1
         if len(self.block) < _FEWEST or (self.best_s is not None and self.new < _BLOCK // 2):
             return
-        middle = median(self.block)
+        middle = median_of_ascending(sorted(self.block))
         self.new = 0
         if self.best_s is None or middle < self.best_s:
             self.best_s, self.spread_ratio = middle, spread(self.block) / middle
