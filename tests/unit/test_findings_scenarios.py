@@ -7,11 +7,11 @@ from typing import get_args
 
 import pytest
 
-from support.samples import failed_sample
+from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.findings.slow_down import SlowDown
 from tpumon.fleet import Fleet
-from tpumon.model import FindingId, Workers
+from tpumon.model import FindingId, StepTimes, Target, Workers
 
 BEGIN, END, ROUNDS = 12, 22, 28
 SAMPLES = 3
@@ -60,8 +60,8 @@ def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sampl
     fleet.follow(scene.workers)
     found = []
     for number in range(rounds):
-        for sample in scene.round(number):
-            fleet.add(taken(sample))
+        for one in scene.round(number):
+            fleet.add(taken(one))
         now_unix_s = BEGIN_UNIX_S + interval_s * (number + 1)
         fleet.assess(now_unix_s)
         found.append({finding.finding: finding for finding in fleet.findings(now_unix_s)})
@@ -144,8 +144,8 @@ def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
     fleet.follow(Workers(targets=targets))
     for number in range(8):
         for scene in scenes:
-            for sample in scene.round(number):
-                fleet.add(sample)
+            for one in scene.round(number):
+                fleet.add(one)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
         fleet.assess(now_unix_s)
         assert "straggler" not in {finding.finding for finding in fleet.findings(now_unix_s)}
@@ -159,6 +159,33 @@ def test_who_hung_first_is_named():
     assert "Stopped first: sim-v6e-16-w1," in found.sentence
     assert found.workers[0] == "sim-v6e-16-w1"
     assert found.evidence["queue_size"].value == 0
+
+
+def hung_beside_another_worker(other_step_s):
+    """The hang of two workers with steps of 100 ms after 11 minutes, and a third worker that is down meanwhile."""
+    fleet = Fleet()
+    fleet.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("a0", "a1", "b0"))))
+    for number in range(27):
+        now_unix_s = BEGIN_UNIX_S + 30.0 * number
+        for name, step_s in (("a0", 0.1), ("a1", 0.1), ("b0", other_step_s)):
+            given = {"time_unix_s": now_unix_s, "interval_s": 30.0}
+            step = StepTimes(avg=step_s, min=step_s, max=step_s)
+            reason = "unavailable" if name == "b0" else "empty-trace"
+            ran = number < 4
+            fleet.add(sample(name, step_time_s=step, **given) if ran else failed_sample(name, reason, **given))
+        fleet.assess(now_unix_s + 1)
+    (found,) = fleet.findings(now_unix_s + 1)
+    return found
+
+
+def test_a_hang_is_put_down_to_a_worker_that_is_gone_only_if_that_may_be_of_the_same_job():
+    """Otherwise nobody would be told of it, because somebody else's job has ended."""
+    same = hung_beside_another_worker(0.101)
+    assert (same.finding, same.severity) == ("hang", "info")
+    assert "the others may wait for them: b0." in same.sentence
+    other = hung_beside_another_worker(0.2)
+    assert (other.finding, other.severity, other.workers) == ("hang", "critical", ("a0", "a1"))
+    assert "b0" not in other.sentence
 
 
 def test_several_faults_at_once_are_all_found():

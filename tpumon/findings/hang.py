@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, seconds_between
+from tpumon.findings.recent import Recent, may_step_together
 from tpumon.history import Moment
 from tpumon.model import Evidence, Grade
 
@@ -16,25 +17,38 @@ _FEW = 5
 
 @dataclass(slots=True)
 class _Memory:
-    """When the worker last did something, for how many samples it does nothing, and its longest pause so far."""
+    """When the worker last did something, for how many samples it does nothing, its longest pause so far, its steps."""
 
     active: Moment | None = None
     silent: int = 0
     silent_s: float = 0.0
     longest_s: float = 0.0
+    step_s: Recent = field(default_factory=Recent)
 
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Who stopped first, and who does not answer.
+    """Who has stopped, and who does not answer; by their step times, if these are known.
 
     Attributes:
-        first: workers that do nothing and have no work in their queue while others have.
+        empty: workers that do nothing and have no work in their queue.
+        waiting: step times of the others that do nothing, and have some.
         away: workers that do not answer.
     """
 
-    first: tuple[str, ...]
-    away: tuple[str, ...]
+    empty: Mapping[str, float | None]
+    waiting: Sequence[float | None]
+    away: Mapping[str, float | None]
+
+    def stopped_first(self, own_s: float | None) -> list[str]:
+        """Of the workers that may step together with this one, those without work while others have some."""
+        if not any(may_step_together(own_s, step_s) for step_s in self.waiting):
+            return []
+        return [worker for worker, step_s in self.empty.items() if may_step_together(own_s, step_s)]
+
+    def missing(self, own_s: float | None) -> list[str]:
+        """Of the workers that may step together with this one, those that do not answer."""
+        return [worker for worker, step_s in self.away.items() if may_step_together(own_s, step_s)]
 
 
 class Hang(Rule[_Memory, _Slice]):
@@ -68,15 +82,17 @@ class Hang(Rule[_Memory, _Slice]):
             if memory.silent:
                 memory.longest_s = max(memory.longest_s, memory.silent_s)
             memory.active, memory.silent, memory.silent_s = seen.at, 0, 0.0
+            if seen.step_s:
+                memory.step_s.add(seen.step_s)
 
     def across(self, peers: Sequence[Peer[_Memory]]) -> _Slice:
         """Compares the queues of programs that wait for the devices."""
-        stopped = [peer.seen for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
-        queues = {seen.target.worker: size for seen in stopped if (size := _queue(seen)) is not None}
-        empty = tuple(worker for worker, size in queues.items() if size == 0)
+        stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
+        sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
         return _Slice(
-            first=empty if 0 < len(empty) < len(queues) else (),
-            away=tuple(peer.seen.target.worker for peer in peers if peer.seen.state in {"down", "stale"}),
+            empty=_step_times_s(peer for peer, size in sizes if not size),
+            waiting=[peer.memory.step_s.median for peer, size in sizes if size],
+            away=_step_times_s(peer for peer in peers if peer.seen.state in {"down", "stale"}),
         )
 
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
@@ -86,7 +102,10 @@ class Hang(Rule[_Memory, _Slice]):
         if not member.memory.silent:
             return 0.0
         strength = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
-        return strength + 1 if strength > 1 and member.seen.target.worker in member.across.first else strength
+        is_first = member.seen.target.worker in member.across.empty and member.across.stopped_first(
+            member.memory.step_s.median
+        )
+        return strength + 1 if strength > 1 and is_first else strength
 
     def account(self, member: Member[_Memory, _Slice]) -> Account:
         """Names who stopped first or does not answer, where that is known."""
@@ -105,14 +124,13 @@ class Hang(Rule[_Memory, _Slice]):
         size = _queue(member.seen)
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)
-        if member.across.away:
+        step_s = memory.step_s.median
+        if missing := member.across.missing(step_s):
             grade = "info"
-            sentence += f" These do not answer, and the others may wait for them: {_named(member.across.away)}."
-        elif member.across.first:
-            sentence += (
-                f" Stopped first: {_named(member.across.first)}, which has no work in its queue while others have."
-            )
-            if member.seen.target.worker in member.across.first:
+            sentence += f" These do not answer, and the others may wait for them: {_named(missing)}."
+        elif first := member.across.stopped_first(step_s):
+            sentence += f" Stopped first: {_named(first)}, which has no work in its queue while others have."
+            if member.seen.target.worker in first:
                 words += ", stopped first"
         elif grade == "info":
             sentence += " A checkpoint or a compilation looks the same."
@@ -123,6 +141,10 @@ class Hang(Rule[_Memory, _Slice]):
             severity=grade,
             confidence="low" if grade == "info" else "high",
         )
+
+
+def _step_times_s(peers: Iterable[Peer[_Memory]]) -> dict[str, float | None]:
+    return {peer.seen.target.worker: peer.memory.step_s.median for peer in peers}
 
 
 def _queue(seen: Seen) -> int | None:

@@ -1,4 +1,4 @@
-"""The last few numbers of a worker, and medians that one odd sample does not move."""
+"""The last few numbers of a worker, medians that one odd sample does not move, and what they say of workers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 SAMPLES = 3
 _FOR_SPREAD = 6
+
+_SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are not of the same steps
 
 _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median absolute deviation
 
@@ -67,3 +69,14 @@ def median_of_others(ordered: Sequence[float], own: float) -> float:
     if own in others:
         others.remove(own)
     return median_of_ascending(others)
+
+
+def may_step_together(one_s: float | None, other_s: float | None, *, varies_ratio: float = 0.0) -> bool:
+    """Whether two step times are as equal as in one job; also if one of them is not known.
+
+    Args:
+        one_s: a step time.
+        other_s: another one.
+        varies_ratio: by how much step times vary anyway.
+    """
+    return not one_s or not other_s or abs(one_s / other_s - 1) <= max(_SAME_STEP_RATIO, varies_ratio)

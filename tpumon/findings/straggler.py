@@ -13,7 +13,7 @@ from statistics import median_low
 
 from tpumon.figures import IDLE
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
-from tpumon.findings.recent import SAMPLES, Recent, median_of_ascending, median_of_others, spread
+from tpumon.findings.recent import SAMPLES, Recent, may_step_together, median_of_ascending, median_of_others, spread
 from tpumon.model import Evidence
 
 _SIGMAS = 4.0  # beyond what varies anyway, from worker to worker or from sample to sample
@@ -21,7 +21,6 @@ _FEWEST_FOR_SPREAD = 5
 _MOST_FOR_SPREAD = 100
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
-_SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are not of the same steps
 _OTHER_STEPS = (
     "its steps are not as long as those of the other workers; if these are several jobs, give each a slice (--targets)"
 )
@@ -70,7 +69,7 @@ class _Slice:
         if own_s is None or len(self.step_s) < _FEWEST:
             return True
         others_s = median_of_others(self.step_s, own_s)
-        return abs(own_s / others_s - 1) <= max(_SAME_STEP_RATIO, _SIGMAS * self.step_spread_ratio)
+        return may_step_together(own_s, others_s, varies_ratio=_SIGMAS * self.step_spread_ratio)
 
 
 class Straggler(Rule[_Memory, _Slice]):
