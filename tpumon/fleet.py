@@ -151,17 +151,18 @@ class Fleet:
         """What is wrong, by slice, the worst first. Call `assess` first."""
         there = self._there(now_unix_s)
         if self._told is not None and self._told.findings is not None:
-            return (
-                self._told.findings if next(there, None) is not None else ()
-            )  # without the exporter, nothing is known
+            return self._told.findings if _any(there) else ()  # without the exporter, nothing is known
         return self._judge.findings(there)
 
-    def not_judged(self, now_unix_s: float) -> tuple[NotJudged, ...]:
-        """What cannot be judged, and why. Call `assess` first."""
-        there = self._there(now_unix_s)
-        if self._told is not None and self._told.findings is not None:
-            return () if next(there, None) is None else self._told.not_judged
-        return self._judge.not_judged(there)
+    def not_judged(self, now_unix_s: float, worker: str | None = None) -> tuple[NotJudged, ...]:
+        """What cannot be judged of all workers, or of one, and why. Call `assess` first."""
+        there = (name for name in self._there(now_unix_s) if worker is None or name == worker)
+        if self._told is None or self._told.findings is None:
+            return self._judge.not_judged(there)
+        if not _any(there):
+            return ()
+        known = {} if worker is None else self.judged(worker)
+        return tuple(one for one in self._told.not_judged if one.finding not in known)
 
     def with_findings(self, sample: Sample) -> Sample:
         """The last sample of a worker with the findings that it has; any other one as it is. Call `assess` first."""
@@ -400,6 +401,10 @@ class Fleet:
         is_live = any(last.taken_monotonic_s is not None for last in lasts)  # a recording's time is another one
         taken_monotonic_s = self._monotonic_s() if is_live else None
         self.average.add(now_unix_s, "live" if figures else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
+
+
+def _any(workers: Iterator[str]) -> bool:
+    return next(workers, None) is not None
 
 
 _SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critical": "critical"}

@@ -23,14 +23,14 @@ LONG = (
 )
 
 
-def told(*findings, workers=4, not_judged=(), causes=None, slice_=None, **settings):
-    """A display of workers that an exporter has judged: `causes` are those of each worker by its number."""
+def told(*findings, workers=4, not_judged=(), causes=None, judged=None, slice_=None, **settings):
+    """A display of workers that an exporter has judged: `causes` and `judged` are those of each by its number."""
     display = Display(DisplaySettings(**settings))
     targets = (Target(worker=name_of(i), address=f"{name_of(i)}:1", slice=slice_) for i in range(workers))
     display.follow(Workers(targets=tuple(targets)))
     display.take_over(Handover(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
     for i in range(workers):
-        display.write(answered(name_of(i), findings=tuple((causes or {}).get(i, ()))))
+        display.write(answered(name_of(i), findings=tuple((causes or {}).get(i, ())), judged=(judged or {}).get(i)))
     display.refresh(NOW)
     return display
 
@@ -172,6 +172,30 @@ def test_all_findings_are_explained():
         assert words in shown, (words, shown)
     press(display, "w")
     assert "WORKER" in screen(display), "the same key closes it"
+
+
+def test_a_workers_page_says_what_cannot_be_judged_of_that_worker():
+    """Also where an exporter says it; on the page of all workers, of how many."""
+    answers = [answered(name) for name in (name_of(0), name_of(1))]
+    display = display_of(*answers, answered("zz", hbm_used_bytes=None, hbm_total_bytes=None, devices=()))
+    for worker, is_missing in ((None, True), ("zz", True), (name_of(0), False)):
+        shown = why_page(display, worker)
+        assert ("hbm-nearly-full: no runtime metrics" in shown) is is_missing, worker
+        assert ("(1 of 3 workers)" in shown) is (worker is None)
+
+    missing = NotJudged(finding="input-bound", reason="no infeed ops", workers=1)
+    display = told(not_judged=[missing], workers=2, judged={0: ("straggler", "input-bound"), 1: ("straggler",)})
+    for number, is_missing in ((0, False), (1, True)):
+        assert ("input-bound: no infeed ops" in why_page(display, name_of(number))) is is_missing
+
+
+def why_page(display, worker):
+    """What the key w shows, of one worker or of all."""
+    press(display, "esc", "esc", "esc", "g")
+    if worker is not None:
+        press(display, "/", *worker, "enter", "enter")
+    press(display, "w")
+    return " ".join(screen(display, 100, 60).split())
 
 
 def test_nothing_found_is_said_and_nothing_known_is_another_thing():

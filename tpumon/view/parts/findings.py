@@ -114,12 +114,12 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     return lines + (_pair(frame, "see", finding.url) if finding.url else [])
 
 
-def not_judged_lines(frame: Frame, missing: Sequence[NotJudged]) -> Lines:
-    """What cannot be judged, and why, so that its absence is no all-clear."""
+def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool) -> Lines:
+    """What cannot be judged of all workers or of one, and why, so that its absence is no all-clear."""
     lines: Lines = []
     workers = len(frame.scene.rows)
     for one in missing:
-        of = f" ({one.workers} of {workers} workers)" if workers > 1 else ""
+        of = f" ({one.workers} of {workers} workers)" if of_all and workers > 1 else ""
         lines += _pair(frame, one.finding, one.reason + of)
     return lines
 

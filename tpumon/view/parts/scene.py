@@ -88,7 +88,8 @@ class Scene:
         spans: makes columns of graphs.
         peers: what is usual in each group of workers, as far as it was asked for.
         findings: what is wrong, the worst first.
-        ask_not_judged: tells what cannot be judged; it looks at every finding of every worker.
+        not_judged: tells what cannot be judged of a worker, or of all (None), and why. Not before somebody asks: it
+            looks at every finding of every worker.
         changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
@@ -110,7 +111,7 @@ class Scene:
     seen: frozenset[str]
     spans: Spans
     findings: Sequence[Finding]
-    ask_not_judged: Callable[[], Sequence[NotJudged]]
+    not_judged: Callable[[str | None], Sequence[NotJudged]]
     changes: Changes
     last_change: int
     peers: dict[str | None, Peers] = field(default_factory=dict)
@@ -119,11 +120,6 @@ class Scene:
     def counts(self) -> Mapping[Severity | State, int]:
         """Number of workers by severity while they are live, otherwise by state."""
         return self.assessment.counts
-
-    @property
-    def not_judged(self) -> Sequence[NotJudged]:
-        """What cannot be judged, and why."""
-        return self.ask_not_judged()
 
     def changes_of(self, worker: str | None) -> list[Change]:
         """The changes of a worker, or of all, until this moment; oldest first."""
@@ -139,13 +135,13 @@ class Scene:
             row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
             for row in self.rows
         ]
-        not_judged = self.not_judged
+        not_judged = {name: self.not_judged(name) for name in (None, *(row.name for row in rows))}
         return replace(
             self,
             rows=rows,
             trends=self.trends.snapshot(self.time_unix_s),
             failed=dict(self.failed),
-            ask_not_judged=lambda: not_judged,
+            not_judged=lambda name: not_judged.get(name, ()),
         )
 
 
@@ -240,7 +236,7 @@ class Watch:
             seen=self._seen,
             spans=self._spans,
             findings=self._fleet.findings(now_unix_s),
-            ask_not_judged=partial(self._fleet.not_judged, now_unix_s),
+            not_judged=partial(self._fleet.not_judged, now_unix_s),
             changes=self._fleet.changes,
             last_change=self._fleet.changes.last,
         )

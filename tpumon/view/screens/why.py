@@ -45,10 +45,10 @@ class Why(Screen):
             lines += finding_lines(frame, finding)
         if len(found) > _MOST:
             lines += [[], plain(f" and {len(found) - _MOST} more", frame.width)]
-        if scene.not_judged:
+        if missing := scene.not_judged(None if row is None else row.name):
             title = " What cannot be judged, so that its absence is no all-clear:"
             lines += [[], *(plain(part, frame.width, BOLD) for part in wrapped(title, frame.width, indent=1))]
-            lines += not_judged_lines(frame, scene.not_judged)
+            lines += not_judged_lines(frame, missing, of_all=row is None)
         return Drawn(lines=lines, hits=hits)
 
 
