@@ -156,13 +156,15 @@ class Fleet:
 
     def not_judged(self, now_unix_s: float, worker: str | None = None) -> tuple[NotJudged, ...]:
         """What cannot be judged of all workers, or of one, and why. Call `assess` first."""
-        there = (name for name in self._there(now_unix_s) if worker is None or name == worker)
+        there = self._there(now_unix_s, worker)
         if self._told is None or self._told.findings is None:
             return self._judge.not_judged(there)
         if not _any(there):
             return ()
-        known = {} if worker is None else self.judged(worker)
-        return tuple(one for one in self._told.not_judged if one.finding not in known)
+        if worker is None:
+            return self._told.not_judged
+        missing = (one for one in self._told.not_judged if one.finding not in self.judged(worker))
+        return tuple(replace(one, reason=f"for most workers: {one.reason}") for one in missing)
 
     def with_findings(self, sample: Sample) -> Sample:
         """The last sample of a worker with the findings that it has; any other one as it is. Call `assess` first."""
@@ -192,9 +194,10 @@ class Fleet:
         memory = self._memories.get(worker)
         return memory is not None and not memory.is_told and self._judge.needs_more(worker)
 
-    def _there(self, now_unix_s: float) -> Iterator[str]:
-        """The workers that have current figures, or whose figures somebody keeps away."""
-        for history in self.histories.all():
+    def _there(self, now_unix_s: float, worker: str | None = None) -> Iterator[str]:
+        """The workers, or this one, that have current figures, or whose figures somebody keeps away."""
+        known = None if worker is None else self.histories.get(worker)
+        for history in self.histories.all() if worker is None else filter(None, (known,)):
             if history.state(now_unix_s) not in {"down", "stale", "waiting"}:
                 yield history.target.worker
 

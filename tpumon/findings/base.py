@@ -127,7 +127,7 @@ class Rule(Generic[MemoryT, AcrossT]):
         compares: whether it compares the workers of a slice, so that `across` gets them.
         states: states in which it is judged beside `live`.
         needs: fields of `tpumon.model.Figures`. While one of them is absent, the finding cannot be judged, for a reason
-            that depends on nothing but which of them are.
+            that depends on nothing but which of them are. Its `strength` then remembers nothing of the query either.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
     """

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from statistics import median_low
 
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, seconds_between
-from tpumon.findings.recent import Recent, may_step_together
+from tpumon.findings.recent import Recent, alike_s
 from tpumon.history import Moment
 from tpumon.model import Evidence, Grade
 
@@ -26,29 +29,57 @@ class _Memory:
     step_s: Recent = field(default_factory=Recent)
 
 
+class _Some:
+    """Some workers of a slice by their step times.
+
+    Args:
+        peers: the workers.
+        varies_ratio: how much step times of the slice vary from sample to sample.
+    """
+
+    def __init__(self, peers: Iterable[Peer[_Memory]], varies_ratio: float) -> None:
+        self._varies_ratio = varies_ratio
+        steps = [(peer.seen.target.worker, peer.memory.step_s.median) for peer in peers]
+        self._all = tuple(worker for worker, _ in steps)
+        self._places = {worker: place for place, worker in enumerate(self._all)}
+        self._unknown = tuple(worker for worker, step_s in steps if not step_s)
+        known = sorted((step_s, worker) for worker, step_s in steps if step_s)
+        self._step_s = [step_s for step_s, _ in known]
+        self._known = [worker for _, worker in known]
+        self._beside: dict[tuple[int, int], tuple[str, ...]] = {}
+
+    def __contains__(self, worker: str) -> bool:
+        return worker in self._places
+
+    def beside(self, own_s: float | None) -> tuple[str, ...]:
+        """Those that may step together with a worker of this step time, also because that is not known."""
+        if not own_s:
+            return self._all
+        least_s, greatest_s = alike_s(own_s, self._varies_ratio)
+        between = bisect_left(self._step_s, least_s), bisect_right(self._step_s, greatest_s)
+        if between not in self._beside:  # the same for nearly all who ask
+            workers = (*self._known[slice(*between)], *self._unknown)
+            self._beside[between] = tuple(sorted(workers, key=self._places.__getitem__))
+        return self._beside[between]
+
+
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Who has stopped, and who does not answer; by their step times, if these are known.
+    """Who has stopped, and who does not answer.
 
     Attributes:
         empty: workers that do nothing and have no work in their queue.
-        waiting: step times of the others that do nothing, and have some.
+        waiting: the others that do nothing, and have some.
         away: workers that do not answer.
     """
 
-    empty: Mapping[str, float | None]
-    waiting: Sequence[float | None]
-    away: Mapping[str, float | None]
+    empty: _Some
+    waiting: _Some
+    away: _Some
 
-    def stopped_first(self, own_s: float | None) -> list[str]:
+    def stopped_first(self, own_s: float | None) -> tuple[str, ...]:
         """Of the workers that may step together with this one, those without work while others have some."""
-        if not any(may_step_together(own_s, step_s) for step_s in self.waiting):
-            return []
-        return [worker for worker, step_s in self.empty.items() if may_step_together(own_s, step_s)]
-
-    def missing(self, own_s: float | None) -> list[str]:
-        """Of the workers that may step together with this one, those that do not answer."""
-        return [worker for worker, step_s in self.away.items() if may_step_together(own_s, step_s)]
+        return self.empty.beside(own_s) if self.waiting.beside(own_s) else ()
 
 
 class Hang(Rule[_Memory, _Slice]):
@@ -89,10 +120,13 @@ class Hang(Rule[_Memory, _Slice]):
         """Compares the queues of programs that wait for the devices."""
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
         sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
+        away = [peer for peer in peers if peer.seen.state in {"down", "stale"}]
+        varies = [step_s.spread / step_s.median for step_s in (peer.memory.step_s for peer in peers) if step_s.median]
+        some = partial(_Some, varies_ratio=median_low(varies) if (stopped or away) and varies else 0.0)
         return _Slice(
-            empty=_step_times_s(peer for peer, size in sizes if not size),
-            waiting=[peer.memory.step_s.median for peer, size in sizes if size],
-            away=_step_times_s(peer for peer in peers if peer.seen.state in {"down", "stale"}),
+            empty=some(peer for peer, size in sizes if not size),
+            waiting=some(peer for peer, size in sizes if size),
+            away=some(away),
         )
 
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
@@ -102,9 +136,8 @@ class Hang(Rule[_Memory, _Slice]):
         if not member.memory.silent:
             return 0.0
         strength = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
-        is_first = member.seen.target.worker in member.across.empty and member.across.stopped_first(
-            member.memory.step_s.median
-        )
+        own_s, across = member.memory.step_s.median, member.across
+        is_first = member.seen.target.worker in across.empty and across.waiting.beside(own_s)
         return strength + 1 if strength > 1 and is_first else strength
 
     def account(self, member: Member[_Memory, _Slice]) -> Account:
@@ -125,7 +158,7 @@ class Hang(Rule[_Memory, _Slice]):
         if size is not None:
             evidence["queue_size"] = Evidence(value=size)
         step_s = memory.step_s.median
-        if missing := member.across.missing(step_s):
+        if missing := member.across.away.beside(step_s):
             grade = "info"
             sentence += f" These do not answer, and the others may wait for them: {_named(missing)}."
         elif first := member.across.stopped_first(step_s):
@@ -141,10 +174,6 @@ class Hang(Rule[_Memory, _Slice]):
             severity=grade,
             confidence="low" if grade == "info" else "high",
         )
-
-
-def _step_times_s(peers: Iterable[Peer[_Memory]]) -> dict[str, float | None]:
-    return {peer.seen.target.worker: peer.memory.step_s.median for peer in peers}
 
 
 def _queue(seen: Seen) -> int | None:

@@ -117,7 +117,7 @@ class Watched:
 
     Attributes:
         seen: its last query.
-        held: the view that each rule has of it, in the order of the rules.
+        held: the view that each rule has of it, in the order of the rules; none before its first query.
         having: the findings that are present.
         causes: what is shown of them.
         outline: the state of its last query, and which figures it lacks of those that rules need; None: the job begins.
@@ -125,7 +125,7 @@ class Watched:
     """
 
     target: Target
-    held: list[Held]
+    held: list[Held] = field(default_factory=list)
     group: str | None = None
     seen: Seen | None = None
     having: set[FindingId] = field(default_factory=set)

@@ -56,7 +56,7 @@ class Judge:
         """Replaces the workers; those that stay keep what is known of them."""
         known, self._workers, self._groups = self._workers, {}, {}
         for target in targets:
-            worker = known.get(target.worker) or Watched(target, self._nothing_held())
+            worker = known.get(target.worker) or Watched(target)
             worker.target, worker.group = target, group_of(target)
             self._workers[target.worker] = worker
             group = self._groups.setdefault(worker.group, Group())
@@ -66,9 +66,12 @@ class Judge:
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
-    def _nothing_held(self) -> list[Held]:
-        """The views of a worker of which nothing is known."""
-        return [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+    def _begin(self, worker: Watched, group: Group) -> None:
+        """Begins to judge a worker, or a new job of it."""
+        for finding in worker.having:
+            group.note(finding, worker.target.worker, None)
+        worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+        worker.having, worker.outline = set(), None
 
     def judge(self, queries: Sequence[Seen], stale: Collection[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
@@ -88,10 +91,8 @@ class Judge:
             if worker is None:
                 continue
             group = self._groups[worker.group]
-            if seen.restarted:
-                for finding in worker.having:
-                    group.note(finding, seen.target.worker, None)
-                worker.held, worker.having, worker.outline = self._nothing_held(), set(), None
+            if seen.restarted or not worker.held:
+                self._begin(worker, group)
             worker.seen = seen
             outline = seen.state, tuple([figure is None for figure in self._needed(seen.figures)])
             worker.alike = worker.alike + 1 if outline == worker.outline else 1
@@ -138,7 +139,7 @@ class Judge:
 
     def not_judged(self, workers: Iterable[str]) -> tuple[NotJudged, ...]:
         """What cannot be judged of some of the workers, with the reason that most of them have."""
-        current = [known.held for name in workers if (known := self._workers.get(name)) is not None]
+        current = [known.held for name in workers if (known := self._workers.get(name)) is not None and known.held]
         found = []
         for place, rule in enumerate(self._rules):
             reasons = Counter(why for held in current if (why := held[place].why_not) is not None)
@@ -208,7 +209,9 @@ class Judge:
         having = [
             _Shown(worker, held, account)
             for worker in workers
-            if (account := (held := worker.held[place]).account) is not None and _is_shown(worker, held)
+            if finding in worker.having
+            and (account := (held := worker.held[place]).account) is not None
+            and _is_shown(worker, held)
         ]
         having.sort(key=lambda one: (GRADES[one.account.severity], -one.held.strength))
         return _finding(self._rules[place], having, len(workers)) if having else None

@@ -1,10 +1,14 @@
-"""The last few numbers of a worker, medians that one odd sample does not move, and what they say of workers."""
+"""The last few numbers of a worker, medians that one odd sample does not move, and what they may vary by."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 SAMPLES = 3
+SIGMAS = 4.0
+"""A difference of so many deviations is beyond what varies anyway, from worker to worker or from sample to sample."""
+
 _FOR_SPREAD = 6
 
 _SAME_STEP_RATIO = 0.1  # steps of one job are equally long; samples of it are not of the same steps
@@ -71,12 +75,12 @@ def median_of_others(ordered: Sequence[float], own: float) -> float:
     return median_of_ascending(others)
 
 
-def may_step_together(one_s: float | None, other_s: float | None, *, varies_ratio: float = 0.0) -> bool:
-    """Whether two step times are as equal as in one job; also if one of them is not known.
+def alike_s(step_s: float, varies_ratio: float) -> tuple[float, float]:
+    """The least and the greatest step time that may be of the same job as this one: its workers step together.
 
     Args:
-        one_s: a step time.
-        other_s: another one.
-        varies_ratio: by how much step times vary anyway.
+        step_s: a step time.
+        varies_ratio: how much step times vary from sample to sample.
     """
-    return not one_s or not other_s or abs(one_s / other_s - 1) <= max(_SAME_STEP_RATIO, varies_ratio)
+    ratio = min(max(_SAME_STEP_RATIO, SIGMAS * varies_ratio), 1.0)
+    return step_s * (1 - ratio), step_s / (1 - ratio) if ratio < 1 else math.inf

@@ -13,10 +13,9 @@ from statistics import median_low
 
 from tpumon.figures import IDLE
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
-from tpumon.findings.recent import SAMPLES, Recent, may_step_together, median_of_ascending, median_of_others, spread
+from tpumon.findings.recent import SAMPLES, SIGMAS, Recent, alike_s, median_of_ascending, median_of_others, spread
 from tpumon.model import Evidence
 
-_SIGMAS = 4.0  # beyond what varies anyway, from worker to worker or from sample to sample
 _FEWEST_FOR_SPREAD = 5
 _MOST_FOR_SPREAD = 100
 _CORE_LIMIT_RATIO = 0.03
@@ -68,8 +67,8 @@ class _Slice:
         """Whether a worker's steps are as long as those of the others, as they are in one job; true if not known."""
         if own_s is None or len(self.step_s) < _FEWEST:
             return True
-        others_s = median_of_others(self.step_s, own_s)
-        return may_step_together(own_s, others_s, varies_ratio=_SIGMAS * self.step_spread_ratio)
+        least_s, greatest_s = alike_s(median_of_others(self.step_s, own_s), self.step_spread_ratio)
+        return least_s <= own_s <= greatest_s
 
 
 class Straggler(Rule[_Memory, _Slice]):
@@ -156,7 +155,7 @@ class Straggler(Rule[_Memory, _Slice]):
         return min(more / self._limit_ratio(member), less / max(self.limits.idle_below_ratio, 1e-9))
 
     def _limit_ratio(self, member: Member[_Memory, _Slice]) -> float:
-        return max(self.limits.step_warn_ratio - 1, _SIGMAS * member.across.spread_ratio, 1e-9)
+        return max(self.limits.step_warn_ratio - 1, SIGMAS * member.across.spread_ratio, 1e-9)
 
     def account(self, member: Member[_Memory, _Slice]) -> Account:
         """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""

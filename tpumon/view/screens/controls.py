@@ -153,7 +153,7 @@ class Controls:
         self.span_s = length_s
         end_unix_s = span.end_unix_s + (length_s if later else -length_s) / 2
         now_unix_s = self.scene.time_unix_s  # later than when somebody went back to look
-        is_now = later and end_unix_s > now_unix_s - length_s / 4
+        is_now = end_unix_s > now_unix_s - length_s / 4
         self.end_unix_s = None if is_now else max(end_unix_s, now_unix_s - SPANS_S[-1])
 
     def show_now(self) -> None:
