@@ -78,17 +78,61 @@ class Told:
     findings: set[FindingId] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Picture:
-    """All workers at one time.
+    """All workers at one time, made of one answer after the other as they come.
 
     Attributes:
+        identity: labels that tell workers apart.
         told: what is said of each worker.
         judged: of how many workers each finding is judged.
     """
 
-    told: Mapping[Key, Told]
-    judged: Mapping[FindingId, int]
+    identity: Sequence[str]
+    told: dict[Key, Told] = field(default_factory=dict)
+    judged: dict[FindingId, int] = field(default_factory=dict)
+
+    def _of(self, labels: Mapping[str, str]) -> Told:
+        key = key_of(labels, self.identity)
+        one = self.told.get(key)
+        if one is None:
+            one = self.told[key] = Told()
+        return one
+
+    def take_numbers(self, series: Iterable[Series]) -> None:
+        """Takes the numbers of workers."""
+        for labels, points in series:
+            self._of(labels).numbers[queries.name_of(labels)] = points[-1][1]
+
+    def take_devices(self, series: Iterable[Series]) -> None:
+        """Takes HBM of devices: only of those whose used memory is known."""
+        totals: list[Series] = []
+        for one in series:
+            labels, points = one
+            if queries.name_of(labels) == queries.HBM_TOTAL:
+                totals.append(one)
+            else:
+                self._of(labels).devices[labels.get("device", "")] = points[-1][1], None
+        for labels, points in totals:
+            of_worker, device = self._of(labels).devices, labels.get("device", "")
+            if device in of_worker:
+                of_worker[device] = of_worker[device][0], points[-1][1]
+
+    def take_states(self, series: Iterable[Series]) -> None:
+        """Takes what keeps workers from being live."""
+        for labels, _ in series:
+            self._of(labels).states.add(queries.name_of(labels))
+
+    def take_findings(self, series: Iterable[Series]) -> None:
+        """Takes the findings that workers have, and of how many each one is judged."""
+        for labels, points in series:
+            finding = _IDS.get(labels.get("finding", ""))
+            if finding is None:
+                continue
+            if "worker" in labels:
+                self._of(labels).findings.add(finding)
+            else:
+                self.judged[finding] = int(points[-1][1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,50 +160,6 @@ class Now:
             "taken_monotonic_s": self.monotonic_s - age_s,
             "interval_s": max(interval_s or 0.0, (age_s + 2 * self.poll_s) / _FRESH_INTERVALS),
         }
-
-
-def picture_of(
-    numbers: Iterable[Series],
-    devices: Iterable[Series],
-    states: Iterable[Series],
-    findings: Iterable[Series],
-    identity: Sequence[str],
-) -> Picture:
-    """Sorts the answers by worker. Of devices, only those whose used memory is known."""
-    told: dict[Key, Told] = {}
-    judged: dict[FindingId, int] = {}
-
-    def of(labels: Mapping[str, str]) -> Told:
-        key = key_of(labels, identity)
-        one = told.get(key)
-        if one is None:
-            one = told[key] = Told()
-        return one
-
-    for labels, points in numbers:
-        of(labels).numbers[queries.name_of(labels)] = points[-1][1]
-    totals: list[Series] = []
-    for series in devices:
-        labels, points = series
-        if queries.name_of(labels) == queries.HBM_TOTAL:
-            totals.append(series)
-        else:
-            of(labels).devices[labels.get("device", "")] = points[-1][1], None
-    for labels, points in totals:
-        of_worker, device = of(labels).devices, labels.get("device", "")
-        if device in of_worker:
-            of_worker[device] = of_worker[device][0], points[-1][1]
-    for labels, _ in states:
-        of(labels).states.add(queries.name_of(labels))
-    for labels, points in findings:
-        finding = _IDS.get(labels.get("finding", ""))
-        if finding is None:
-            continue
-        if "worker" in labels:
-            of(labels).findings.add(finding)
-        else:
-            judged[finding] = int(points[-1][1])
-    return Picture(told, judged)
 
 
 def state_metric(states: Iterable[str]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import math
@@ -21,6 +22,7 @@ _MOST_POINTS = 5_000_000
 _MOST_LABELS = 40
 _LONGEST = 200  # characters of a label's name and of its value
 _MOST_CLEANED = 65536
+_MOST_AT_ONCE = 5  # more would take longer each, at worst longer than they may
 _TIMEOUT_S = 8  # told to the server, which ends the query then; shorter than the deadline of the whole exchange
 
 
@@ -61,6 +63,10 @@ class PrometheusServer(Server):
 
     queries = 0
 
+    def __init__(self, url: str, auth_file: str | None = None) -> None:
+        super().__init__(url, auth_file)
+        self._at_once = asyncio.Semaphore(_MOST_AT_ONCE)
+
     async def is_there(self) -> bool:
         """Whether a Prometheus-compatible server answers at this URL, even if only that it wants a password."""
         try:
@@ -87,9 +93,10 @@ class PrometheusServer(Server):
         return await self._post("query_range", {"query": expression, **span})
 
     async def _post(self, path: str, parameters: Mapping[str, str]) -> Answer:
-        self.queries += 1
         form = urlencode({**parameters, "timeout": f"{_TIMEOUT_S}s"})
-        return await self.ask(f"/api/v1/{path}", self.read, form)
+        async with self._at_once:
+            self.queries += 1
+            return await self.ask(f"/api/v1/{path}", self.read, form)
 
     def read(self, status: int, body: bytes) -> Answer:
         """Checks an answer.
