@@ -78,9 +78,9 @@ class _Rest(NamedTuple):
     """What is told of the workers; `with_rare`: with sizes of HBM and of how many workers each finding is judged."""
 
     states: Awaitable[Answer]
-    findings: Awaitable[Answer]
-    devices: Awaitable[Answer]
     numbers: Awaitable[Answer]
+    devices: Awaitable[Answer]
+    findings: Awaitable[Answer]
     with_rare: bool
 
 
@@ -169,19 +169,18 @@ class PrometheusReader:
         begun = None
         if ahead is not None and self._stragglers is None:
             begun = start(comparing.begun(known, ahead.compared, start))
-        findings, devices, numbers = await rest.findings, await rest.devices, await rest.numbers
+        numbers = await rest.numbers
         picture.take_numbers(numbers.series)
+        devices, findings = await rest.devices, await rest.findings
         self._take_others(picture, findings, devices, there, now, with_rare=rest.with_rare)
         self._check_complete(there, numbers, devices, states, findings)
         self._follow(known, gone_unix_s, send)
         if not known:
             return
+        recalled = start(self._recalled(ahead))
         samples = self._samples(picture, now)
-        past = Past(self._limits) if self._past is None else self._past
-        if ahead is not None:
-            past.load(await ahead.before, self._names, self._identity)
-        past.forget(self._names)
         await self._compare(comparing, begun, picture, samples, start)
+        past = await recalled
         samples = self._judged(samples, picture, past, now)
         graphs = await self._graphs(samples, now, ahead)
         self._past = past
@@ -238,9 +237,9 @@ class PrometheusReader:
         is_due = begun is not None or rare is None or not 0 <= self._clock() - rare.asked_unix_s < _RARELY_S
         return _Rest(
             states=start(ask(queries.states)) if begun is None else begun.states,
-            findings=start(ask(queries.findings(judged=is_due))),
-            devices=start(ask(queries.devices(sizes=is_due))),
             numbers=start(ask(queries.numbers)) if begun is None else begun.numbers,
+            devices=start(ask(queries.devices(sizes=is_due))),
+            findings=start(ask(queries.findings(judged=is_due))),
             with_rare=is_due,
         )
 
@@ -376,6 +375,14 @@ class PrometheusReader:
             stragglers = first.stragglers
         await comparing.compare(stragglers, first, samples, self._known, picture)
         self._stragglers = stragglers
+
+    async def _recalled(self, ahead: _Ahead | None) -> Past:
+        """What is known of the time before."""
+        past = self._past or Past(self._limits)
+        if ahead is not None:
+            past.load(await ahead.before, self._names, self._identity)
+        past.forget(self._names)
+        return past
 
     def _samples(self, picture: Picture, now: Now) -> dict[Key, Sample]:
         """The samples of all workers that were queried, not judged yet."""
