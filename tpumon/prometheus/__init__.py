@@ -27,7 +27,6 @@ from tpumon.prometheus.comparing import ROUND_S, Begun, Comparing
 from tpumon.prometheus.graphs import averages_of, graph_of, graphs_of
 from tpumon.prometheus.past import Before, Past, asked
 from tpumon.prometheus.queries import (
-    HBM_TOTAL,
     INDEPENDENT,
     TARGET_INFO,
     Queries,
@@ -38,13 +37,14 @@ from tpumon.prometheus.rebuild import (
     Now,
     Picture,
     Told,
+    Totals,
     cause_of,
     findings_of,
     not_judged_of,
     sample_of,
     worst_first,
 )
-from tpumon.prometheus.wire import Answer, PrometheusServer, Series, TroubleError
+from tpumon.prometheus.wire import Answer, PrometheusServer, Series, Table, TroubleError
 from tpumon.prometheus.workers import Key, Known, identity_of, key_of, known_of, workers_of
 
 __all__ = ["PrometheusReader", "PrometheusServer", "selector_of"]
@@ -70,7 +70,7 @@ class _Rare(NamedTuple):
 
     asked_unix_s: float
     workers: frozenset[Key]
-    totals: Sequence[Series]
+    totals: Totals
     judged: Mapping[FindingId, int]
 
 
@@ -78,8 +78,8 @@ class _Rest(NamedTuple):
     """What is told of the workers; `with_rare`: with sizes of HBM and of how many workers each finding is judged."""
 
     states: Awaitable[Answer]
-    numbers: Awaitable[Answer]
-    devices: Awaitable[Answer]
+    numbers: Awaitable[Table]
+    devices: Awaitable[Table]
     findings: Awaitable[Answer]
     with_rare: bool
 
@@ -170,7 +170,7 @@ class PrometheusReader:
         if ahead is not None and self._stragglers is None:
             begun = start(comparing.begun(known, ahead.compared, start))
         numbers = await rest.numbers
-        picture.take_numbers(numbers.series)
+        picture.take_numbers(numbers)
         devices, findings = await rest.devices, await rest.findings
         self._take_others(picture, findings, devices, there, now, with_rare=rest.with_rare)
         self._check_complete(there, numbers, devices, states, findings)
@@ -233,13 +233,13 @@ class PrometheusReader:
 
     def _rest(self, start: Start, begun: _Rest | None = None) -> _Rest:
         """Asks for all but who is there; if that has `begun`, only once more, with what is rare."""
-        queries, ask, rare = self._queries(), self._server.query, self._rare
+        queries, server, rare = self._queries(), self._server, self._rare
         is_due = begun is not None or rare is None or not 0 <= self._clock() - rare.asked_unix_s < _RARELY_S
         return _Rest(
-            states=start(ask(queries.states)) if begun is None else begun.states,
-            numbers=start(ask(queries.numbers)) if begun is None else begun.numbers,
-            devices=start(ask(queries.devices(sizes=is_due))),
-            findings=start(ask(queries.findings(judged=is_due))),
+            states=start(server.query(queries.states)) if begun is None else begun.states,
+            numbers=start(server.table(queries.numbers)) if begun is None else begun.numbers,
+            devices=start(server.table(queries.devices(sizes=is_due))),
+            findings=start(server.query(queries.findings(judged=is_due))),
             with_rare=is_due,
         )
 
@@ -257,16 +257,15 @@ class PrometheusReader:
         return any(name_of(one.labels) == TARGET_INFO for one in answer.series)
 
     def _take_others(
-        self, picture: Picture, findings: Answer, devices: Answer, there: Answer, now: Now, *, with_rare: bool
+        self, picture: Picture, findings: Answer, devices: Table, there: Answer, now: Now, *, with_rare: bool
     ) -> None:
         """Adds findings and devices, and keeps what is asked once a minute."""
         picture.take_findings(findings.series)
         if with_rare or self._rare is None:
-            totals = [one for one in devices.series if name_of(one.labels) == HBM_TOTAL]
+            totals = picture.take_devices(devices)
             self._rare = _Rare(now.unix_s, self._keys(there), totals, dict(picture.judged))
-            picture.take_devices(devices.series)
         else:
-            picture.take_devices([*devices.series, *self._rare.totals])
+            picture.take_devices(devices, self._rare.totals)
             picture.judged.update(self._rare.judged)
 
     async def _graphs(self, samples: Mapping[Key, Sample], now: Now, ahead: _Ahead | None) -> Mapping[str, bytes]:
@@ -325,7 +324,7 @@ class PrometheusReader:
             poll_s=self._poll_s,
         )
 
-    def _check_complete(self, *answers: Answer) -> None:
+    def _check_complete(self, *answers: Answer | Table) -> None:
         for line in {line for answer in answers for line in answer.warnings} - self._said:
             if len(self._said) < 20:
                 self._said.add(line)

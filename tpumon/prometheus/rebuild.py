@@ -29,8 +29,10 @@ from tpumon.model.bounds import BYTES_BELOW
 from tpumon.model.figures import MxuMethod, StepSource
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus import queries
+from tpumon.prometheus.queries import names_of
+from tpumon.prometheus.table import Table
 from tpumon.prometheus.wire import Series
-from tpumon.prometheus.workers import Key, Known, key_of
+from tpumon.prometheus.workers import Key, Known, key_of, keys_of
 
 _SOURCE = "prometheus"
 _FRESH_INTERVALS = 2.5  # as in Sample.fresh_for_s
@@ -59,6 +61,10 @@ _ORDER = {rule.finding: place for place, rule in enumerate(RULES)}
 _IDS: Mapping[str, FindingId] = {name: name for name in get_args(FindingId)}
 _MXU_METHODS: Mapping[str, MxuMethod] = {name: name for name in get_args(MxuMethod)}
 _STEP_SOURCES: Mapping[str, StepSource] = {name: name for name in get_args(StepSource)}
+
+
+Totals = Mapping[tuple[Key, str], float]
+"""Sizes of HBM by worker and device, in bytes."""
 
 
 @dataclass(slots=True)
@@ -92,36 +98,32 @@ class Picture:
     told: dict[Key, Told] = field(default_factory=dict)
     judged: dict[FindingId, int] = field(default_factory=dict)
 
-    def _of(self, labels: Mapping[str, str]) -> Told:
-        key = key_of(labels, self.identity)
+    def _of(self, key: Key) -> Told:
         one = self.told.get(key)
         if one is None:
             one = self.told[key] = Told()
         return one
 
-    def take_numbers(self, series: Iterable[Series]) -> None:
+    def take_numbers(self, numbers: Table) -> None:
         """Takes the numbers of workers."""
-        for labels, points in series:
-            self._of(labels).numbers[queries.name_of(labels)] = points[-1][1]
+        for key, name, value in zip(keys_of(numbers, self.identity), names_of(numbers), numbers.values, strict=True):
+            self._of(key).numbers[name] = value
 
-    def take_devices(self, series: Iterable[Series]) -> None:
-        """Takes HBM of devices: only of those whose used memory is known."""
-        totals: list[Series] = []
-        for one in series:
-            labels, points = one
-            if queries.name_of(labels) == queries.HBM_TOTAL:
-                totals.append(one)
-            else:
-                self._of(labels).devices[labels.get("device", "")] = points[-1][1], None
-        for labels, points in totals:
-            of_worker, device = self._of(labels).devices, labels.get("device", "")
-            if device in of_worker:
-                of_worker[device] = of_worker[device][0], points[-1][1]
+    def take_devices(self, devices: Table, totals: Totals | None = None) -> Totals:
+        """Takes HBM of devices whose used memory is known; returns their sizes, which are those given, if any."""
+        columns = keys_of(devices, self.identity), devices.column("device"), names_of(devices), devices.values
+        rows = list(zip(*columns, strict=True))
+        if totals is None:
+            totals = {(key, device): value for key, device, name, value in rows if name == queries.HBM_TOTAL}
+        for key, device, name, value in rows:
+            if name != queries.HBM_TOTAL:
+                self._of(key).devices[device] = value, totals.get((key, device))
+        return totals
 
     def take_states(self, series: Iterable[Series]) -> None:
         """Takes what keeps workers from being live."""
         for labels, _ in series:
-            self._of(labels).states.add(queries.name_of(labels))
+            self._of(key_of(labels, self.identity)).states.add(queries.name_of(labels))
 
     def take_findings(self, series: Iterable[Series]) -> None:
         """Takes the findings that workers have, and of how many each one is judged."""
@@ -130,7 +132,7 @@ class Picture:
             if finding is None:
                 continue
             if "worker" in labels:
-                self._of(labels).findings.add(finding)
+                self._of(key_of(labels, self.identity)).findings.add(finding)
             else:
                 self.judged[finding] = int(points[-1][1])
 
