@@ -1,8 +1,9 @@
 """Reads the workers that several tpumon export from the Prometheus server that scrapes them, for `--from`.
 
 A refresh is five queries at once, whatever the number of workers: who is there, their numbers, their devices, their
-states, their findings. It is two more when a worker is new; the first one also asks what was before. A series that
-Prometheus has is current: it decides what is stale.
+states, their findings. It is two more when a worker is new; the first one also asks what was before. Answers are worked
+on as they come, since the server takes as long for them. A series that Prometheus has is current: it decides what is
+stale.
 """
 
 from __future__ import annotations
