@@ -14,9 +14,10 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -27,7 +28,6 @@ from tpumon.fleet import Fleet
 from tpumon.model import Handover, Sample, Workers
 from tpumon.prometheus import PrometheusReader, PrometheusServer
 from tpumon.prometheus.queries import NAMES
-from tpumon.prometheus.wire import Answer
 
 WORKERS = int(sys.argv[1]) if len(sys.argv) > 1 else 2304
 SCRAPES, INTERVAL_S, SLOW_FROM = 16, 120.0, 5
@@ -60,8 +60,9 @@ class Then(PrometheusServer):
 
     then_unix_s = 0.0
 
-    async def query(self, expression: str) -> Answer:
-        return await self._post("query", {"query": expression, "time": f"{self.then_unix_s:.3f}"})
+    async def _post(self, path: str, parameters: Mapping[str, str], read: Any) -> Any:
+        then = {"time": f"{self.then_unix_s:.3f}"} if path == "query" else {}
+        return await super()._post(path, {**parameters, **then}, read)
 
 
 async def measure(url: str, pid: int, begin_unix_s: float) -> None:

@@ -186,6 +186,7 @@ class _Display:
     """Changes by itself after ten seconds."""
 
     wants_mouse = False
+    waits = False
 
     def __init__(self):
         self.refreshed = []

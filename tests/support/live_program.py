@@ -68,6 +68,7 @@ class Told:
     """A display that shows what it was told."""
 
     wants_mouse = True
+    waits = False
 
     def __init__(self, what, log):
         self.what, self.log = what, log

@@ -85,7 +85,7 @@ ALLOWED: dict[str, set[str]] = {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
         *("targets", "feed", "commands", "prometheus", "recording", "report", "typer"),
     },
-    "prometheus": {"errors", "figures", "findings", "history", "model", "remote", "text"},
+    "prometheus": {"errors", "figures", "findings", "history", "model", "remote", "system", "text"},
     "remote": {"errors", "handing_on", "model", "text", "system"},
     "recording": {"errors", "logdir", "model", "text", "zstandard"},
     "enough": {"assessment", "figures", "fleet", "history"},

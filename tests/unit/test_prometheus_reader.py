@@ -481,7 +481,12 @@ def test_of_a_large_fleet_only_the_worst_are_graphed(monkeypatch):
                for name, source in (("a", "trace"), ("b", "trace"), ("z", None))}  # fmt: skip
     with serving(lambda *_: told()) as (url, answers):
         server, expressions = PrometheusServer(url), queries.Queries("{}")
-        asyncio.run(graphs.graphs_of(server, expressions, ("worker",), samples, NOW))
+
+        async def ask():
+            averages = graphs.averages_of(server, expressions, len(samples), NOW)
+            await graphs.graphs_of(server, expressions, ("worker",), samples, NOW, averages)
+
+        asyncio.run(ask())
     averages, workers = sorted((query for _, query in answers.asked), key=lambda query: "worker=~" in query)
     assert 'worker=~"a|z"' in workers
     assert queries.HBM_USED in workers

@@ -57,6 +57,17 @@ def test_the_state_is_said_with_its_reason(samples, words):
     assert all(word in shown for word in words), shown
 
 
+def test_it_waits_until_something_is_heard_of_a_worker():
+    display = Display(DisplaySettings())
+    waits = [display.waits]
+    targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in "ab")
+    for step in (lambda: display.follow(Workers(targets=targets)), lambda: display.write(failed("b"))):
+        step()
+        display.refresh(NOW)
+        waits.append(display.waits)
+    assert waits == [True, True, False]
+
+
 def test_without_a_worker_it_says_what_to_do():
     """WAITING, and the line that tells what to add to the job, wrapped and whole."""
     display = Display(DisplaySettings())

@@ -11,12 +11,14 @@ import termios
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fakes.run import environment
 from support import REPOSITORY, wait_until
 from support.terminal import Terminal
+from tpumon.view.loop import live as live_loop
 
 PROGRAM = REPOSITORY / "tests" / "support" / "live_program.py"
 ALT_ON, ALT_OFF = b"\x1b[?1049h", b"\x1b[?1049l"
@@ -313,6 +315,24 @@ def test_many_samples_are_few_frames(live):
     terminal.wait_for(lambda: terminal.count("delivered") > 500)
     assert terminal.count("refreshed") <= terminal.drawn < 20
     terminal.send("q").end()
+
+
+@pytest.mark.parametrize(("waits", "pause_s"), [(True, 0.25), (False, 5.0)])
+def test_a_table_of_workers_that_wait_delays_no_other_picture(monkeypatch, waits, pause_s):
+    """With 2,000 workers it takes so long that the first figures would be shown seconds after they came."""
+    busy_s = iter((1.0, 2.0))
+    monkeypatch.setattr(live_loop.time, "thread_time", lambda: next(busy_s))
+    display = SimpleNamespace(
+        waits=waits, wants_mouse=False, take_alarm=lambda: False, refresh=lambda _now: None, render=lambda *_size: [],
+        changes_at=lambda _now: None,
+    )  # fmt: skip
+    screen = SimpleNamespace(size=lambda: (80, 24), use_mouse=lambda _wanted: None, show=lambda *_picture: None)
+    loop = live_loop._Loop(display, lambda: ((), False), -1, print, -1, screen, None, None)
+    try:
+        loop._draw(100.0)
+    finally:
+        loop.close()
+    assert loop._refresh_from == 100.0 + pause_s
 
 
 def test_another_size_is_a_whole_picture(live):

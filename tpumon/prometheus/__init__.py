@@ -1,8 +1,9 @@
 """Reads the workers that several tpumon export from the Prometheus server that scrapes them, for `--from`.
 
 A refresh is five queries at once, whatever the number of workers: who is there, their numbers, their devices, their
-states, their findings. It is two more when a worker is new; the first one also asks what was before. A series that
-Prometheus has is current: it decides what is stale.
+states, their findings. It is two more when a worker is new; the first one also asks what was before. Answers are worked
+on as they come, since the server takes as long for them. A series that Prometheus has is current: it decides what is
+stale.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
@@ -21,16 +22,14 @@ from tpumon.findings import Thresholds, explained, group_of
 from tpumon.history import state_of
 from tpumon.model import Cause, Failure, FindingId, Handover, Sample, Workers
 from tpumon.model.sample import EXPORTER
-from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
-from tpumon.prometheus.graphs import graph_of, graphs_of
-from tpumon.prometheus.past import SPANS, Past, asked
+from tpumon.prometheus.across import Stragglers
+from tpumon.prometheus.asking import Start, asking
+from tpumon.prometheus.comparing import ROUND_S, Begun, Comparing
+from tpumon.prometheus.graphs import averages_of, graph_of, graphs_of
+from tpumon.prometheus.past import Before, Past, asked
 from tpumon.prometheus.queries import (
-    COLLECTIVE,
-    HBM_TOTAL,
     INDEPENDENT,
-    SUCCESS,
     TARGET_INFO,
-    TOOK,
     Queries,
     name_of,
     selector_of,
@@ -39,14 +38,14 @@ from tpumon.prometheus.rebuild import (
     Now,
     Picture,
     Told,
+    Totals,
     cause_of,
     findings_of,
     not_judged_of,
-    picture_of,
     sample_of,
     worst_first,
 )
-from tpumon.prometheus.wire import Answer, PrometheusServer, Series, TroubleError
+from tpumon.prometheus.wire import Answer, PrometheusServer, Series, Table, TroubleError
 from tpumon.prometheus.workers import Key, Known, identity_of, key_of, known_of, workers_of
 
 __all__ = ["PrometheusReader", "PrometheusServer", "selector_of"]
@@ -55,7 +54,6 @@ _POLL_S = 5.0
 _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 1.0
 _GONE_S = 900.0  # how long a worker without series stays
-_ROUNDS, _ROUND_S = 6, 60.0  # what workers are compared by at first
 _RARELY_S = 60.0  # how often is asked what hardly changes
 
 _Told = Workers | Sample | Handover
@@ -73,18 +71,26 @@ class _Rare(NamedTuple):
 
     asked_unix_s: float
     workers: frozenset[Key]
-    totals: Sequence[Series]
-    judged: Sequence[Series]
+    totals: Totals
+    judged: Mapping[FindingId, int]
 
 
-class _Answers(NamedTuple):
+class _Rest(NamedTuple):
     """What is told of the workers; `with_rare`: with sizes of HBM and of how many workers each finding is judged."""
 
-    numbers: Answer
-    devices: Answer
-    states: Answer
-    findings: Answer
+    states: Awaitable[Answer]
+    numbers: Awaitable[Table]
+    devices: Awaitable[Table]
+    findings: Awaitable[Answer]
     with_rare: bool
+
+
+class _Ahead(NamedTuple):
+    """What only the first picture needs: what workers are compared by, what was before, averages over all workers."""
+
+    compared: Awaitable[Answer]
+    before: Awaitable[Before]
+    averages: Awaitable[Sequence[Series]]
 
 
 class PrometheusReader:
@@ -150,53 +156,68 @@ class PrometheusReader:
 
     async def _refresh(self, send: Callable[[_Told], None]) -> None:
         with _no_collection():
-            await self._ask(send)
+            async with asking() as start:
+                await self._ask(start, send)
 
-    async def _ask(self, send: Callable[[_Told], None]) -> None:
-        there, now, answers = await self._answers()
-        queries, identity = self._queries(), self._identity
-        first = self._past is None
-        picture = self._picture(there, answers, now)
-        independent = [key for key, told in picture.told.items() if INDEPENDENT in told.states]
-        self._follow(known_of(there.series, identity, independent), now.asked_unix_s, send)
-        if not self._known:
+    async def _ask(self, start: Start, send: Callable[[_Told], None]) -> None:
+        """Asks all that it can at once, and works on answers while the server works on others."""
+        there, now, rest, ahead = await self._who(start)
+        comparing = self._comparing(now)
+        picture = Picture(self._identity)
+        states = await rest.states
+        picture.take_states(states.series)
+        known, gone_unix_s = self._with_gone(there, picture, now.asked_unix_s)
+        begun = None
+        if ahead is not None and self._stragglers is None:
+            begun = start(comparing.begun(known, ahead.compared, start))
+        numbers = await rest.numbers
+        picture.take_numbers(numbers)
+        devices, findings = await rest.devices, await rest.findings
+        self._take_others(picture, findings, devices, there, now, with_rare=rest.with_rare)
+        self._check_complete(there, numbers, devices, states, findings)
+        self._follow(known, gone_unix_s, send)
+        if not known:
             return
-        past = Past(self._limits) if self._past is None else self._past
-        if first:  # not beside the queries above: each would take longer than it may
-            past.load(await asked(self._server, queries, identity, now.asked_unix_s), self._names, identity)
-        past.forget(self._names)
+        recalled = start(self._recalled(ahead))
         samples = self._samples(picture, now)
-        await self._compare(queries, picture, samples, now)
+        await self._compare(comparing, begun, picture, samples, start)
+        past = await recalled
         samples = self._judged(samples, picture, past, now)
-        graphs = await self._graphs(queries, samples, now, all_of_them=first)
+        graphs = await self._graphs(samples, now, ahead)
         self._past = past
-        send(self._handover(past, samples, picture, now, graphs, complete=first))
+        send(self._handover(past, samples, picture, now, graphs, complete=ahead is not None))
         for sample in samples.values():
             send(sample)
 
     def _queries(self) -> Queries:
         return Queries(self._selector, self._identity, exactly=self._exactly is True)
 
-    async def _answers(self) -> tuple[Answer, Now, _Answers]:
+    async def _who(self, start: Start) -> tuple[Answer, Now, _Rest, _Ahead | None]:
         """Asks who is there and, at the same time, the rest; at first after it, when it is known by which labels."""
-        if self._past is not None:
-            (there, now), answers = await asyncio.gather(self._there(), self._rest())
-            if self._begins_anew(there):
-                return await self._answers()
-        else:
-            there, now = await self._there()
-            self._begins_anew(there)
-            if self._exactly is None and there.series:
-                self._exactly = not await self._takes_several_names()
-            answers = await self._rest()
-        if not answers.with_rare and self._rare is not None and not self._keys(there) <= self._rare.workers:
-            queries, ask = self._queries(), self._server.query
-            devices, findings = await asyncio.gather(
-                ask(queries.devices(sizes=True)), ask(queries.findings(judged=True))
-            )
-            answers = answers._replace(devices=devices, findings=findings, with_rare=True)
-        self._check_complete(there, answers.numbers, answers.devices, answers.states, answers.findings)
-        return there, now, answers
+        takes_several = start(self._takes_several_names()) if self._exactly is None else None
+        asked_there = start(self._there())
+        rest = None if self._past is None else self._rest(start)
+        there, now = await asked_there
+        begins_anew = self._begins_anew(there)
+        if takes_several is not None and there.series:
+            self._exactly = not await takes_several
+        if rest is None or begins_anew:
+            return there, now, *self._all(start, there, now)
+        if not rest.with_rare and self._rare is not None and not self._keys(there) <= self._rare.workers:
+            rest = self._rest(start, rest)
+        return there, now, rest, None
+
+    def _all(self, start: Start, there: Answer, now: Now) -> tuple[_Rest, _Ahead | None]:
+        """Asks all of the first picture that can be asked when it is known who is there."""
+        if not (there.series or self._known):
+            return self._rest(start), None
+        queries = self._queries()
+        compared = start(self._comparing(now).before())  # the first, since most work waits for it here
+        return self._rest(start), _Ahead(
+            compared=compared,
+            before=start(asked(self._server, queries, self._identity, now.asked_unix_s)),
+            averages=start(averages_of(self._server, queries, len(self._keys(there)), now.asked_unix_s)),
+        )
 
     def _begins_anew(self, there: Answer) -> bool:
         """Forgets all if these workers are told apart by other labels: their names become others."""
@@ -211,14 +232,17 @@ class PrometheusReader:
         answer = await self._server.query(Queries(self._selector).workers)
         return answer, self._now(answer, began_unix_s)
 
-    async def _rest(self) -> _Answers:
-        queries, ask, rare = self._queries(), self._server.query, self._rare
-        is_due = rare is None or not 0 <= self._clock() - rare.asked_unix_s < _RARELY_S
-        answers = await asyncio.gather(
-            ask(queries.numbers), ask(queries.devices(sizes=is_due)),
-            ask(queries.states), ask(queries.findings(judged=is_due)),
-        )  # fmt: skip
-        return _Answers(*answers, with_rare=is_due)
+    def _rest(self, start: Start, begun: _Rest | None = None) -> _Rest:
+        """Asks for all but who is there; if that has `begun`, only once more, with what is rare."""
+        queries, server, rare = self._queries(), self._server, self._rare
+        is_due = begun is not None or rare is None or not 0 <= self._clock() - rare.asked_unix_s < _RARELY_S
+        return _Rest(
+            states=start(server.query(queries.states)) if begun is None else begun.states,
+            numbers=start(server.table(queries.numbers)) if begun is None else begun.numbers,
+            devices=start(server.table(queries.devices(sizes=is_due))),
+            findings=start(server.query(queries.findings(judged=is_due))),
+            with_rare=is_due,
+        )
 
     def _keys(self, there: Answer) -> frozenset[Key]:
         return frozenset(key_of(one.labels, self._identity) for one in there.series)
@@ -233,24 +257,23 @@ class PrometheusReader:
             raise
         return any(name_of(one.labels) == TARGET_INFO for one in answer.series)
 
-    def _picture(self, there: Answer, answers: _Answers, now: Now) -> Picture:
-        """What is told of all workers now."""
-        used, found, rare = answers.devices.series, answers.findings.series, self._rare
-        if answers.with_rare or rare is None:
-            totals = [one for one in used if name_of(one.labels) == HBM_TOTAL]
-            judged = [one for one in found if "worker" not in one.labels]
-            self._rare = _Rare(now.unix_s, self._keys(there), totals, judged)
+    def _take_others(
+        self, picture: Picture, findings: Answer, devices: Table, there: Answer, now: Now, *, with_rare: bool
+    ) -> None:
+        """Adds findings and devices, and keeps what is asked once a minute."""
+        picture.take_findings(findings.series)
+        if with_rare or self._rare is None:
+            totals = picture.take_devices(devices)
+            self._rare = _Rare(now.unix_s, self._keys(there), totals, dict(picture.judged))
         else:
-            used, found = [*used, *rare.totals], [*found, *rare.judged]
-        return picture_of(answers.numbers.series, used, answers.states.series, found, self._identity)
+            picture.take_devices(devices, self._rare.totals)
+            picture.judged.update(self._rare.judged)
 
-    async def _graphs(
-        self, queries: Queries, samples: Mapping[Key, Sample], now: Now, *, all_of_them: bool
-    ) -> Mapping[str, bytes]:
+    async def _graphs(self, samples: Mapping[Key, Sample], now: Now, ahead: _Ahead | None) -> Mapping[str, bytes]:
         """What graphs begin with that are drawn now and were not before."""
-        now_unix_s = now.asked_unix_s
-        if all_of_them:
-            graphs = await graphs_of(self._server, queries, self._identity, samples, now_unix_s)
+        queries, now_unix_s = self._queries(), now.asked_unix_s
+        if ahead is not None:
+            graphs = await graphs_of(self._server, queries, self._identity, samples, now_unix_s, ahead.averages)
             self._graphed = set(graphs)
             return graphs
         looked_at = self._looked_at()
@@ -302,65 +325,64 @@ class PrometheusReader:
             poll_s=self._poll_s,
         )
 
-    def _check_complete(self, *answers: Answer) -> None:
+    def _check_complete(self, *answers: Answer | Table) -> None:
         for line in {line for answer in answers for line in answer.warnings} - self._said:
             if len(self._said) < 20:
                 self._said.add(line)
                 self._say(f"Prometheus {self._server.name}: its data is incomplete: {line}")
 
-    def _follow(self, known: Mapping[Key, Known], now_unix_s: float, send: Callable[[_Told], None]) -> None:
-        """Takes the workers that are there; one that was there before stays for a while."""
-        for key in known:
-            self._gone_unix_s.pop(key, None)
-        gone = {key: one for key, one in self._known.items() if key not in known}
-        for key in gone:
-            self._gone_unix_s.setdefault(key, now_unix_s)
-        gone = {key: one for key, one in gone.items() if now_unix_s - self._gone_unix_s[key] < _GONE_S}
-        self._gone_unix_s = {key: self._gone_unix_s[key] for key in gone}
-        self._known = {**known, **{key: replace(one, info=None) for key, one in gone.items()}}
-        self._names = {key: one.target.worker for key, one in self._known.items()}
+    def _with_gone(
+        self, there: Answer, picture: Picture, now_unix_s: float
+    ) -> tuple[dict[Key, Known], dict[Key, float]]:
+        """The workers that are there, with those that were there shortly before; and since when the latter are gone."""
+        independent = [key for key, told in picture.told.items() if INDEPENDENT in told.states]
+        known = known_of(there.series, self._identity, independent)
+        gone_unix_s = {key: self._gone_unix_s.get(key, now_unix_s) for key in self._known if key not in known}
+        gone_unix_s = {key: unix_s for key, unix_s in gone_unix_s.items() if now_unix_s - unix_s < _GONE_S}
+        return {**known, **{key: replace(self._known[key], info=None) for key in gone_unix_s}}, gone_unix_s
+
+    def _follow(self, known: dict[Key, Known], gone_unix_s: dict[Key, float], send: Callable[[_Told], None]) -> None:
+        self._known, self._gone_unix_s = known, gone_unix_s
+        self._names = {key: one.target.worker for key, one in known.items()}
         waiting = (
             f"Prometheus {self._server.name}: no series tpumon_target_info{self._selector}; check --selector, and that "
             "it scrapes tpumon"
         )
-        workers = workers_of(self._known.values(), waiting)
+        workers = workers_of(known.values(), waiting)
         if workers != self._workers:
             self._workers = workers
             send(workers)
 
-    async def _compare(self, queries: Queries, picture: Picture, samples: Mapping[Key, Sample], now: Now) -> None:
+    def _comparing(self, now: Now) -> Comparing:
+        return Comparing(self._server, self._queries(), self._identity, now.asked_unix_s, self._limits)
+
+    async def _compare(
+        self,
+        comparing: Comparing,
+        begun: Awaitable[Begun] | None,
+        picture: Picture,
+        samples: Mapping[Key, Sample],
+        start: Start,
+    ) -> None:
         """Looks for stragglers where exporters follow too few workers to find them."""
         present = sum(1 for one in self._known.values() if one.info is not None)
         if picture.judged.get("straggler", 0) >= present:
             self._stragglers = None
             return
-        is_new = self._stragglers is None
-        stragglers = self._stragglers or Stragglers(self._limits)
-        now_unix_s = now.asked_unix_s
-        if is_new:
-            begin_unix_s = now_unix_s - _ROUNDS * _ROUND_S
-            answer = await self._server.query_range(queries.compared, begin_unix_s, now_unix_s - _ROUND_S / 2, _ROUND_S)
-            for one in before(answer.series, self._known, self._identity):
-                stragglers.judge(one, now_unix_s)
-            self._stragglers = stragglers
-        known = set(stragglers.found())
-        compared: dict[Key, Compared] = {}
-        for key, sample in samples.items():
-            if sample.answered:
-                numbers = picture.told[key].numbers
-                taken_unix_s = numbers.get(SUCCESS, now_unix_s) - numbers[TOOK]
-                compared[key] = Compared(self._known[key].target, sample, taken_unix_s, numbers.get(COLLECTIVE))
-        stragglers.judge(compared, now_unix_s)
-        new = [key for key in stragglers.found() if key not in known or is_new][:MOST_DATED]
-        for length_s, step_s in SPANS if new else ():
-            begin_unix_s = now_unix_s - length_s
-            expression = queries.waits_less(waits_of(new, self._identity))
-            answer = await self._server.query_range(expression, begin_unix_s, now_unix_s, step_s)
-            since = since_of(answer.series, new, self._identity, step_s, self._limits)
-            stragglers.date(since)
-            new = [key for key in new if since.get(key, now_unix_s) < begin_unix_s + 2 * step_s]
-            if not new:
-                break
+        stragglers, first = self._stragglers, None
+        if stragglers is None:
+            first = await (begun or comparing.begun(self._known, comparing.before(), start))
+            stragglers = first.stragglers
+        await comparing.compare(stragglers, first, samples, self._known, picture)
+        self._stragglers = stragglers
+
+    async def _recalled(self, ahead: _Ahead | None) -> Past:
+        """What is known of the time before."""
+        past = self._past or Past(self._limits)
+        if ahead is not None:
+            past.load(await ahead.before, self._names, self._identity)
+        past.forget(self._names)
+        return past
 
     def _samples(self, picture: Picture, now: Now) -> dict[Key, Sample]:
         """The samples of all workers that were queried, not judged yet."""
@@ -409,7 +431,7 @@ class PrometheusReader:
                     if cause.severity != "info":
                         of_marked.add(cause.finding)
         interval_s = max((sample.interval_s or 0.0 for sample in samples.values()), default=0.0)
-        slack_s = _ROUND_S + interval_s * (self._limits.sustained + 1)
+        slack_s = ROUND_S + interval_s * (self._limits.sustained + 1)
         hidden = {group: explained(found, slack_s, marked[group].__contains__) for group, found in since.items()}
         if not any(hidden.values()):
             return dict(samples)

@@ -141,30 +141,32 @@ def _comparable(sample: Sample, collective_ratio: float | None) -> Sample:
 
 def before(series: Iterable[Series], known: Mapping[Key, Known], identity: Sequence[str]) -> list[dict[Key, Compared]]:
     """What was sampled before, one round after the other; what did not change in between is the same sample."""
-    rounds: dict[float, dict[Key, dict[str, float]]] = {}
-    for one in series:
-        key = key_of(one.labels, identity)
+    of_workers: dict[Key, dict[str, dict[float, float]]] = {}
+    for labels, points in series:
+        key = key_of(labels, identity)
         if key in known:
-            name = queries.name_of(one.labels)
-            for time_unix_s, value in one.points:
-                rounds.setdefault(time_unix_s, {}).setdefault(key, {})[name] = value
-    last: dict[Key, tuple[Mapping[str, float], Compared]] = {}
-    made = []
-    for time_unix_s in sorted(rounds):
-        for key, numbers in rounds[time_unix_s].items():
-            if key not in last or last[key][0] != numbers:
-                target = known[key].target
-                sample = _past(target, numbers, time_unix_s)
-                last[key] = numbers, Compared(target, sample, time_unix_s, numbers.get(queries.COLLECTIVE))
-        made.append({key: last[key][1] for key in rounds[time_unix_s]})
-    return made
+            of_workers.setdefault(key, {})[queries.name_of(labels)] = dict(points)
+    rounds: dict[float, dict[Key, Compared]] = {}
+    for key, its in of_workers.items():
+        target, last = known[key].target, None
+        idle, step, collective = (
+            its.get(name, {}) for name in (str(IDLE.metric), str(STEP.metric), queries.COLLECTIVE)
+        )
+        for time_unix_s in sorted({*idle, *step, *collective}):
+            numbers = idle.get(time_unix_s), step.get(time_unix_s), collective.get(time_unix_s)
+            if last is None or last[0] != numbers:
+                last = numbers, Compared(target, _past(target, time_unix_s, *numbers), time_unix_s, None)
+            rounds.setdefault(time_unix_s, {})[key] = last[1]
+    return [rounds[time_unix_s] for time_unix_s in sorted(rounds)]
 
 
-def _past(target: Target, numbers: Mapping[str, float], time_unix_s: float) -> Sample:
-    step_s = numbers.get(str(STEP.metric))
+def _past(
+    target: Target, time_unix_s: float, idle_ratio: float | None, step_s: float | None, collective_ratio: float | None
+) -> Sample:
     figures = Figures(
-        idle_ratio=numbers.get(str(IDLE.metric)),
+        idle_ratio=idle_ratio,
         step_time_s=None if step_s is None else StepTimes(avg=step_s, min=step_s, max=step_s),
+        op_time_ratios=None if collective_ratio is None else {"collective": collective_ratio},
     )
     return Sample(
         worker=target.worker, address=target.address, time_unix_s=time_unix_s, window_s=None, took_s=0.0,

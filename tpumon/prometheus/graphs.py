@@ -5,8 +5,7 @@ Of a large fleet, those are only of its worst workers; another one's are asked f
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 
 from tpumon.figures import COMPARED
 from tpumon.history import Tiers
@@ -22,12 +21,23 @@ MOST_GRAPHED = 100
 _SPAN_S, _STEP_S = 3600.0, 60.0
 
 
+async def averages_of(server: PrometheusServer, queries: Queries, workers: int, now_unix_s: float) -> Sequence[Series]:
+    """The figures of the last hour as averages over all workers, of whom there are so many.
+
+    Raises:
+        TroubleError: no answer.
+    """
+    # HBM is a quotient of each device: for a large fleet it would take as long as all the rest.
+    return await _last_hour(server, queries.averages(hbm=workers <= MOST_GRAPHED), now_unix_s)
+
+
 async def graphs_of(
     server: PrometheusServer,
     queries: Queries,
     identity: Sequence[str],
     samples: Mapping[Key, Sample],
     now_unix_s: float,
+    averages: Awaitable[Sequence[Series]],
 ) -> dict[str, bytes]:
     """The packed history of workers by name, and by an empty name that of the averages over all workers.
 
@@ -37,19 +47,16 @@ async def graphs_of(
         identity: labels that tell workers apart.
         samples: the present ones, judged.
         now_unix_s: the time by the server's clock.
+        averages: as `averages_of` returns them.
 
     Raises:
         TroubleError: no answer.
     """
     graphed = {key: samples[key].worker for key in _worst_first(samples)[:MOST_GRAPHED]}
-    is_small = len(graphed) == len(samples)
-    # HBM is a quotient of each device: for a large fleet it would take as long as all the rest.
-    averages, workers = await asyncio.gather(
-        _last_hour(server, queries.averages(hbm=is_small), now_unix_s),
-        _last_hour(server, queries.graphed("" if is_small else waits_of(list(graphed), identity)), now_unix_s),
-    )
-    history = _by_worker(workers, graphed, identity)
-    return {**history, "": _packed(averages)} if averages else history
+    matchers = "" if len(graphed) == len(samples) else waits_of(list(graphed), identity)
+    history = _by_worker(await _last_hour(server, queries.graphed(matchers), now_unix_s), graphed, identity)
+    of_all = await averages
+    return {**history, "": _packed(of_all)} if of_all else history
 
 
 async def graph_of(

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from tpumon.errors import UsageError
 from tpumon.figures import COMPARED, DUTY, FLOPS, HBM, HBM_BANDWIDTH, IDLE, INFEED, MXU, STEP
+from tpumon.prometheus.table import Table
 
 TARGET_INFO, WORKER_INFO, FINDING = "tpumon_target_info", "tpu_worker_info", "tpumon_finding"
 SUCCESS, TOOK, WINDOW, INTERVAL = (
@@ -68,6 +69,11 @@ def selector_of(text: str | None) -> str:
 def name_of(labels: Mapping[str, str]) -> str:
     """What a series is of: the name of a metric, or the key of a figure."""
     return labels.get(_NAME) or labels.get("__name__", "")
+
+
+def names_of(table: Table) -> Sequence[str]:
+    """Likewise, of all series of a table."""
+    return table.column(_NAME if _NAME in table.columns else "__name__")
 
 
 class Queries:

@@ -29,8 +29,10 @@ from tpumon.model.bounds import BYTES_BELOW
 from tpumon.model.figures import MxuMethod, StepSource
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus import queries
+from tpumon.prometheus.queries import names_of
+from tpumon.prometheus.table import Table
 from tpumon.prometheus.wire import Series
-from tpumon.prometheus.workers import Key, Known, key_of
+from tpumon.prometheus.workers import Key, Known, key_of, keys_of
 
 _SOURCE = "prometheus"
 _FRESH_INTERVALS = 2.5  # as in Sample.fresh_for_s
@@ -61,6 +63,10 @@ _MXU_METHODS: Mapping[str, MxuMethod] = {name: name for name in get_args(MxuMeth
 _STEP_SOURCES: Mapping[str, StepSource] = {name: name for name in get_args(StepSource)}
 
 
+Totals = Mapping[tuple[Key, str], float]
+"""Sizes of HBM by worker and device, in bytes."""
+
+
 @dataclass(slots=True)
 class Told:
     """What Prometheus says of one worker now.
@@ -78,17 +84,57 @@ class Told:
     findings: set[FindingId] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Picture:
-    """All workers at one time.
+    """All workers at one time, made of one answer after the other as they come.
 
     Attributes:
+        identity: labels that tell workers apart.
         told: what is said of each worker.
         judged: of how many workers each finding is judged.
     """
 
-    told: Mapping[Key, Told]
-    judged: Mapping[FindingId, int]
+    identity: Sequence[str]
+    told: dict[Key, Told] = field(default_factory=dict)
+    judged: dict[FindingId, int] = field(default_factory=dict)
+
+    def _of(self, key: Key) -> Told:
+        one = self.told.get(key)
+        if one is None:
+            one = self.told[key] = Told()
+        return one
+
+    def take_numbers(self, numbers: Table) -> None:
+        """Takes the numbers of workers."""
+        for key, name, value in zip(keys_of(numbers, self.identity), names_of(numbers), numbers.values, strict=True):
+            self._of(key).numbers[name] = value
+
+    def take_devices(self, devices: Table, totals: Totals | None = None) -> Totals:
+        """Takes HBM of devices whose used memory is known; returns their sizes, which are those given, if any."""
+        columns = keys_of(devices, self.identity), devices.column("device"), names_of(devices), devices.values
+        rows = list(zip(*columns, strict=True))
+        if totals is None:
+            totals = {(key, device): value for key, device, name, value in rows if name == queries.HBM_TOTAL}
+        for key, device, name, value in rows:
+            if name != queries.HBM_TOTAL:
+                self._of(key).devices[device] = value, totals.get((key, device))
+        return totals
+
+    def take_states(self, series: Iterable[Series]) -> None:
+        """Takes what keeps workers from being live."""
+        for labels, _ in series:
+            self._of(key_of(labels, self.identity)).states.add(queries.name_of(labels))
+
+    def take_findings(self, series: Iterable[Series]) -> None:
+        """Takes the findings that workers have, and of how many each one is judged."""
+        for labels, points in series:
+            finding = _IDS.get(labels.get("finding", ""))
+            if finding is None:
+                continue
+            if "worker" in labels:
+                self._of(key_of(labels, self.identity)).findings.add(finding)
+            else:
+                self.judged[finding] = int(points[-1][1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,50 +162,6 @@ class Now:
             "taken_monotonic_s": self.monotonic_s - age_s,
             "interval_s": max(interval_s or 0.0, (age_s + 2 * self.poll_s) / _FRESH_INTERVALS),
         }
-
-
-def picture_of(
-    numbers: Iterable[Series],
-    devices: Iterable[Series],
-    states: Iterable[Series],
-    findings: Iterable[Series],
-    identity: Sequence[str],
-) -> Picture:
-    """Sorts the answers by worker. Of devices, only those whose used memory is known."""
-    told: dict[Key, Told] = {}
-    judged: dict[FindingId, int] = {}
-
-    def of(labels: Mapping[str, str]) -> Told:
-        key = key_of(labels, identity)
-        one = told.get(key)
-        if one is None:
-            one = told[key] = Told()
-        return one
-
-    for labels, points in numbers:
-        of(labels).numbers[queries.name_of(labels)] = points[-1][1]
-    totals: list[Series] = []
-    for series in devices:
-        labels, points = series
-        if queries.name_of(labels) == queries.HBM_TOTAL:
-            totals.append(series)
-        else:
-            of(labels).devices[labels.get("device", "")] = points[-1][1], None
-    for labels, points in totals:
-        of_worker, device = of(labels).devices, labels.get("device", "")
-        if device in of_worker:
-            of_worker[device] = of_worker[device][0], points[-1][1]
-    for labels, _ in states:
-        of(labels).states.add(queries.name_of(labels))
-    for labels, points in findings:
-        finding = _IDS.get(labels.get("finding", ""))
-        if finding is None:
-            continue
-        if "worker" in labels:
-            of(labels).findings.add(finding)
-        else:
-            judged[finding] = int(points[-1][1])
-    return Picture(told, judged)
 
 
 def state_metric(states: Iterable[str]) -> str | None:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
+from tpumon.prometheus.table import MOST_LABELS, Table, rows_of
 from tpumon.remote import Server, TroubleError
 from tpumon.text import one_line
 
-__all__ = ["Answer", "PrometheusServer", "Series", "TroubleError"]
+__all__ = ["Answer", "PrometheusServer", "Series", "Table", "TroubleError"]
 
 _MOST_SERIES = 250_000
 _MOST_POINTS = 5_000_000
-_MOST_LABELS = 40
 _LONGEST = 200  # characters of a label's name and of its value
 _MOST_CLEANED = 65536
+_MOST_AT_ONCE = 5  # more would take longer each, at worst longer than they may
 _TIMEOUT_S = 8  # told to the server, which ends the query then; shorter than the deadline of the whole exchange
+
+
+_Read = TypeVar("_Read")
 
 
 class Series(NamedTuple):
@@ -61,6 +66,10 @@ class PrometheusServer(Server):
 
     queries = 0
 
+    def __init__(self, url: str, auth_file: str | None = None) -> None:
+        super().__init__(url, auth_file)
+        self._at_once = asyncio.Semaphore(_MOST_AT_ONCE)
+
     async def is_there(self) -> bool:
         """Whether a Prometheus-compatible server answers at this URL, even if only that it wants a password."""
         try:
@@ -75,7 +84,15 @@ class PrometheusServer(Server):
         Raises:
             TroubleError: no answer in time, none of Prometheus, or the query is refused.
         """
-        return await self._post("query", {"query": expression})
+        return await self._post("query", {"query": expression}, self.read)
+
+    async def table(self, expression: str) -> Table:
+        """Likewise, for an answer of many series.
+
+        Raises:
+            TroubleError: as `query`.
+        """
+        return await self._post("query", {"query": expression}, self.read_table)
 
     async def query_range(self, expression: str, begin_unix_s: float, end_unix_s: float, step_s: float) -> Answer:
         """The values of an expression over a time by the server's clock.
@@ -84,12 +101,13 @@ class PrometheusServer(Server):
             TroubleError: as `query`.
         """
         span = {"start": f"{begin_unix_s:.3f}", "end": f"{end_unix_s:.3f}", "step": f"{step_s:.3f}"}
-        return await self._post("query_range", {"query": expression, **span})
+        return await self._post("query_range", {"query": expression, **span}, self.read)
 
-    async def _post(self, path: str, parameters: Mapping[str, str]) -> Answer:
-        self.queries += 1
+    async def _post(self, path: str, parameters: Mapping[str, str], read: Callable[[int, bytes], _Read]) -> _Read:
         form = urlencode({**parameters, "timeout": f"{_TIMEOUT_S}s"})
-        return await self.ask(f"/api/v1/{path}", self.read, form)
+        async with self._at_once:
+            self.queries += 1
+            return await self.ask(f"/api/v1/{path}", read, form)
 
     def read(self, status: int, body: bytes) -> Answer:
         """Checks an answer.
@@ -116,6 +134,29 @@ class PrometheusServer(Server):
         lines = [one_line(line) for line in warnings[:5] if isinstance(line, str)] if isinstance(warnings, list) else []
         return Answer(series=_series(data), warnings=lines)
 
+    def read_table(self, status: int, body: bytes) -> Table:
+        """Likewise.
+
+        Raises:
+            TroubleError, ValueError: as `read`.
+        """
+        found = None
+        if status == http.client.OK:
+            _make_room()
+            found = rows_of(body.decode(), _MOST_SERIES, _CLEANED.__getitem__)
+        if found is not None:
+            table, rest = found
+            return replace(table, warnings=self.read(status, rest.encode()).warnings)
+        answer = self.read(status, body)
+        names = {name for one in answer.series for name in one.labels}
+        columns = {name: [one.labels.get(name, "") for one in answer.series] for name in names}
+        return Table(columns, [one.points[-1][1] for one in answer.series], answer.warnings)
+
+
+def _make_room() -> None:
+    if len(_CLEANED) > _MOST_CLEANED:
+        _CLEANED.clear()
+
 
 def _series(data: Mapping[str, Any]) -> Sequence[Series]:
     raws = data["result"][:_MOST_SERIES]
@@ -139,10 +180,9 @@ def _usual(raws: Sequence[Any]) -> Sequence[Series]:
     """
     points = [(float(at), float(text)) for at, text in [raw["value"] for raw in raws]]
     metrics = [raw["metric"] for raw in raws]
-    if not math.isfinite(sum(map(sum, points))) or max(map(len, metrics), default=0) > _MOST_LABELS:
+    if not math.isfinite(sum(map(sum, points))) or max(map(len, metrics), default=0) > MOST_LABELS:
         raise ValueError
-    if len(_CLEANED) > _MOST_CLEANED:
-        _CLEANED.clear()
+    _make_room()
     labels = [{_CLEANED[name]: _CLEANED[label] for name, label in metric.items()} for metric in metrics]
     return list(map(Series, labels, zip(points)))
 
@@ -170,7 +210,7 @@ def _points(raw: object, most: int) -> list[tuple[float, float]]:
 
 
 def _labels(raw: Mapping[str, Any]) -> Mapping[str, str]:
-    pairs = raw.items() if len(raw) <= _MOST_LABELS else list(raw.items())[:_MOST_LABELS]
+    pairs = raw.items() if len(raw) <= MOST_LABELS else list(raw.items())[:MOST_LABELS]
     return {_CLEANED[name]: _CLEANED[value] for name, value in pairs if isinstance(value, str)}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tpumon.model import Target, Workers
 from tpumon.prometheus.queries import TARGET_INFO, WORKER_INFO
+from tpumon.prometheus.table import Table
 from tpumon.prometheus.wire import Series
 
 PLACES = ("cluster", "namespace", "job", "pod", "instance")
@@ -58,6 +59,11 @@ def key_of(labels: Mapping[str, str], identity: Sequence[str]) -> Key:
     if len(identity) == 1:  # usual, and asked for every series
         return (labels.get(identity[0], ""),)
     return tuple([labels.get(name, "") for name in identity])
+
+
+def keys_of(table: Table, identity: Sequence[str]) -> Iterable[Key]:
+    """What tells the workers of all series apart."""
+    return zip(*(table.column(name) for name in identity), strict=True)
 
 
 def known_of(series: Sequence[Series], identity: Sequence[str], independent: Iterable[Key]) -> dict[Key, Known]:

@@ -115,6 +115,11 @@ class Display:
         """Whether keys are the text of a filter now."""
         return self._controls.typing
 
+    @property
+    def waits(self) -> bool:
+        """Whether nothing was heard of any worker, as far as `refresh` was called."""
+        return self._controls.latest.assessment.counts.keys() <= {"waiting"}
+
     def tell_recorded(self, text: str) -> None:
         """Says in the header that this is a recording, and how it is played."""
         self._recorded = text

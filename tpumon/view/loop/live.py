@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _KEY_FRAME_S = 0.05
 _FETCH_S = 0.25
+_BATCH_S = 0.02  # what a refresh sends of thousands of workers comes within that
 _LOOK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 10.0
 _PATIENCE_S = 2.0
@@ -238,7 +239,8 @@ class _Loop(Generic[_Event]):
     def _on_wake(self, _mask: int) -> None:
         if not _drain(self._wake_fd):
             self._selector.unregister(self._wake_fd)
-        self._fetch_at = self._fetched_at + _FETCH_S
+        if self._fetch_at is None:
+            self._fetch_at = max(self._fetched_at + _FETCH_S, time.monotonic() + _BATCH_S)
 
     def _on_signal(self, _mask: int) -> None:
         caught = self._signals.caught()
@@ -351,7 +353,8 @@ class _Loop(Generic[_Event]):
         self._changes_at = None if changes_at_unix_s is None else now + max(changes_at_unix_s - now_unix_s, 0.0)
         self._drawn_at, self._draw_at = now, None
         if refreshes:
-            self._refresh_from = now + _pause_s(time.thread_time() - busy_s)
+            # A picture of workers that nobody has heard of delays no other one, however long their table takes.
+            self._refresh_from = now + _pause_s(0.0 if self._display.waits else time.thread_time() - busy_s)
         if self._has_news:
             self._note_news()
 
