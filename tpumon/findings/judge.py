@@ -7,10 +7,10 @@ limit does not come and go. Time without figures changes nothing; a restart of t
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
+from statistics import mode
 from typing import Any, NamedTuple
 
 from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
@@ -142,10 +142,10 @@ class Judge:
         current = [known.held for name in workers if (known := self._workers.get(name)) is not None and known.held]
         found = []
         for place, rule in enumerate(self._rules):
-            reasons = Counter(why for held in current if (why := held[place].why_not) is not None)
+            reasons = [why for held in current if (why := held[place].why_not) is not None]
             if reasons:
-                reason, _ = reasons.most_common(1)[0]
-                found.append(NotJudged(finding=rule.finding, reason=reason, workers=reasons.total()))
+                reason = mode(reasons) if len(reasons) > 1 else reasons[0]
+                found.append(NotJudged(finding=rule.finding, reason=reason, workers=len(reasons)))
         return tuple(found)
 
     def judged(self, worker: str) -> tuple[FindingId, ...]:
