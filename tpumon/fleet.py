@@ -164,7 +164,9 @@ class Fleet:
         if worker is None:
             return self._told.not_judged
         missing = (one for one in self._told.not_judged if one.finding not in self.judged(worker))
-        return tuple(replace(one, reason=f"for most workers: {one.reason}") for one in missing)
+        return tuple(
+            one if one.workers == 1 else replace(one, reason=f"for most workers: {one.reason}") for one in missing
+        )
 
     def with_findings(self, sample: Sample) -> Sample:
         """The last sample of a worker with the findings that it has; any other one as it is. Call `assess` first."""

@@ -15,7 +15,7 @@ from tpumon.findings.device.shares import ShareRule
 from tpumon.findings.recompiling import Recompiling
 from tpumon.findings.table import RULES
 from tpumon.fleet import Fleet
-from tpumon.model import FindingId, FunctionFigures, StepTimes, Target, Workers
+from tpumon.model import FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
 INTERVAL_S = 10.0
@@ -96,6 +96,35 @@ def test_at_its_limit_three_samples_make_a_finding_and_two_end_it(finding):
         assert job.round(1) == {}
     if bad is not None:
         assert Job().round(3, **bad)[finding].severity == "warning"
+
+
+def test_a_finding_that_came_back_stays_for_one_sample_below():
+    """As the first time."""
+    job, (_, above, _) = Job(), LIMITS["debug-print"]
+    none = {"debug_print_ratio": 0.0}
+    assert job.round(3, **above)
+    assert not job.round(2, **none)
+    assert job.round(3, **above)
+    assert job.round(1, **none)
+    assert not job.round(1, **none)
+
+
+def test_workers_that_are_told_anew_keep_their_findings():
+    job, (_, above, _) = Job("a", "b"), LIMITS["barrier-wait"]
+    assert job.round(3, **above)
+    job.fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
+    assert set(job.round(1, **above)["barrier-wait"].workers) == {"a", "b"}
+    verdicts = job.fleet.assess(job.now + 1).verdicts
+    assert [cause.finding for cause in verdicts["a"].causes] == ["barrier-wait"]
+
+
+def test_a_restart_ends_a_hang_that_hides_other_findings():
+    job = Job()
+    job.round(4, runtime={"uptime_s": 1000.0})
+    silent = {"step_time_s": None, "idle_ratio": 1.0}
+    assert set(job.round(4, **silent, runtime={"uptime_s": 1100.0})) == {"hang"}
+    slow = {"infeed_ratio": Spread(avg=0.3, min=0.3, max=0.3)}
+    assert set(job.round(3, **slow, runtime={"uptime_s": 5.0})) == {"input-bound"}
 
 
 @pytest.mark.parametrize("finding", LIMITS.keys() - {"truncated"})

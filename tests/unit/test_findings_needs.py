@@ -31,6 +31,12 @@ def any_sample(chance, worker="w0", at_s=0.0):
         "op_time_ratios": {kind: chance.choice([0.0, 0.4]) for kind in OP_KINDS},
         "barrier_ratio": chance.choice([0.0, 0.4]),
         "debug_print_ratio": chance.choice([0.0, 0.4]),
+        "per_core": [{"chip": 0, "core": 0, "idle_ratio": 0.1, "collective_ratio": chance.choice([0.0, 0.4])}],
+        "hbm_used_bytes": 9,
+        "hbm_total_bytes": 16,
+        "callback_ratio": chance.random(),
+        "input_wait_ratio": chance.random(),
+        "compile_ratio": chance.random(),
     }
     given = {name: figure for name, figure in figures.items() if chance.random() < 0.7}
     return sample(worker, time_unix_s=1000.0 + at_s, source=chance.choice(["trace", "monitor"]), **given)
@@ -59,6 +65,15 @@ def test_what_is_needed_are_figures():
     names = frozenset().union(*(rule.needs for rule in RULES))
     assert names
     assert names <= set(Figures.__dataclass_fields__)
+
+
+def test_what_some_other_figure_tells_is_not_left_out():
+    """The share of collectives of each core, where none of all ops is known."""
+    judge, one = Judge(Thresholds()), sample(per_core=[{"chip": 0, "core": 0, "collective_ratio": 0.4}])
+    judge.follow(TARGETS[:1])
+    for number in range(6):
+        judge.judge([seen(sample() if number < 3 else replace(one, time_unix_s=2000.0 + number))])
+    assert [cause.finding for cause in judge.causes("w0")] == ["collective-bound"]
 
 
 def course(chance, limits):
