@@ -237,7 +237,13 @@ def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int,
         names: all of the plane's, by metadata id.
         wanted: those of them that are asked for.
     """
+    return told(stats, names, wanted)[0]
+
+
+def told(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int, str]) -> tuple[dict[str, Value], bool]:
+    """The same, and whether any of those asked for is a reference."""
     out: dict[str, Value] = {}
+    refers = False
     for stat in stats:
         name = wanted.get(stat.metadata_id)
         kind = stat.WhichOneof("value") if name is not None else None
@@ -245,8 +251,9 @@ def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int,
             continue
         value = getattr(stat, kind)
         if kind == "ref_value":
+            refers = True
             if value not in names:
                 continue
             value = names[value]
         out[name] = value
-    return out
+    return out, refers
