@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from tpumon.model.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value
 class ChipKind:
     """One kind of TPU chip.
 
