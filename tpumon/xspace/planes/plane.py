@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events
+from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.struct import struct
@@ -179,8 +180,10 @@ class Plane:
         """
         found: set[int] = set()
         for line in lines:
-            message = line.message()
-            found.update((event.metadata_id for event in message.events) if message else kinds_of(line.events()))
+            if message := line.message():
+                found.update(event.metadata_id for event in message.events)
+            else:
+                found.update(*map(kinds_of, line.portions()))
         return sorted(found)
 
     def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
@@ -208,8 +211,10 @@ class Plane:
             few = message.events if kinds is None else [each for each in message.events if each.metadata_id in kinds]
             columns = columns_of(few, wanted)
         else:
-            packed = line.events()
-            columns = read_events(packed if kinds is None else of_kinds(packed, kinds), wanted)
+            portions = line.portions()
+            columns = read_portions(
+                portions if kinds is None else map(partial(of_kinds, kinds=kinds), portions), wanted
+            )
         return placed(columns, line.timestamp_ns - self.base_ns, names)
 
 
