@@ -66,7 +66,7 @@ class CoreTotals:
     waits: StepWaits | None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Trace:
     """One host's trace.
 
