@@ -36,8 +36,9 @@ class Links:
         """
         if not picked.any():
             return
-        self._nodes.append(nodes[picked])
-        said = [np.broadcast_to(np.uint64(kind), len(self._nodes[-1])), *(column[picked] for column in columns)]
+        rows = slice(None) if picked.all() else picked
+        self._nodes.append(nodes[rows])
+        said = [np.broadcast_to(np.uint64(kind), len(self._nodes[-1])), *(column[rows] for column in columns)]
         self._contexts.append(said)
 
     def __len__(self) -> int:
@@ -169,8 +170,9 @@ class _Edges:
         first, last = self._least([place, -place], roots)
         place_of = np.full(len(self._above), -1, dtype=np.int64)
         place_of[roots] = place
-        begins, own = self._begins, place_of[self._ends]
-        another = (own >= 0) & (first[begins] < _NONE) & ((first[begins] != own) | (last[begins] != -own))
+        to_roots = np.flatnonzero(place_of[self._ends] >= 0)
+        begins, own = self._begins[to_roots], place_of[self._ends[to_roots]]
+        another = (first[begins] < _NONE) & ((first[begins] != own) | (last[begins] != -own))
         reached = np.zeros(len(roots), dtype=np.bool_)
         reached[own[another]] = True
         return reached
