@@ -11,7 +11,6 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 _LARGE_BLOCK_BYTES = 256 << 10
-_KEPT_BYTES = 32 << 20
 
 
 @cache
@@ -53,15 +52,6 @@ def return_large_blocks() -> None:
 
     with contextlib.suppress(AttributeError, OSError):  # only glibc has it
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)
-
-
-def keep_freed_blocks() -> None:
-    """From now on, up to 32 MB of what is freed stay for what is needed next.
-
-    Otherwise the arrays of each core of a trace go back, and the next core's cost a fault for each page. No call of
-    glibc is needed: it keeps twice as much as the largest block that was ever freed, and touches none of this one.
-    """
-    bytes(_KEPT_BYTES // 2)
 
 
 def give_back_memory() -> None:

@@ -12,7 +12,6 @@ from typing import BinaryIO, Literal, NamedTuple
 import numpy as np
 
 from tpumon.model import SIMULATED_MARK, Caution
-from tpumon.system.memory import keep_freed_blocks
 from tpumon.text import one_line
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.columns import Ints
@@ -179,10 +178,7 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
 
 def stored(xspace: bytes | BinaryIO) -> Stored:
     """The bytes, or those of a regular file, to be read by slices."""
-    if isinstance(xspace, bytes):
-        return memoryview(xspace)
-    keep_freed_blocks()
-    return FileBytes(xspace)
+    return memoryview(xspace) if isinstance(xspace, bytes) else FileBytes(xspace)
 
 
 def trace_of(space: Space) -> Trace:
