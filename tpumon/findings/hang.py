@@ -9,6 +9,7 @@ from tpumon.findings.base import Account, Member, Peer, Rule, Seen, seconds_betw
 from tpumon.findings.recent import Recent, may_step_together
 from tpumon.history import Moment
 from tpumon.model import Evidence, Grade
+from tpumon.model.frozen import frozen
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
@@ -26,7 +27,7 @@ class _Memory:
     step_s: Recent = field(default_factory=Recent)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Slice:
     """Who has stopped, and who does not answer; by their step times, if these are known.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Self
 
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 
-@value(kw_only=False)
+@frozen(kw_only=False)
 class Address:
     """A host and a port. As text, as gRPC dials it: `host:port`, IPv6 in brackets.
 

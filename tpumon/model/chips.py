@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 
-@value
+@frozen
 class ChipKind:
     """One kind of TPU chip.
 

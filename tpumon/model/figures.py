@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import Literal
 
 from tpumon.model.codec import limited, not_in_json
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
@@ -26,7 +26,7 @@ MOST_OPS = 100
 _EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
-@value
+@frozen
 class Spread:
     """A ratio over the steps of a window."""
 
@@ -35,7 +35,7 @@ class Spread:
     max: float
 
 
-@value
+@frozen
 class StepTimes:
     """Step durations in seconds over the steps of a window; `stddev` and `count` where the source reports them."""
 
@@ -46,7 +46,7 @@ class StepTimes:
     count: int | None = None
 
 
-@value
+@frozen
 class Percentiles:
     """Median and 95th percentile of some times, in seconds."""
 
@@ -54,7 +54,7 @@ class Percentiles:
     p95: float
 
 
-@value
+@frozen
 class Distribution:
     """How many values of which size there have been since a process started.
 
@@ -81,7 +81,7 @@ class Distribution:
         return list(zip((*self.bounds[first:], math.inf), sums, strict=True))
 
 
-@value
+@frozen
 class FunctionFigures:
     """One function of the program in the window; all programs compiled from it, one for each shape, count as one.
 
@@ -100,7 +100,7 @@ class FunctionFigures:
     device_time_ratio: float | None = None
 
 
-@value
+@frozen
 class OpFigures:
     """One operation in the window, on all cores of a worker together; as in `tpumon report --section ops`.
 
@@ -129,7 +129,7 @@ class OpFigures:
     hbm_utilization_ratio: float | None = None
 
 
-@value
+@frozen
 class OpCategoryFigures:
     """The operations of one category in the window; as in `tpumon report --section ops`.
 
@@ -146,7 +146,7 @@ class OpCategoryFigures:
     occurrences: int
 
 
-@value
+@frozen
 class CoreFigures:
     """One core of a worker, from a trace; meanings as in `Figures`.
 
@@ -165,7 +165,7 @@ class CoreFigures:
     collective_ratio: float | None = None
 
 
-@value
+@frozen
 class DeviceFigures:
     """One device, from libtpu's runtime metric service.
 
@@ -188,7 +188,7 @@ class DeviceFigures:
     runtime_hlo_queue_size: int | None = None
 
 
-@value
+@frozen
 class RuntimeFigures:
     """The runtime of one worker, from libtpu's runtime metric service.
 
@@ -207,7 +207,7 @@ class RuntimeFigures:
     counts: Mapping[str, float] = field(default_factory=dict, metadata=not_in_json())
 
 
-@value
+@frozen
 class Figures:
     """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 

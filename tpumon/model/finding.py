@@ -7,7 +7,7 @@ from dataclasses import field, replace
 from typing import Literal
 
 from tpumon.model.codec import fallback, limited
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 FindingId = Literal[
     "input-bound",
@@ -44,7 +44,7 @@ _MOST_WORKERS = 10_000
 _LONGEST = 1000  # of what a sentence or a remedy says
 
 
-@value
+@frozen
 class Evidence:
     """One figure that a finding rests on.
 
@@ -59,7 +59,7 @@ class Evidence:
     reference: float | None = None
 
 
-@value
+@frozen
 class Cause:
     """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
 
@@ -80,7 +80,7 @@ class Cause:
     excess: float = field(default=0.0, metadata=fallback(0.0))
 
 
-@value
+@frozen
 class Finding:
     """What is wrong with some workers of one slice.
 
@@ -118,7 +118,7 @@ class Finding:
         return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
 
 
-@value
+@frozen
 class NotJudged:
     """A finding that cannot be judged, so that its absence is no all-clear.
 

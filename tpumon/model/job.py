@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 Framework = Literal["JAX", "TensorFlow", "PyTorch/XLA"]
 
 
-@value
+@frozen
 class JobSigns:
     """Signs of what a job uses, and of what it can stand. The default says nothing, and so allows nothing.
 

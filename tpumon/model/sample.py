@@ -10,7 +10,7 @@ from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 SCHEMA_VERSION = 1
 
@@ -45,7 +45,7 @@ _MOST_TROUBLES = 20
 _MOST_FINDINGS = 30
 
 
-@value
+@frozen
 class Failure:
     """Why a source did not answer.
 
@@ -72,7 +72,7 @@ class Failure:
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
 
 
-@value(kw_only=False)
+@frozen(kw_only=False)
 class Caution:
     """A warning about the figures of a sample; `message` is one line."""
 
@@ -80,7 +80,7 @@ class Caution:
     message: str
 
 
-@value
+@frozen
 class Sample:
     """One query of one worker, answered or not.
 
@@ -206,7 +206,7 @@ class Sample:
         )
 
 
-@value
+@frozen
 class _Warnings:
     """Cautions as they are in JSON: messages, and a code for each if the sender's version has codes."""
 

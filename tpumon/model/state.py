@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Literal
 
 from tpumon.model.finding import Finding, NotJudged
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 State = Literal["waiting", "live", "no-activity", "stale", "busy", "continuous", "paused", "down"]
 """waiting: not queried yet. live: answered, even if only with runtime metrics. no-activity: answers, but nothing runs.
@@ -26,7 +26,7 @@ What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
 restarted. capture-began, capture-ended: another profiling session began or ended."""
 
 
-@value
+@frozen
 class Change:
     """One change of a worker.
 
@@ -67,7 +67,7 @@ class Change:
         return self.mark
 
 
-@value
+@frozen
 class Standing:
     """What the one who samples a worker knows of it beyond its last sample.
 
@@ -89,7 +89,7 @@ class Standing:
     critical_since_unix_s: float | None = None
 
 
-@value
+@frozen
 class Handover:
     """What a running exporter hands on, so that a view of it shows its knowledge and not what the view has seen.
 

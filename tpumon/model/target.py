@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
@@ -14,7 +14,7 @@ LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
 
 
-@value
+@frozen
 class Pod:
     """A container of a pod, by Kubernetes' names."""
 
@@ -23,7 +23,7 @@ class Pod:
     container: str
 
 
-@value
+@frozen
 class Target:
     """One worker's profiler server.
 
@@ -46,7 +46,7 @@ class Target:
     pod: Pod | None = None
 
 
-@value
+@frozen
 class Workers:
     """All workers to follow from now on, not only the new ones.
 
@@ -65,7 +65,7 @@ class Workers:
         return other is None or self != other or self.finders != other.finders
 
 
-@value
+@frozen
 class Query:
     """One query of a worker.
 

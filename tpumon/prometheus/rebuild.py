@@ -27,6 +27,7 @@ from tpumon.model import (
 )
 from tpumon.model.bounds import BYTES_BELOW
 from tpumon.model.figures import MxuMethod, StepSource
+from tpumon.model.frozen import frozen
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus import queries
 from tpumon.prometheus.wire import Series
@@ -78,7 +79,7 @@ class Told:
     findings: set[FindingId] = field(default_factory=set)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Picture:
     """All workers at one time.
 
@@ -91,7 +92,7 @@ class Picture:
     judged: Mapping[FindingId, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Now:
     """When Prometheus was asked.
 

@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
+from tpumon.model.frozen import frozen
 from tpumon.remote import Server, TroubleError
 from tpumon.text import one_line
 
@@ -36,7 +36,7 @@ class Series(NamedTuple):
     points: Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """The result of one query.
 

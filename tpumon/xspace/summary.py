@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from tpumon.model import Caution, Figures, MxuMethod
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 from tpumon.xspace.catalogue.totals import (
     custom_call_ratio,
     matrix_flops,
@@ -43,7 +43,7 @@ _DEVICE_FIGURES = (
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
 
-@value
+@frozen
 class TraceFigures:
     """What the traces of one or several hosts show.
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field, fields, replace
 
 import pytest
 
+from support import REPOSITORY
 from tpumon import model
-from tpumon.model.value import value
+from tpumon.model.frozen import frozen
 
 
-@value
+@frozen
 class Ours:
     number: int
     words: tuple[str, ...] = ()
@@ -28,7 +29,7 @@ class Theirs:
     aside: float | None = field(default=None, compare=False)
 
 
-@value(kw_only=False)
+@frozen(kw_only=False)
 class Pair:
     host: str
     port: int = 1
@@ -61,3 +62,16 @@ def test_the_models_values_are_declared_so():
     for kind in values:
         assert "__dict__" not in dir(kind)
         assert not kind.__dataclass_params__.eq
+
+
+WITHOUT_THE_MODEL = ("errors.py", "wire/", "system/", "attach/", "logdir.py", "quoting.py", "text.py", "process.py")
+"""What may not import it, see test_imports."""
+
+
+def test_what_does_not_change_is_declared_so_wherever_the_model_is_known():
+    tpumon = REPOSITORY / "tpumon"
+    found = [str(path.relative_to(tpumon)) for path in tpumon.rglob("*.py") if _COSTLY in path.read_text()]
+    assert [name for name in found if not name.startswith(WITHOUT_THE_MODEL)] == []
+
+
+_COSTLY = "@dataclass(frozen=True, slots=True"
