@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 from tpumon.enough import compared
 from tpumon.findings import RULES
 from tpumon.fleet import Fleet
 from tpumon.model import SCHEMA_VERSION, Evidence, Finding, FindingId, NotJudged, Sample, State
+from tpumon.model.frozen import frozen
 from tpumon.quoting import cut, plain, quoted, told
 
 MOST_BYTES = 2048
@@ -33,7 +34,7 @@ _GAPS: Mapping[State, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """What is wrong with a fleet. What servers said in it is quoted, and cleaned.
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import fsum
 from operator import itemgetter
 from statistics import median
 
 from tpumon.model import Cause, Mark, Severity, State
+from tpumon.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Verdict:
     """The assessment of one worker.
 
@@ -52,7 +52,7 @@ _RANKS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Across:
     """One figure over all workers that have it now; `count` is their number.
 
@@ -69,7 +69,7 @@ class Across:
     max_worker: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Assessment:
     """All workers at one moment.
 

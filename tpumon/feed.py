@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query, Sample, Workers
+from tpumon.model.frozen import frozen
 from tpumon.outputs import (
     Export,
     Listening,
@@ -42,7 +43,7 @@ Event = Told | Notice
 """What a feed yields: what the run learns, or a line for the user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sampling:
     """Samples taken by this process.
 
@@ -61,7 +62,7 @@ class Sampling:
     use_proxy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Recorded:
     """Samples that were recorded before: not for a feed, which is about what happens now.
 
@@ -72,7 +73,7 @@ class Recorded:
     where: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Remote:
     """Samples that others take: a running exporter, or the Prometheus server that scrapes several.
 
@@ -87,7 +88,7 @@ class Remote:
     auth_file: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FeedSettings:
     """Where events come from, and which outputs get them.
 

@@ -7,11 +7,11 @@ docs/architecture.md says how to add a figure.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Literal, get_args, get_type_hints
 
 from tpumon.model import Figures, Spread, StepTimes
+from tpumon.model.frozen import frozen
 
 Unit = Literal["ratio", "seconds"]
 Scalar = float | int | str | None
@@ -21,7 +21,7 @@ def _nothing(_figures: Figures) -> None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figure:
     """One figure of a worker.
 

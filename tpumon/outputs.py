@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import partial
 from importlib.metadata import entry_points
 from math import isfinite
@@ -28,6 +28,7 @@ from typing import (
 from tpumon.errors import UsageError
 from tpumon.fleet import Thresholds
 from tpumon.model import Handover, Sample, Workers
+from tpumon.model.frozen import frozen
 
 _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
@@ -114,7 +115,7 @@ class Vouching(Protocol):
     heartbeat_age_s: Callable[[], float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OutputOptions:
     """Settings of the run that outputs need. An exporter's own options are a dataclass of its own, see `takes`.
 
@@ -141,7 +142,7 @@ Raises UsageError if it cannot be opened; the message says what would work.
 Factory = TypeVar("Factory", bound=OutputFactory)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Exporter(Generic[Own]):
     """An `OutputFactory` with options of its own; made by `takes`.
 
@@ -181,7 +182,7 @@ def not_to_stdout(factory: Factory) -> Factory:
     return factory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Export:
     """One `--export` option.
 

@@ -57,11 +57,14 @@ def _flush() -> None:
 
 def _run(arguments: list[str]) -> int:
     from tpumon.errors import TpumonError
+    from tpumon.system.collector import loading
     from tpumon.system.console import say
 
     _prepare_streams()
     try:
-        status = _command(arguments)()
+        with loading():
+            command = _command(arguments)
+        status = command()
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader is done. Python would complain again when it flushes at exit.

@@ -12,7 +12,7 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +21,7 @@ from tpumon.errors import UsageError
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text
+from tpumon.model.frozen import frozen
 from tpumon.text import one_line
 
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
@@ -40,7 +41,7 @@ _MOST_FILES = 100_000
 _MOST_WORKERS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Moment:
     """What a recording holds about one moment.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -13,6 +13,7 @@ from tpumon.assessment import Assessment
 from tpumon.enough import unjudged
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.model import SCHEMA_VERSION, Sample, Workers
+from tpumon.model.frozen import frozen
 from tpumon.outputs import OutputOptions, takes
 from tpumon_exporters.appending import Appended
 
@@ -22,7 +23,7 @@ _WAIT_FOR_ALL_S = 2.0
 _TICK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FleetSummaryOptions:
     """Options of this exporter.
 

@@ -8,11 +8,11 @@ import re
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
+from tpumon.model.frozen import frozen
 from tpumon.outputs import OutputOptions, takes
 from tpumon.recording import PACKED, workers_to_json
 
@@ -30,7 +30,7 @@ _MOST_WAITING_BYTES = 16 << 20
 _NAME = re.compile(r"tpumon-\d{8}T\d{6}\.\d{3}Z-\d+\.jsonl\.gz")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordOptions:
     """Options of this exporter.
 

@@ -6,12 +6,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from tpumon.errors import UsageError
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.model import Handover, Sample, Workers
+from tpumon.model.frozen import frozen
 from tpumon.outputs import OutputOptions, takes
 from tpumon_exporters.exposition import Exposition
 
@@ -21,7 +21,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o644  # node_exporter runs as another user
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TextFileOptions:
     """Options of this exporter.
 

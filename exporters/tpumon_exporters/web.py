@@ -16,7 +16,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -28,6 +27,7 @@ from prometheus_client.exposition import gzip_accepted
 
 from tpumon.errors import UsageError
 from tpumon.model import Address
+from tpumon.model.frozen import frozen
 
 _CONNECTIONS = 32
 _CONNECTIONS_EACH = 8
@@ -45,7 +45,7 @@ _GZIP_LEVEL = 1  # takes 1/20 of level 9's time; the page is 1.5 times as large
 _GZIP_FROM_BYTES = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """A GET or HEAD request.
 
@@ -60,7 +60,7 @@ class Request:
     accept: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Response:
     """What to answer; compressed if the client accepts it."""
 

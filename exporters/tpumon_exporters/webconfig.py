@@ -27,11 +27,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from tpumon.errors import UsageError
+from tpumon.model.frozen import frozen
 from tpumon.text import one_line
 
 _TLS_VERSIONS = {
@@ -66,7 +67,7 @@ class _InvalidError(Exception):
     """The file is invalid; the message does not name it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Config:
     """The contents of a file."""
 

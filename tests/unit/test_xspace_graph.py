@@ -72,15 +72,24 @@ def test_rows_are_followed_at_once(joined):
     assert not joined
 
 
-def test_a_long_row_takes_rounds_by_its_logarithm(monkeypatch):
-    """Of the last node, the first root is known after twice as many rounds for a row a thousand times as long."""
-    count = 5000
-    rounds = []
-    original = np.minimum
-    monkeypatch.setattr(graph.np, "minimum", lambda *args, **rest: rounds.append(1) or original(*args, **rest))
-    edges = _Edges(np.arange(count - 1), np.arange(1, count), count)
-    assert edges.first_to_reach(np.array([0])).tolist() == [0] * count
-    assert len(rounds) <= count.bit_length() + 1
+@pytest.mark.parametrize(
+    ("row", "rounds"),
+    [
+        (np.arange(5000), 1),
+        (np.arange(5000)[::-1], 14),
+        (np.arange(5000).reshape(50, 100)[::-1].ravel(), 7),
+    ],
+    ids=["one after the other", "backwards", "some neighbours"],
+)
+def test_a_long_row_takes_rounds_by_the_logarithm_of_its_runs(monkeypatch, row, rounds):
+    """Nodes that lead to the next one are a run."""
+    calls = []
+    original = graph._twice_as_far
+    monkeypatch.setattr(graph, "_twice_as_far", lambda *args: calls.append(1) or original(*args))
+    edges = _Edges(row[:-1], row[1:], len(row))
+    assert edges.first_to_reach(row[:1]).tolist() == [0] * len(row)
+    assert edges.first_to_reach(row[2500:2501])[row].tolist() == [-1] * 2500 + [0] * 2500
+    assert len(calls) == 2 * rounds
 
 
 LINKS = st.lists(

@@ -47,8 +47,10 @@ def test_short_lines_are_read_by_the_runtime_as_by_positions(monkeypatch, expect
     assert [found(trace) for trace in TRACES] == expected
 
 
-def test_lines_are_read_in_portions(monkeypatch, expected):
+@pytest.mark.parametrize("portion_bytes", [100, 700, 1 << 20])
+def test_lines_are_read_in_portions(monkeypatch, expected, portion_bytes):
     monkeypatch.setattr(lines, "_FEW_BYTES", 0)
+    monkeypatch.setattr(lines, "_PORTION_BYTES", portion_bytes)
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 64)
     monkeypatch.setattr(events, "_CHUNK_EVENTS", 7)
     assert [found(trace) for trace in TRACES] == expected

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns import events as reader
-from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events, stat_bits
+from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events, read_portions, stat_bits
 from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(
@@ -163,6 +163,22 @@ def test_events_are_read_in_portions(events):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "_CHUNK_EVENTS", 3)
         check([event.SerializeToString() for event in events])
+
+
+@given(
+    st.lists(st.lists(st.tuples(EVENTS, ODDITIES), max_size=6), max_size=6), st.lists(st.integers(0, 500), max_size=6)
+)
+def test_portions_are_read_as_one(parts, left):
+    """Whatever a portion says of how much follows: by that only room is made."""
+    parts = [[event.SerializeToString() + after for event, after in part] for part in parts]
+    try:
+        events = [XEvent.FromString(one) for part in parts for one in part]
+    except DecodeError:
+        return
+    packed = [pack(part) for part in parts]
+    for each, follows in zip(packed, left, strict=False):
+        each.left = follows
+    same(read_portions(packed, WANTED), events)
 
 
 def test_an_event_of_very_many_fields_is_read():

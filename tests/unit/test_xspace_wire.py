@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -94,6 +95,60 @@ def test_a_damaged_line_is_read_as_protobuf_reads_it_or_refused(events, data):
     except (SourceError, DecodeError):
         return  # refusing is right; and what nobody reads, such as a name that is no text, may be damaged
     assert events_found == expected
+
+
+def in_portions(line, most_bytes):
+    return [
+        [bytes(packed.data[begin:end]) for begin, end in zip(packed.begin, packed.end, strict=True)]
+        for packed in line.portions(most_bytes)
+    ]
+
+
+@given(st.lists(ANY, max_size=30), st.booleans(), st.integers(1, 400), st.binary(max_size=40))
+def test_portions_have_all_events_one_after_the_other(events, tail, most_bytes, after):
+    raw = line_of(events, **({"duration_ps": 9, "display_name": "ops"} if tail else {}))
+    line = read_line(memoryview(raw + after), 0, len(raw))
+    assert [*chain(*in_portions(line, most_bytes))] == [event.SerializeToString() for event in events]
+
+
+PLAIN, LONG = (
+    XEvent(metadata_id=1, offset_ps=2, duration_ps=3),
+    XEvent(metadata_id=1, stats=[XStat(str_value="x" * 200)]),
+)
+
+
+@pytest.mark.parametrize(
+    ("events", "tail", "sizes", "by_runtime"),
+    [
+        ([PLAIN] * 20, {}, [10, 10], 0),
+        ([PLAIN] * 25, {}, [10, 10, 5], 0),
+        ([PLAIN] * 20, {"display_name": "ops"}, [10, 10, 0], 0),
+        ([*[PLAIN] * 15, LONG, *[PLAIN] * 15], {}, [10, 5, 16], 1),
+        ([LONG, *[PLAIN] * 20], {}, [21], 1),
+    ],
+    ids=["whole ones", "a rest", "fields behind", "a long event", "a long one first"],
+)
+def test_the_runtime_reads_on_where_a_portion_is_not_usual(monkeypatch, events, tail, sizes, by_runtime):
+    calls = []
+    original = lines._outline
+    monkeypatch.setattr(lines, "_outline", lambda raw: calls.append(1) or original(raw))
+    line = read_line(memoryview(line_of(events, **tail)))
+    assert [len(portion) for portion in in_portions(line, 85)] == sizes
+    assert len(calls) == by_runtime
+
+
+def test_portions_take_the_same_memory_unless_one_is_held(monkeypatch):
+    def place(packed):
+        return np.frombuffer(packed.data, dtype=np.uint8).ctypes.data
+
+    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
+    with tempfile.TemporaryFile() as file:
+        file.write(line_of([PLAIN] * 5000))
+        file.flush()
+        places = [*map(place, read_line(FileBytes(file)).portions(4000))]
+        assert (len(places), len(set(places[1:-1]))) == (10, 1)
+        held = [*read_line(FileBytes(file)).portions(4000)]
+        assert len({*map(place, held)}) == 10
 
 
 @pytest.mark.parametrize("raw", [b"\x0a", b"\x0a\x05ab", b"\x0b", b"\x00\x01", b"\xff" * 12, b"\x09\x01"])

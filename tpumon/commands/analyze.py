@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.commands.profiles import bug, modified, opened, trace_files, why_unread
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Caution, Failure, Sample, bounded
+from tpumon.model.frozen import frozen
 from tpumon.system.console import say
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class AnalyzeSettings:
     """What to read, and how to print it.
 
@@ -33,7 +33,7 @@ class AnalyzeSettings:
     output: Literal["text", "json"] = "text"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """One file.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.logdir import LogDir, open_logdir, trace_file_name
 from tpumon.model import SIMULATED_MARK, Target
+from tpumon.model.frozen import frozen
 from tpumon.sampler import pause_after_failures
 from tpumon.sources import Client
 from tpumon.sources.profile import Capture, HostEvents, Profiler
@@ -39,7 +40,7 @@ _GPU_WARNING = (
 _LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CaptureSettings:
     """What to profile, and where to save it.
 
@@ -64,21 +65,21 @@ class CaptureSettings:
     all_devices: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Say:
     """A line for stderr."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Tracing:
     """Workers start tracing now, for about this long."""
 
     duration_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Saved:
     """A worker's profile, verified."""
 
@@ -114,7 +115,7 @@ def _reason(failure: TpumonError | None) -> Reason | None:
     return failure.reason if isinstance(failure, SourceError) else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Done:
     """The run is over."""
 
@@ -124,7 +125,7 @@ class _Done:
 _Event = _Say | _Tracing | _Done
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Taken:
     """Profiles that were taken.
 

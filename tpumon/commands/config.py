@@ -6,13 +6,14 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from tpumon.model.frozen import frozen
 
 _PASSWORD = re.compile(r"(?<=://)([^/@\s]*):[^/@\s]*@")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Setting:
     """One option of one command.
 
@@ -31,7 +32,7 @@ class Setting:
     is_set: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ConfigSettings:
     """What to show.
 

@@ -8,19 +8,20 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from tpumon.doctor.diagnosis import Diagnosis, diagnose
 from tpumon.doctor.problems import problems_of
 from tpumon.doctor.report import render
 from tpumon.errors import NoTargetError
+from tpumon.model.frozen import frozen
 from tpumon.targets.selection import Selection, find_now
 
 _SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DoctorSettings:
     """What to look at, and how to print it.
 

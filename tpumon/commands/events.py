@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tpumon.errors import NoTargetError, UsageError
@@ -13,6 +12,7 @@ from tpumon.feed import Feed, FeedSettings, Recorded, Sampling
 from tpumon.fleet import Fleet
 from tpumon.model import SCHEMA_VERSION, Handover, Sample, Workers
 from tpumon.model.codec import to_plain
+from tpumon.model.frozen import frozen
 from tpumon.recording import Recording
 from tpumon.system.console import say
 from tpumon.view.notices import Notice
@@ -24,7 +24,7 @@ _TICK_S = 1.0
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class EventsSettings:
     """What to show.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
+from tpumon.model.frozen import frozen
 from tpumon.recording import Recording
 from tpumon.system.console import say
 from tpumon.text import one_line
@@ -23,7 +23,7 @@ _INSTALL = "pip install 'tpumon[parquet]'"
 _NUMBER = re.compile(r".*_(s|ratio|bytes|count)|cores")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExportSettings:
     """What to export.
 

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from tpumon.commands import replay
 from tpumon.errors import UsageError
 from tpumon.feed import Event, Feed, FeedSettings, Recorded, Remote, Sampling, for_outputs, hand_over
+from tpumon.model.frozen import frozen
 from tpumon.outputs import Export, Output, Speaking, TakingOver, Ticking, open_output, reason
 from tpumon.system.console import say
 from tpumon.view.explained import ExplainedText
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _LIVE_OPS = 10  # costs 0.5 to 2 ms per trace, 1 to 3 % of reading it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MonitorSettings:
     """What to show, and how.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from tpumon.assessment import Assessment, Verdict
@@ -18,12 +17,13 @@ from tpumon.fleet import Fleet
 from tpumon.history import state_of
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain
+from tpumon.model.frozen import frozen
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import FORMATS, age, clock
 from tpumon.view.drawing.style import LOOKS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OnceSettings:
     """What to judge, and how to print it.
 
@@ -74,7 +74,7 @@ def _worst_first(assessment: Assessment) -> list[str]:
     return sorted(verdicts, key=lambda worker: (verdicts[worker].rank, -verdicts[worker].excess))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Row:
     """One worker, as it is printed.
 

@@ -7,13 +7,14 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.commands.profiles import opened, trace_files, why_unread
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Finding
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page, verdict
@@ -31,7 +32,7 @@ _JUDGED = "overview"  # the section that shows findings
 _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ReportSettings:
     """What to show of which profile.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -18,11 +17,12 @@ from tpumon.feed import FeedSettings, Recorded
 from tpumon.fleet import Fleet
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Evidence, Finding
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.cells import age, clock
 from tpumon.view.explained import by_reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class WhySettings:
     """What to judge, and how to print it.
 

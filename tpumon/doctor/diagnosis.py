@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from tpumon import __version__, sources
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
+from tpumon.model.frozen import frozen
 from tpumon.sources import Client, Companion, SourceOptions
 from tpumon.sources.examination import Answer, CompanionReport, Examination, State
 from tpumon.system.pausing import current_pause
@@ -36,7 +37,7 @@ Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
 _Result = TypeVar("_Result")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Server:
     """A worker's profiler server, or what is at its address.
 
@@ -70,7 +71,7 @@ class Server:
     attached: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompanionReports:
     """One kind of companion, and what became of each place where it may be."""
 
@@ -78,7 +79,7 @@ class CompanionReports:
     reports: tuple[CompanionReport, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Port:
     """Something else that listens on this host; `words` say what it answered, or why it was not called."""
 
@@ -88,7 +89,7 @@ class Port:
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Problem:
     """What is wrong, and what to do."""
 
@@ -96,7 +97,7 @@ class Problem:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Diagnosis:
     """All that `doctor` finds out.
 

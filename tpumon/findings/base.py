@@ -13,6 +13,7 @@ from tpumon.figures import STEP
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
 from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, Sample, State, Target
+from tpumon.model.frozen import frozen
 
 MemoryT = TypeVar("MemoryT")
 AcrossT = TypeVar("AcrossT")
@@ -91,7 +92,7 @@ class Member(Generic[MemoryT, AcrossT]):
     across: AcrossT
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Account:
     """A finding as it concerns one worker.
 

@@ -12,6 +12,7 @@ from tpumon.findings.base import Account, Member, Peer, Rule, Seen, seconds_betw
 from tpumon.findings.recent import Recent, alike_s
 from tpumon.history import Moment
 from tpumon.model import Evidence, Grade
+from tpumon.model.frozen import frozen
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
@@ -63,7 +64,7 @@ class _Some:
         return self._beside[between]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Slice:
     """Who has stopped, and who does not answer.
 

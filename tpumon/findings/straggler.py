@@ -15,6 +15,7 @@ from tpumon.figures import IDLE
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, TooFew
 from tpumon.findings.recent import SAMPLES, SIGMAS, Recent, alike_s, median_of_ascending, median_of_others, spread
 from tpumon.model import Evidence
+from tpumon.model.frozen import frozen
 
 _FEWEST_FOR_SPREAD = 5
 _MOST_FOR_SPREAD = 100
@@ -53,7 +54,7 @@ _REMEDY_OF_CORE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Slice:
     """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tpumon.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Thresholds:
     """Limits beyond which a worker is marked. The defaults for infeed are XProf's.
 

@@ -11,7 +11,6 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
 from statistics import median
@@ -19,6 +18,7 @@ from typing import NamedTuple, get_args
 
 from tpumon.history.rows import ABSENT, LARGEST, Rows, coded, from_little, little, value_of
 from tpumon.model import State
+from tpumon.model.frozen import frozen
 
 STATES: tuple[State, ...] = get_args(State)
 """The bits of a row's states, in this order: packed history holds them, so a new state goes to the end."""
@@ -54,7 +54,7 @@ _MOST_WAITING = 64  # rows that wait to be merged into one of the next tier
 _WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Point:
     """One figure over a part of the time.
 

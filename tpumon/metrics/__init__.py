@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from math import isfinite
 
 from tpumon.history import Histories, WorkerHistory
@@ -22,6 +21,7 @@ from tpumon.metrics.kinds import (
 )
 from tpumon.metrics.table import EXPORTER_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
 from tpumon.model import Distribution, FindingId, Sample
+from tpumon.model.frozen import frozen
 
 __all__ = [
     "EXPORTER_METRICS",
@@ -53,7 +53,7 @@ METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, FINDING, *TARGET_ME
 """All metrics, in the order of the page."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Family:
     """A metric and its values at one time.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from tpumon.history import Histories, WorkerHistory
 from tpumon.model import Distribution, Sample
+from tpumon.model.frozen import frozen
 
 RowT = TypeVar("RowT")
 
@@ -18,7 +18,7 @@ Series = tuple[tuple[str, ...], float]
 SampleValues = Callable[[Sample], Iterable[Series]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Metric:
     """What every metric has.
 
@@ -42,7 +42,7 @@ class Metric:
         return (self.name,)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SampleMetric(Metric):
     """A figure of a worker's current sample; absent once the sample is stale.
 
@@ -53,7 +53,7 @@ class SampleMetric(Metric):
     values: SampleValues
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TargetMetric(Metric):
     """Describes how a worker is watched; present as long as the worker is followed.
 
@@ -64,7 +64,7 @@ class TargetMetric(Metric):
     values: Callable[[WorkerHistory, float], Iterable[Series]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HistogramMetric(Metric):
     """Durations in classic buckets; absent once the worker's sample is stale.
 
@@ -75,12 +75,12 @@ class HistogramMetric(Metric):
     value: Callable[[WorkerHistory, Sample], Distribution | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FindingMetric(Metric):
     """What is wrong with a worker, as far as that can be judged; absent once the worker's sample is stale."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExporterMetric(Metric):
     """Describes the exporter itself; has no `worker` label.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from typing import Self
 
+from tpumon.model.frozen import frozen
 
-@dataclass(frozen=True, slots=True)
+
+@frozen(kw_only=False)
 class Address:
     """A host and a port. As text, as gRPC dials it: `host:port`, IPv6 in brackets.
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import accumulate
 from typing import Literal
 
 from tpumon.model.codec import limited, not_in_json
+from tpumon.model.frozen import frozen
 
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
@@ -25,7 +26,7 @@ MOST_OPS = 100
 _EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spread:
     """A ratio over the steps of a window."""
 
@@ -34,7 +35,7 @@ class Spread:
     max: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StepTimes:
     """Step durations in seconds over the steps of a window; `stddev` and `count` where the source reports them."""
 
@@ -45,7 +46,7 @@ class StepTimes:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Percentiles:
     """Median and 95th percentile of some times, in seconds."""
 
@@ -53,7 +54,7 @@ class Percentiles:
     p95: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Distribution:
     """How many values of which size there have been since a process started.
 
@@ -80,7 +81,7 @@ class Distribution:
         return list(zip((*self.bounds[first:], math.inf), sums, strict=True))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FunctionFigures:
     """One function of the program in the window; all programs compiled from it, one for each shape, count as one.
 
@@ -99,7 +100,7 @@ class FunctionFigures:
     device_time_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpFigures:
     """One operation in the window, on all cores of a worker together; as in `tpumon report --section ops`.
 
@@ -128,7 +129,7 @@ class OpFigures:
     hbm_utilization_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpCategoryFigures:
     """The operations of one category in the window; as in `tpumon report --section ops`.
 
@@ -145,7 +146,7 @@ class OpCategoryFigures:
     occurrences: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CoreFigures:
     """One core of a worker, from a trace; meanings as in `Figures`.
 
@@ -164,7 +165,7 @@ class CoreFigures:
     collective_ratio: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceFigures:
     """One device, from libtpu's runtime metric service.
 
@@ -187,7 +188,7 @@ class DeviceFigures:
     runtime_hlo_queue_size: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RuntimeFigures:
     """The runtime of one worker, from libtpu's runtime metric service.
 
@@ -206,7 +207,7 @@ class RuntimeFigures:
     counts: Mapping[str, float] = field(default_factory=dict, metadata=not_in_json())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figures:
     """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from tpumon.model.codec import fallback, limited
+from tpumon.model.frozen import frozen
 
 FindingId = Literal[
     "input-bound",
@@ -43,7 +44,7 @@ _MOST_WORKERS = 10_000
 _LONGEST = 1000  # of what a sentence or a remedy says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Evidence:
     """One figure that a finding rests on.
 
@@ -58,7 +59,7 @@ class Evidence:
     reference: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cause:
     """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
 
@@ -79,7 +80,7 @@ class Cause:
     excess: float = field(default=0.0, metadata=fallback(0.0))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Finding:
     """What is wrong with some workers of one slice.
 
@@ -117,7 +118,7 @@ class Finding:
         return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NotJudged:
     """A finding that cannot be judged, so that its absence is no all-clear.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tpumon.model.frozen import frozen
 
 Framework = Literal["JAX", "TensorFlow", "PyTorch/XLA"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class JobSigns:
     """Signs of what a job uses, and of what it can stand. The default says nothing, and so allows nothing.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal, get_args
 
 from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
+from tpumon.model.frozen import frozen
 
 SCHEMA_VERSION = 1
 
@@ -44,7 +45,7 @@ _MOST_TROUBLES = 20
 _MOST_FINDINGS = 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Failure:
     """Why a source did not answer.
 
@@ -71,7 +72,7 @@ class Failure:
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Caution:
     """A warning about the figures of a sample; `message` is one line."""
 
@@ -79,7 +80,7 @@ class Caution:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sample:
     """One query of one worker, answered or not.
 
@@ -205,7 +206,7 @@ class Sample:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Warnings:
     """Cautions as they are in JSON: messages, and a code for each if the sender's version has codes."""
 

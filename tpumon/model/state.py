@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from tpumon.model.finding import Finding, NotJudged
+from tpumon.model.frozen import frozen
 
 State = Literal["waiting", "live", "no-activity", "stale", "busy", "continuous", "paused", "down"]
 """waiting: not queried yet. live: answered, even if only with runtime metrics. no-activity: answers, but nothing runs.
@@ -25,7 +26,7 @@ What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
 restarted. capture-began, capture-ended: another profiling session began or ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """One change of a worker.
 
@@ -66,7 +67,7 @@ class Change:
         return self.mark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Standing:
     """What the one who samples a worker knows of it beyond its last sample.
 
@@ -88,7 +89,7 @@ class Standing:
     critical_since_unix_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Handover:
     """What a running exporter hands on, so that a view of it shows its knowledge and not what the view has seen.
 

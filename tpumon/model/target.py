@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from tpumon.model.frozen import frozen
 
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
@@ -12,7 +14,7 @@ LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pod:
     """A container of a pod, by Kubernetes' names."""
 
@@ -21,7 +23,7 @@ class Pod:
     container: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Target:
     """One worker's profiler server.
 
@@ -44,7 +46,7 @@ class Target:
     pod: Pod | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Workers:
     """All workers to follow from now on, not only the new ones.
 
@@ -63,7 +65,7 @@ class Workers:
         return other is None or self != other or self.finders != other.finders
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Query:
     """One query of a worker.
 

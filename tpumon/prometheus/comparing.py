@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tpumon.findings import Thresholds
 from tpumon.model import Sample
+from tpumon.model.frozen import frozen
 from tpumon.prometheus.across import MOST_DATED, Compared, Stragglers, before, since_of, waits_of
 from tpumon.prometheus.asking import Start
 from tpumon.prometheus.past import SPANS
@@ -21,7 +21,7 @@ ROUND_S = 60.0
 """By how many times before now, and how far apart, workers are compared at first."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Comparing:
     """Compares workers at one time.
 
@@ -111,7 +111,7 @@ class Comparing:
         return await self.server.query_range(expression, self.now_unix_s - length_s, self.now_unix_s, step_s)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Begun:
     """What is known before the present samples are compared.
 

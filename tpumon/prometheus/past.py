@@ -11,6 +11,7 @@ from typing import get_args
 from tpumon.findings import Thresholds
 from tpumon.history import Changes, Course, Moment
 from tpumon.model import Cause, Change, Figures, FindingId, Severity, Standing, State
+from tpumon.model.frozen import frozen
 from tpumon.prometheus import queries
 from tpumon.prometheus.rebuild import cause_of, state_metric, worst_first
 from tpumon.prometheus.wire import PrometheusServer, Series
@@ -33,7 +34,7 @@ Mark = tuple[str, str]
 """What a series of `Queries.troubles` says: the metric's name, and the finding or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Span:
     """The troubles of one time.
 
@@ -59,7 +60,7 @@ class Span:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Before:
     """What Prometheus says of the time before the first picture.
 

@@ -27,6 +27,7 @@ from tpumon.model import (
 )
 from tpumon.model.bounds import BYTES_BELOW
 from tpumon.model.figures import MxuMethod, StepSource
+from tpumon.model.frozen import frozen
 from tpumon.model.sample import EXPORTER
 from tpumon.prometheus import queries
 from tpumon.prometheus.queries import names_of
@@ -137,7 +138,7 @@ class Picture:
                 self.judged[finding] = int(points[-1][1])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Now:
     """When Prometheus was asked.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from tpumon.model.frozen import frozen
 
 MOST_LABELS = 40
 
@@ -15,7 +16,7 @@ _LABEL = re.compile(r'"([^"\\]*)":"[^"\\]*"')
 _LABELS = re.compile(r'\[\{"metric":\{((?:"[^"\\]*":"[^"\\]*",?)+)\}')
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Table:
     """The last value of each series of an answer.
 

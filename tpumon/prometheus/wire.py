@@ -8,10 +8,11 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
+from tpumon.model.frozen import frozen
 from tpumon.prometheus.table import MOST_LABELS, Table, rows_of
 from tpumon.remote import Server, TroubleError
 from tpumon.text import one_line
@@ -41,7 +42,7 @@ class Series(NamedTuple):
     points: Sequence[tuple[float, float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """The result of one query.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from tpumon.model import Target, Workers
+from tpumon.model.frozen import frozen
 from tpumon.prometheus.queries import TARGET_INFO, WORKER_INFO
 from tpumon.prometheus.table import Table
 from tpumon.prometheus.wire import Series
@@ -22,7 +22,7 @@ Key = tuple[str, ...]
 """The values of a worker's identity labels."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Known:
     """One worker.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from tpumon.model.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Column:
     """A column of a table.
 
@@ -25,7 +26,7 @@ class Column:
     rank: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Cell:
     """A cell of a table.
 
@@ -38,7 +39,7 @@ class Cell:
     value: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     """Rows below titles.
 
@@ -55,7 +56,7 @@ class Table:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Facts:
     """Labels and what is said of them."""
 
@@ -63,7 +64,7 @@ class Facts:
     rows: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Lines:
     """Sentences."""
 
@@ -71,7 +72,7 @@ class Lines:
     lines: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Series:
     """One part of a graph.
 
@@ -86,7 +87,7 @@ class Series:
     key: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Graph:
     """Values over places, such as steps or moments, the parts stacked.
 
@@ -103,7 +104,7 @@ class Graph:
     series: tuple[Series, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HeatMap:
     """One cell for each row and place, darker where the value is higher.
 
@@ -121,7 +122,7 @@ class HeatMap:
 Block = Table | Facts | Lines | Graph | HeatMap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Page:
     """One section, ready to be written.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tpumon.model import Finding
 from tpumon.model.codec import to_plain
+from tpumon.model.frozen import frozen
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tpumon.xspace.summary import TraceFigures
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     """One host of a capture.
 
@@ -29,7 +29,7 @@ class Host:
     profile: Profile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Capture:
     """One profile: the traces of one or several hosts that were taken together.
 
@@ -44,7 +44,7 @@ class Capture:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Choice:
     """Which ops to show.
 

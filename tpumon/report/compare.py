@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from tpumon.model.codec import not_in_json
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Page, Table
 from tpumon.report.capture import Capture, Choice, plain_json
 from tpumon.report.matching import match
@@ -27,7 +28,7 @@ _NEGLIGIBLE = 1e-4  # of a step: changes below it are left out
 _ENOUGH = 2  # steps, to tell noise from change
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Amount:
     """A time per step, and how far chance may have moved it.
 
@@ -40,7 +41,7 @@ class Amount:
     error_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """Something that takes another time per step than before.
 
@@ -66,7 +67,7 @@ class Change:
     noise: bool | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProgramChange:
     """A program in both captures, or in one.
 
@@ -79,7 +80,7 @@ class ProgramChange:
     status: Literal["same", "recompiled", "new", "gone"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Comparison:
     """Two captures compared.
 
@@ -121,7 +122,7 @@ class Comparison:
         return {"schema": 1, **plain_json(self)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Side:
     """One capture.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tpumon.model import SIMULATED_MARK
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, flop_rate_word, rate_word, time_cell, time_word
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostRow:
     """One host.
 
@@ -39,7 +39,7 @@ class HostRow:
     truncated: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Environment:
     """Where a capture was taken.
 

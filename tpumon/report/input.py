@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tpumon.model import Spread
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Lines, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, percent_cell, percent_word, time_cell
@@ -38,7 +38,7 @@ _ADVICE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class InputStep:
     """One step across cores, as XProf has it: infeed, outfeed, idle and compute are of different cores.
 
@@ -59,7 +59,7 @@ class InputStep:
     infeed_ratio: Spread
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StageRow:
     """One stage of the input pipeline on all hosts.
 
@@ -80,7 +80,7 @@ class StageRow:
     self_time_ratio: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Input:
     """How long devices waited for input, and what the host did for it.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.report.work import Ledger
@@ -19,7 +20,7 @@ _NUMBERED = re.compile(
 _SHAPE_LENGTH = 600  # characters; long lists of operands are cut, at the same place on both sides
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pair:
     """Ops of both captures that are the same; one side has none where they are new or gone.
 
@@ -51,7 +52,7 @@ def shape_of(op: Op) -> str:
     return " ".join(text.split())[:_SHAPE_LENGTH]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Named:
     """An op with what it is compared by."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tpumon.model.codec import flat
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Graph, Lines, Series, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, percent_cell, size_cell, size_word, time_cell
@@ -19,7 +20,7 @@ _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Use:
     """One memory of one host."""
 
@@ -27,7 +28,7 @@ class Use:
     use: MemoryUse = field(metadata=flat())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Memory:
     """Memory in use, and what programs need.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tpumon.model.codec import flat
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import (
@@ -34,7 +35,7 @@ _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Group:
     """Some ops together.
 
@@ -49,7 +50,7 @@ class Group:
     work: Work = field(metadata=flat())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     """Ops below one part of a framework's path (`tf_op`), parents before what they hold.
 
@@ -64,7 +65,7 @@ class Node:
     work: Work = field(metadata=flat())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpRow:
     """One op.
 
@@ -103,7 +104,7 @@ class OpRow:
     work: Work = field(metadata=flat())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ops:
     """Where the devices' time goes.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from tpumon.figures import FIGURES, PARTS, STEP, Figure
 from tpumon.model import Figures, Finding
 from tpumon.model.codec import flat, not_in_json
+from tpumon.model.frozen import frozen
 from tpumon.report import environment as environment_section
 from tpumon.report import ops as ops_section
 from tpumon.report import steps as steps_section
@@ -21,7 +22,7 @@ from tpumon.report.words import NOT_KNOWN, part_word, percent_cell, percent_word
 _TOP_OPS = 10
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overview:
     """All of a capture at a glance.
 

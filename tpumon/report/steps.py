@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpumon.model import StepTimes
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Graph, HeatMap, Lines, Series, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, part_column, part_word, time_cell, time_word
@@ -26,7 +26,7 @@ _SOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Percentiles:
     """Of the step times, in seconds."""
 
@@ -36,7 +36,7 @@ class Percentiles:
     p99: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Step:
     """One step.
 
@@ -55,7 +55,7 @@ class Step:
     parts_s: Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Core:
     """One core, or one worker as the mean over its cores.
 
@@ -77,7 +77,7 @@ class Core:
     durations_s: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Steps:
     """All steps of a capture.
 

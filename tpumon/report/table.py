@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tpumon.model.frozen import frozen
 from tpumon.report import environment, memory, ops, overview, steps
 from tpumon.report import input as input_section
 from tpumon.report.blocks import Block, Lines, Page
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Part
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Section:
     """One section of a report.
 
@@ -92,7 +92,7 @@ SECTIONS: Mapping[str, Section] = {
 """All sections, by name, in the order of a report."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Report:
     """Some sections of one capture.
 

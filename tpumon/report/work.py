@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpumon.model.frozen import frozen
 from tpumon.report.capture import Capture, Choice
 from tpumon.xspace.profile.work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Peaks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rates:
     """Peak rates of one core, in FLOPs or bytes per second; None where they are not known."""
 
@@ -23,7 +24,7 @@ class Rates:
     peaks: Peaks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ledger:
     """The ops of a capture, and what their numbers are relative to.
 

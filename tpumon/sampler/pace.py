@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
 from statistics import median
 
 from tpumon.model import Target
+from tpumon.model.frozen import frozen
 
 JITTER_RATIO = 0.1
 CREDIT_S = 1.0
@@ -23,7 +23,7 @@ _FIRST_PAUSE_S = 0.5
 _TICK_S = 0.05
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pace:
     """How often to ask, and how long to go on.
 

@@ -7,10 +7,10 @@ Both the trace and the Monitor RPC's figures are made from them, so the two agre
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario import OPS, Job, Parts, Program, Slot, Step, layout
 
 
@@ -33,7 +33,7 @@ class CoreStep(NamedTuple):
         return layout(self.parts) if self.partial is None else self.partial
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Range:
     """Average, minimum and maximum."""
 
@@ -42,7 +42,7 @@ class Range:
     max: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figures:
     """The figures of one worker in one window; None if the window lacks the events for them.
 

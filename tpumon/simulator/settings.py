@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tpumon.model.frozen import frozen
 
 SERVERS: tuple[str, ...] = ("old", "2025", "new")
 """Generations of profiler servers: without `emit_xspace`, with it, with it and GetSnapshot."""
@@ -11,7 +11,7 @@ DEFAULT_PORT = 8466
 """Default of `tpumon simulate --port`: the port of TPU nodes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SimulatorSettings:
     """Settings of one simulated TPU.
 

@@ -7,15 +7,15 @@ The number in a name counts TensorCores on v2, v3, v4, v5p and 7x, chips on v5e 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from tpumon.errors import UsageError
 from tpumon.model.chips import CHIPS
+from tpumon.model.frozen import frozen
 
 GIB = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Generation:
     """One TPU generation.
 
@@ -111,7 +111,7 @@ _ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x", "v7x": "7x"}
 _GOOD_FORM = "give GENERATION-SIZE, for example v3-8, v4-16, v5e-8, v5p-128, v6e-256 or 7x-8"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Topology:
     """A slice.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tpumon.model import SIMULATED_MARK
+from tpumon.model.frozen import frozen
 from tpumon.simulator.figures import CoreStep, measure, window_events
 from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, Job, Part, Program
 from tpumon.simulator.trace_host import CONTEXT, PS_PER_NS, add_host_events
@@ -41,7 +41,7 @@ _WAITS = {Part.BARRIER: ("barrier-cores", 90), Part.DEBUG_PRINT: ("debug_print",
 _WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TraceOptions:
     """What to record: tracer levels as in ProfileOptions."""
 
@@ -49,7 +49,7 @@ class TraceOptions:
     device_tracer_level: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trace:
     """An XSpace as bytes; `empty` if no line of any plane has an event."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
 
 from tpumon.model import JobSigns, Query
+from tpumon.model.frozen import frozen
 from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.rpc import MAX_TRACE_MB
 from tpumon.sources.sharing import Sharing
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _GLANCE = Query(level=1, window_s=0.001)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SourceOptions:
     """What a user decides about sources.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tpumon.model import Figures
+from tpumon.model.frozen import frozen
 from tpumon.sources.examination import About, CompanionReport
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ OpenClient = Callable[[str], "Client"]
 """Makes a channel to an address; makes no call yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Reading:
     """What one look at a companion gave.
 

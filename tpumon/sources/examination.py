@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from tpumon.model.frozen import frozen
 
 State = Literal["ok", "absent", "busy", "failed", "not asked"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Answer:
     """The outcome of one RPC, or why it was not called; `words` are one line."""
 
@@ -17,7 +18,7 @@ class Answer:
     words: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Examination:
     """What a profiler source learned about a server that offers it.
 
@@ -42,7 +43,7 @@ class Examination:
     simulated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Offered:
     """A metric that a service lists.
 
@@ -59,7 +60,7 @@ class Offered:
     shown: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class About:
     """How `doctor` speaks of a companion.
 
@@ -86,7 +87,7 @@ class About:
     shows_job: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CompanionReport:
     """What `doctor` shows of one companion at one place.
 

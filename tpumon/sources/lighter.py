@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpumon.model import Caution
+from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.sources.rpc import Client
@@ -15,7 +15,7 @@ _SPARSE_CORES = {"tpu_num_sparse_cores_to_trace": 1, "tpu_num_sparse_core_tiles_
 _ONE_CHIP = {"tpu_num_chips_to_profile_per_task": 1}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Step:
     """A way to make traces lighter.
 

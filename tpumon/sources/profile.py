@@ -9,13 +9,14 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.model import JobSigns
+from tpumon.model.frozen import frozen
 from tpumon.sources.rpc import ANSWER_GRACE_S
 from tpumon.wire.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
 from tpumon.xspace.outline import Outline, outline
@@ -40,7 +41,7 @@ _OPTIONS_VERSION = 1
 _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostEvents:
     """Which host events to collect.
 
@@ -55,7 +56,7 @@ class HostEvents:
     beside_devices: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Capture:
     """One trace to take.
 
@@ -76,7 +77,7 @@ class Capture:
     start_in_s: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Known:
     """What a probe learned about the server at the other end of one connection.
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.model import Failure, Target
+from tpumon.model.frozen import frozen
 from tpumon.sources.companion import Companion, OpenClient, Reading
 from tpumon.sources.examination import About, CompanionReport, Offered
 from tpumon.sources.rpc import Client
@@ -49,7 +50,7 @@ _ABOUT_ONE_METRIC = frozenset({"internal", "malformed", "refused", "too-large"})
 _Answer = TypeVar("_Answer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RuntimeReport(CompanionReport):
     """What `doctor` shows of a runtime metric service; `duty_cycle_ratio` is the average over its devices."""
 

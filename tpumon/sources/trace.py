@@ -7,13 +7,14 @@ import secrets
 import tempfile
 import time
 from collections.abc import Awaitable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.figures import of_level
 from tpumon.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
+from tpumon.model.frozen import frozen
 from tpumon.sources import readers
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Answer, Examination
@@ -53,7 +54,7 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _COST = "; the job is traced for 1 % of the time at most"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class _Taken:
     """A trace, when its window began, how long the job was traced for it, the probe included, and if it is lighter."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tpumon.model.chips import CHIPS
+from tpumon.model.frozen import frozen
 from tpumon.targets.processes import PROC, open_files, program_of
 from tpumon.text import one_line
 
@@ -18,7 +18,7 @@ _ACCELERATOR_CLASS = "0x12"  # Google's network and disk controllers have the sa
 _TPUS = {chip.pci_device for chip in CHIPS.values()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Process:
     """A process that holds a chip.
 
@@ -31,7 +31,7 @@ class Process:
     program: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chip:
     """One chip.
 
@@ -52,7 +52,7 @@ class Chip:
     holders: tuple[Process, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chips:
     """The chips of a host.
 
@@ -65,7 +65,7 @@ class Chips:
     remarks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Function:
     """A PCI function of a TPU: its chip's address, its name and its file in /dev, if any."""
 

@@ -10,11 +10,11 @@ import ipaddress
 import logging
 import os
 import warnings
-from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from tpumon.errors import TpumonError, UsageError
+from tpumon.model.frozen import frozen
 from tpumon.text import one_line
 
 ENDPOINT = "https://tpu.googleapis.com/"
@@ -39,7 +39,7 @@ class ApiError(TpumonError):
         self.passing = passing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Node:
     """A TPU as the API describes it.
 

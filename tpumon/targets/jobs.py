@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from tpumon.model import Framework
+from tpumon.model.frozen import frozen
 from tpumon.targets.listening import Owner, owner_at
 from tpumon.targets.processes import PROC, open_files
 from tpumon.text import one_line
@@ -15,7 +15,7 @@ _MOST_READ = 2000  # processes; each takes up to a few milliseconds
 _LONGEST_NAME = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """A process that runs a framework with a profiler server, whether it has started that or not.
 

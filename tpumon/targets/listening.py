@@ -7,10 +7,11 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from tpumon.model import Address, Framework, JobSigns
+from tpumon.model.frozen import frozen
 from tpumon.targets.processes import PROC, ancestors_of, open_files, program_of
 
 _LISTEN, _SYN_RECEIVED = "0A", "03"
@@ -25,7 +26,7 @@ _NCCL = b"/libnccl.so"
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Owner:
     """A process that listens, as far as its files can be read.
 
@@ -47,7 +48,7 @@ class Owner:
     ancestors: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Listener:
     """A port that something listens to.
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from tpumon.errors import SourceError
 from tpumon.model import Framework, Target, Workers
+from tpumon.model.frozen import frozen
 from tpumon.sources.runtime import PORTS
 from tpumon.targets.announced import attached_processes
 from tpumon.targets.jobs import Job, find_job
@@ -52,7 +53,7 @@ _JOBS_S = 30.0  # between two looks for a job without a profiler server
 _STRANGERS_TRIES, _FORGET_S = 2, 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Seen:
     """What became of one port, for people.
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tpumon.errors import NoTargetError
 from tpumon.model import Target
+from tpumon.model.frozen import frozen
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.targets.base import Discovery, Fixed
 from tpumon.targets.runtime import WithRuntime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Selection:
     """The workers that the user chose; without any choice, those of this host.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tpumon.errors import MEANING, Reason
 from tpumon.history import state_of
 from tpumon.model import Failure, Sample, Workers
+from tpumon.model.frozen import frozen
 
 _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
@@ -23,7 +24,7 @@ _LINES_AT_ONCE = 10.0
 _LINES_PER_S = 1 / 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Notice:
     """A line for the user, to go beside the samples.
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tpumon.figures import SORT_KEYS
 from tpumon.fleet import Thresholds
+from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.view.parts.frame import KeySection
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DisplaySettings:
     """What a user decides about the live view.
 

@@ -9,6 +9,8 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from tpumon.system.collector import loading
+
 if TYPE_CHECKING:
     from tpumon.xspace.summary import TraceFigures, figures
     from tpumon.xspace.trace import Trace, read_trace
@@ -23,4 +25,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # NumPy would start a thread a core, and their buffers, for matrices that nobody multiplies here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    return getattr(importlib.import_module(f"tpumon.xspace.{_HOMES[name]}"), name)
+    with loading():
+        return getattr(importlib.import_module(f"tpumon.xspace.{_HOMES[name]}"), name)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tpumon.errors import SourceError
+from tpumon.system.collector import loading
 from tpumon.system.memory import give_back_memory
 from tpumon.text import one_line
 
@@ -37,7 +38,8 @@ def main() -> None:
     """Reads traces until stdin ends."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes
-    import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
+    with loading():
+        import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
 
     while header := sys.stdin.buffer.read(HEADER.size):
         size, cpu_s, memory, ops = HEADER.unpack(header)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 from tpumon.model import Caution, Figures, MxuMethod
+from tpumon.model.frozen import frozen
 from tpumon.xspace.catalogue.totals import (
     custom_call_ratio,
     matrix_flops,
@@ -42,7 +43,7 @@ _DEVICE_FIGURES = (
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TraceFigures:
     """What the traces of one or several hosts show.
 

@@ -14,6 +14,7 @@ import numpy as np
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.text import one_line
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
+from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.hardware.counters import mxu_busy_ratio
@@ -32,7 +33,7 @@ from tpumon.xspace.planes.core import (
 )
 from tpumon.xspace.planes.plane import Value
 from tpumon.xspace.planes.space import Space, read_space
-from tpumon.xspace.steps.functions import Function, StepChoice, choose_step, gather, named_program, program_of
+from tpumon.xspace.steps.functions import Function, Runs, StepChoice, choose_step, gather, named_program, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
 from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
@@ -64,7 +65,7 @@ class CoreTotals:
     waits: StepWaits | None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+@dataclass(kw_only=True, eq=False, repr=False)
 class Trace:
     """One host's trace.
 
@@ -271,36 +272,50 @@ def _cores(
     lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None, on_chip: Mapping[int | None, int]
 ) -> list[_Core]:
     """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
-    marked, by_markers = any(len(core.steps) for core in lines), not any(len(core.modules) for core in lines)
+    by_markers = not any(len(core.modules) for core in lines)
+    marked = any(len(core.steps) for core in lines)
     runs = choice.function.places if choice and choice.function else {}
     cores = []
     for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True)):
-        events = core.read_ops()
-        ops = core_ops(core.plane, events)
-        steps = waits = None
-        if marked:
-            whole, groups = whole_steps(core, ops.events, *own)
-            steps = core_steps(ops, whole, groups)
-            waits = step_waits(core, whole)
-        elif i in runs and len(runs[i]) > 1:
-            whole = periods(runs[i])
-            steps = period_steps(ops, whole)
-            waits = step_waits(core, whole)
-        every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
-        cores.append(
-            _Core(
-                # Markers that do not count are none, unless none of the core's counts.
-                totals=_totals(core, ops, own[0] if len(own[0]) else core.steps, waits),
-                steps=steps,
-                duty=ops.duty(core.modules, shared=_is_shared(core.place, on_chip)),
-                window_ps=extent(*every),
-                has_ops=len(ops.events) > 0,
-                has_infeed=ops.has_infeed,
-                dropped=core.steps.dropped + core.modules.dropped + events.dropped,
-                evidence=evidence_of(core, ops.events, by_markers=by_markers),
-            )
-        )
+        shared = _is_shared(core.place, on_chip)
+        cores.append(_core(core, own if marked else None, runs.get(i), shared=shared, by_markers=by_markers))
     return cores
+
+
+def _core(
+    core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *, shared: bool, by_markers: bool
+) -> _Core:
+    """A core, added up.
+
+    Args:
+        core: whose lines.
+        own: its step markers and their numbers; None where no core of the host has any.
+        runs: of the function that is the step, on this core.
+        shared: whether the core's chip has others.
+        by_markers: whether no core of the host has programs.
+    """
+    ops = core_ops(core.plane, core.read_ops())
+    steps = waits = None
+    if own is not None:
+        whole, groups = whole_steps(core, ops.events, *own)
+        steps = core_steps(ops, whole, groups)
+        waits = step_waits(core, whole)
+    elif runs is not None and len(runs) > 1:
+        whole = periods(runs)
+        steps = period_steps(ops, whole)
+        waits = step_waits(core, whole)
+    every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
+    return _Core(
+        # Markers that do not count are none, unless none of the core's counts.
+        totals=_totals(core, ops, own[0] if own is not None and len(own[0]) else core.steps, waits),
+        steps=steps,
+        duty=ops.duty(core.modules, shared=shared),
+        window_ps=extent(*every),
+        has_ops=len(ops.events) > 0,
+        has_infeed=ops.has_infeed,
+        dropped=core.steps.dropped + core.modules.dropped + ops.events.dropped,
+        evidence=evidence_of(core, ops.events, by_markers=by_markers),
+    )
 
 
 def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | None) -> CoreTotals:

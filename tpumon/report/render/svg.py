@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
+from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Graph, HeatMap
 from tpumon.report.words import size_word, time_word
 from tpumon.view.drawing.graphs import soft_axis
@@ -18,7 +18,7 @@ _ROW, _LABEL, _MOST_LABEL = 16, 180, 28
 _LEAST_SPAN = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Area:
     """One part of a graph.
 
@@ -35,7 +35,7 @@ class Area:
     mean: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Column:
     """One place of a graph, to point at; `words` say its values."""
 
@@ -44,7 +44,7 @@ class Column:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Drawing:
     """A graph.
 
@@ -110,7 +110,7 @@ def _means(values: Sequence[float], most: int) -> list[float]:
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class HeatRow:
     """One row of a heat map: its label, and x, strength from 0 to 1 and value in words of each cell."""
 
@@ -119,7 +119,7 @@ class HeatRow:
     cells: tuple[tuple[float, float, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class HeatDrawing:
     """A heat map; sizes in the units of SVG."""
 

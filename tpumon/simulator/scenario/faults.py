@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from tpumon.errors import UsageError
+from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.basics import SECOND, hashed
 from tpumon.simulator.scenario.kinds import KINDS, PARAMETERS, PRESETS, Kind, Setting
 from tpumon.simulator.topology import Topology
@@ -48,7 +49,7 @@ class Active(NamedTuple):
     setting: Setting
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fault:
     """A fault of the simulated job.
 

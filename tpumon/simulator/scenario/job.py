@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.clock import Clock, Piece, Step, clock_of, phase
 from tpumon.simulator.scenario.faults import Fault, check_together, parse_faults
@@ -25,7 +26,7 @@ _FLAKY_UNAVAILABLE = 0.15
 _FLAKY_HANG = 0.04
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Job:
     """A job on a TPU that follows a scenario.
 

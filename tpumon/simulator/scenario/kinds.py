@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
+from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.work import Draft, Part, Slow, Stop
 
 
@@ -49,7 +50,7 @@ class Setting(NamedTuple):
     progress: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Kind:
     """A kind of fault.
 

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from itertools import product
 from typing import Literal, NamedTuple
 
+from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.basics import MS
 
 FUSIONS = 3  # convolution fusions per step, and as many loop fusions
@@ -83,7 +84,7 @@ OPS: tuple[Op, ...] = (
 PROGRAM_ID = 7_310_467_204_561_120_160
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Program:
     """A compiled program: what one run of it does. Durations are milliseconds on a core that is not slow.
 
@@ -157,7 +158,7 @@ class Slow(NamedTuple):
     by: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Work:
     """What the job does at a moment.
 

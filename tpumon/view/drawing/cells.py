@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tpumon.figures import Unit
+from tpumon.model.frozen import frozen
 from tpumon.view.text import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
@@ -55,7 +55,7 @@ def step_word(time_s: float | None) -> str:
     return milliseconds(time_s) if time_s < _LONG_STEP_S else short_time(time_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Format:
     """How figures of one unit are written.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from rich.style import Style
 
 from tpumon.model import Mark
+from tpumon.model.frozen import frozen
 
 BOLD = Style(bold=True)
 DIM = Style(dim=True)
@@ -21,7 +21,7 @@ HEADER = Style(reverse=True)
 HEADER_WORD = Style(reverse=True, bold=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Look:
     """How a state or severity is shown.
 
@@ -58,7 +58,7 @@ LOOKS: Mapping[Mark, Look] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Glyphs:
     """The characters of graphs and ornaments.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain, groupby, zip_longest
 
 from rich.segment import Segment
 
 from tpumon.figures import COMPARED, MXU, STEP, Figure
 from tpumon.history import State, Tiers
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import RATIO, chart, soft_axis
 from tpumon.view.drawing.lines import Line, Lines, cut
@@ -26,7 +26,7 @@ LEAST_CHART = 4
 """Lines of the smallest chart, including its title."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Graphed:
     """What charts are drawn from.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from tpumon.fleet import Thresholds
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.messages import Message
 from tpumon.view.parts.ops import BY_TIME
@@ -34,7 +35,7 @@ class KeySection(NamedTuple):
     keys: Sequence[KeyWords]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Frame:
     """Everything that a screen is drawn from.
 

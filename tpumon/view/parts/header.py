@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -13,6 +13,7 @@ from rich.style import Style
 from tpumon.history import State
 from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.view.drawing.lines import Line, Lines, cut, tame
 from tpumon.view.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
@@ -51,7 +52,7 @@ class Piece(NamedTuple):
     brief: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Heading:
     """What the header shows besides the scene.
 

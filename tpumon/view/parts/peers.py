@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from statistics import median
 
 from tpumon.figures import COMPARED
 from tpumon.fleet import group_of
+from tpumon.model.frozen import frozen
 from tpumon.view.parts.scene import Row, Scene
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Peers:
     """Medians over a slice's workers with present figures, the worker itself included.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -11,6 +10,7 @@ from rich.segment import Segment
 
 from tpumon.figures import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
 from tpumon.model import Sample
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.view.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.lines import Line, cut, tame
@@ -31,7 +31,7 @@ _LEAST_LABEL = 20
 _TRUNCATED = "truncated trace"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """One column of the list of workers.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +13,7 @@ from tpumon.figures import MXU, STEP
 from tpumon.fleet import Fleet, Thresholds
 from tpumon.history import NO_FIGURES, Changes, State, WorkerHistory
 from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Sample, Severity, Workers
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.spans import Spans
@@ -64,7 +65,7 @@ class Row(NamedTuple):
         return [cause for cause in self.verdict.causes if cause.severity != "info"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scene:
     """A fleet at one moment.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
+from tpumon.model.frozen import frozen
 from tpumon.view.drawing.lines import Lines
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row
@@ -38,7 +38,7 @@ _WRITTEN = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Key:
     """One action and the keys that start it. The dispatch, the footer and the help screen all read this.
 
@@ -66,7 +66,7 @@ class Key:
         return hint and f"{first} {hint}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(kw_only=False)
 class Hit:
     """A place that can be clicked.
 
@@ -82,7 +82,7 @@ class Hit:
     press: Callable[[Controls], object] | str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Drawn:
     """What a screen drew.
 

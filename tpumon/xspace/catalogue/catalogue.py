@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tpumon.xspace.catalogue.kinds import METADATA_STATS, OpKind, Visited, op_kind
+from tpumon.xspace.catalogue.kinds import METADATA_STATS, Known, OpKind, op_kind
 from tpumon.xspace.planes.plane import Plane
 
 KIND = np.dtype(
@@ -92,8 +92,8 @@ class Catalogue:
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
             new = [metadata[i] for i in unknown.tolist()]
-            visited: Visited = {}
-            found = {raw: op_kind(plane, raw, wanted, visited) for raw in dict.fromkeys(new)}
+            read = Known()
+            found = {raw: op_kind(plane, raw, wanted, read) for raw in dict.fromkeys(new)}
             table = np.array([_row(kind) for kind in found.values()], dtype=KIND)
             place = dict(zip(found, range(len(found)), strict=True))
             kinds[unknown] = table[[place[raw] for raw in new]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import field
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
@@ -12,7 +13,7 @@ from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.xspace.catalogue.shapes import paddings
 from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
-from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
+from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata, told
 from tpumon.xspace.struct import struct
 
 _CUSTOM_CALL = "custom-call"
@@ -138,48 +139,65 @@ class OpKind:
     stands_alone: bool
 
 
-Visited = dict[tuple[int, int], bool]
-"""Which ops use the matrix units, by metadata id and depth: so that lists of ops within ops cost their length only."""
+@struct
+class Known:
+    """What has been read for a plane's ops, so that nothing is read twice; goes on growing.
+
+    Attributes:
+        matrix: whether an op within ops uses the matrix units, by metadata id and depth: so that lists of ops within
+            ops cost their length only.
+        categories: what follows from hlo_category alone.
+        hbm_bytes: by what memory_access_breakdown says; the layers of a model say the same.
+    """
+
+    matrix: dict[tuple[int, int], bool] = field(default_factory=dict)
+    categories: dict[Value | None, tuple[Category, str]] = field(default_factory=dict)
+    hbm_bytes: dict[Value | None, int | None] = field(default_factory=dict)
 
 
-def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], visited: Visited) -> OpKind:
+def op_kind(plane: Plane, raw: bytes, wanted: Mapping[int, str], known: Known) -> OpKind:
     """Reads the metadata of an op; XProf: SetOpMetadataFromHloEventMetadata, GetOpKeyFromXEvent.
 
     Args:
         plane: where it is from.
         raw: the metadata, serialized.
         wanted: the plane's ids of METADATA_STATS.
-        visited: what is known of the plane's ops within ops; goes on growing.
+        known: of the plane's other ops.
 
     Raises:
         SourceError: `malformed`.
     """
     metadata = parsed_metadata(raw)
-    own = [stat for stat in metadata.stats if stat.metadata_id in wanted]
-    stats = named(own, plane.stat_names, wanted)
+    stats, refers = told(metadata.stats, plane.stat_names, wanted)
     category, symbol = stats.get("hlo_category"), stats.get("symbol_id")
-    name = metadata.display_name or metadata.name
-    matrix = _uses_matrix_units(plane, metadata, category, _DEEPEST, visited)
+    if category not in known.categories:
+        known.categories[category] = _category(category), category_name(category)
+    breakdown = stats.get("memory_access_breakdown")
+    if breakdown not in known.hbm_bytes:
+        known.hbm_bytes[breakdown] = _hbm_bytes(breakdown)
+    text = metadata.name
+    name = metadata.display_name or text
+    matrix = _uses_matrix_units(plane, metadata, category, _DEEPEST, known)
     flops = _whole(stats.get("flops"))
     return OpKind(
         key=(_whole(stats.get("program_id")), name),
         shown=not name.startswith("region"),
-        category=_category(category),
-        category_name=category_name(category),
+        category=known.categories[category][0],
+        category_name=known.categories[category][1],
         counted="program_id" in stats and isinstance(symbol, int) and symbol != 0,
         matrix=matrix,
         flops=flops,
         model_flops=_whole(stats.get("model_flops")),
-        hbm_bytes=_hbm_bytes(stats.get("memory_access_breakdown")),
+        hbm_bytes=known.hbm_bytes[breakdown],
         custom=category == _CUSTOM_CALL,
-        time_kind=time_kind(category, name, metadata.name),
-        paddings=paddings(metadata.name, flops) if matrix and category not in _NOT_LAID_OUT else None,
-        stands_alone=not metadata.child_id and not any(stat.HasField("ref_value") for stat in own),
+        time_kind=time_kind(category, name, text),
+        paddings=paddings(text, flops) if matrix and category not in _NOT_LAID_OUT else None,
+        stands_alone=not metadata.child_id and not refers,
     )
 
 
 def _uses_matrix_units(
-    plane: Plane, metadata: XEventMetadata, category: Value | None, depth: int, visited: Visited
+    plane: Plane, metadata: XEventMetadata, category: Value | None, depth: int, known: Known
 ) -> bool:
     """Whether an op is a convolution, a dot product or a custom call, or a fusion that holds one.
 
@@ -190,15 +208,15 @@ def _uses_matrix_units(
     # A loop holds its body, whose ops have events of their own.
     if not depth or not isinstance(category, str) or not category.endswith("fusion"):
         return False
-    return any(_child_does(plane, number, depth - 1, visited) for number in metadata.child_id)
+    return any(_child_does(plane, number, depth - 1, known) for number in metadata.child_id)
 
 
-def _child_does(plane: Plane, number: int, depth: int, visited: Visited) -> bool:
-    if (number, depth) not in visited:
+def _child_does(plane: Plane, number: int, depth: int, known: Known) -> bool:
+    if (number, depth) not in known.matrix:
         child = plane.event_metadata(number)
         category = named(child.stats, plane.stat_names, plane.numbers_of(("hlo_category",))).get("hlo_category")
-        visited[number, depth] = _uses_matrix_units(plane, child, category, depth, visited)
-    return visited[number, depth]
+        known.matrix[number, depth] = _uses_matrix_units(plane, child, category, depth, known)
+    return known.matrix[number, depth]
 
 
 def category_name(value: Value | None) -> str:

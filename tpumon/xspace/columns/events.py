@@ -9,6 +9,7 @@ so that the two cannot disagree about it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -16,14 +17,14 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words
+from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words, with_room
 from tpumon.xspace.columns.intervals import among, distinct
 from tpumon.xspace.columns.varints import decode
 from tpumon.xspace.wire.lines import Packed
 
 Bytes = NDArray[np.uint8]
 
-_CHUNK_EVENTS = 1 << 13  # so many at a time that the arrays of a step stay in the processor's cache
+_CHUNK_EVENTS = 10_000  # so many at a time that the arrays of a step stay in the processor's cache
 _MOST_ROUNDS = 64  # fields of one event; beyond, the runtime reads it
 
 _ID, _OFFSET, _DURATION, _STAT, _OCCURRENCES = 0x08, 0x10, 0x18, 0x22, 0x28  # tag bytes of XEvent
@@ -50,10 +51,23 @@ def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumn
     Raises:
         SourceError: `malformed`, an event is not one.
     """
-    reader = _Reader(events, wanted_stats)
-    for first in range(0, len(events.begin), _CHUNK_EVENTS):
-        reader.read(slice(first, min(first + _CHUNK_EVENTS, len(events.begin))))
-    return reader.columns()
+    return read_portions([events], wanted_stats)
+
+
+def read_portions(portions: Iterable[Packed], wanted_stats: Sequence[int] = ()) -> EventColumns:
+    """The same for a line that is read portion by portion.
+
+    Raises:
+        SourceError: `malformed`, an event is not one.
+    """
+    table = _Table(wanted_stats)
+    for events in portions:
+        reader = _Reader(events, table)
+        chunks = -(-len(events.begin) // _CHUNK_EVENTS)
+        for i in range(chunks):
+            reader.read(slice(len(events.begin) * i // chunks, len(events.begin) * (i + 1) // chunks))
+        del events, reader  # so that the next portion takes the same memory
+    return table.columns()
 
 
 def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
@@ -96,18 +110,25 @@ def _first_ids(events: Packed) -> tuple[Ints, Mask]:
 def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> EventColumns:
     """The columns of events that the runtime has read: for lines of so few that arrays would not pay."""
     stats: dict[int, StatBuilder] = {}
-    _put_stats(stats, wanted_stats, enumerate(events), len(events))
+
+    def put(number: int, rows: Ints, values: Words, *, is_double: bool) -> None:
+        stats.setdefault(number, StatBuilder(len(events))).put(rows, values, is_double=is_double)
+
+    _put_stats(put, wanted_stats, enumerate(events))
+    columns = {number: builder.column(len(events)) for number, builder in stats.items()}
     return EventColumns(
         metadata_id=np.array([event.metadata_id for event in events], dtype=np.int64),
         offset_ps=np.array([event.offset_ps for event in events], dtype=np.int64),
         duration_ps=np.array([event.duration_ps for event in events], dtype=np.int64),
-        stats={number: column for number, builder in stats.items() if (column := builder.column()) is not None},
+        stats={number: column for number, column in columns.items() if column is not None},
     )
 
 
-def _put_stats(
-    stats: dict[int, StatBuilder], wanted: Sequence[int], events: Iterable[tuple[int, XEvent]], count: int
-) -> None:
+class _Put(Protocol):
+    def __call__(self, number: int, rows: Ints, values: Words, /, *, is_double: bool) -> None: ...
+
+
+def _put_stats(put: _Put, wanted: Sequence[int], events: Iterable[tuple[int, XEvent]]) -> None:
     if not wanted:
         return
     found: dict[tuple[int, bool], dict[int, int]] = {}
@@ -118,10 +139,8 @@ def _put_stats(
                 found.setdefault((number, not is_double), {}).pop(row, None)
                 found.setdefault((number, is_double), {})[row] = bits
     for (number, is_double), values in found.items():
-        if number not in stats:
-            stats[number] = StatBuilder(count)
         rows = np.fromiter(values, dtype=np.int64, count=len(values))
-        stats[number].put(rows, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
+        put(number, rows, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
 
 
 def stat_bits(stat: XStat) -> tuple[int, bool]:
@@ -135,31 +154,62 @@ def stat_bits(stat: XStat) -> tuple[int, bool]:
     return value & (1 << 64) - 1, False
 
 
-class _Reader:
-    """The columns of a line in the making; some ten thousand events are decoded at a time."""
+class _Table:
+    """The columns of a line in the making.
 
-    def __init__(self, events: Packed, wanted_stats: Sequence[int]) -> None:
-        count = len(events.begin)
-        self._packed = events
+    Args:
+        wanted: metadata ids of the stats to decode.
+    """
+
+    def __init__(self, wanted: Sequence[int]) -> None:
+        self.wanted = wanted
+        self.stats: dict[int, StatBuilder] = {}
+        self._numbers: dict[int, Ints] = {tag: np.zeros(0, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
+        self._count = self._room = 0
+
+    def add(self, events: Packed) -> tuple[int, dict[int, Ints]]:
+        """Makes room for a portion; returns its first row, and its part of the columns that are no stats, by tag."""
+        first, count = self._count, len(events.begin)
+        self._count += count
+        if self._count > self._room:
+            # As if the rest of the line were alike; what that is too much is never touched and takes no memory.
+            more = count * events.left // max(int(events.end[-1]), 1) if count else 0
+            self._room = self._count + (more + more // 32 + _CHUNK_EVENTS if more else 0)
+            self._numbers = {tag: with_room(column, self._room) for tag, column in self._numbers.items()}
+            for builder in self.stats.values():
+                builder.make_room(self._room)
+        return first, {tag: column[first : self._count] for tag, column in self._numbers.items()}
+
+    def put(self, number: int, rows: Ints | slice, values: Words, *, is_double: bool) -> None:
+        """Sets a stat of some events."""
+        if number not in self.stats:
+            self.stats[number] = StatBuilder(self._room)
+        self.stats[number].put(rows, values, is_double=is_double)
+
+    def columns(self) -> EventColumns:
+        """What was read."""
+        stats = {number: self.stats[number].column(self._count) for number in self.wanted if number in self.stats}
+        return EventColumns(
+            metadata_id=self._numbers[_ID][: self._count],
+            offset_ps=self._numbers[_OFFSET][: self._count],
+            duration_ps=self._numbers[_DURATION][: self._count],
+            stats={number: column for number, column in stats.items() if column is not None},
+        )
+
+
+class _Reader:
+    """Reads a portion of a line's events, some ten thousand at a time."""
+
+    def __init__(self, events: Packed, table: _Table) -> None:
+        self._packed, self._table = events, table
+        self._first, self._numbers = table.add(events)
         self._data: Bytes = np.frombuffer(events.data, dtype=np.uint8)
         # Eight bytes from every position on, so that one load takes a whole varint.
         self._words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))
-        self._numbers = {tag: np.zeros(count, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
-        self._stats: dict[int, StatBuilder] = {}
-        self._wanted = wanted_stats
+        self._wanted = table.wanted
         self._is_wanted = np.zeros(128, dtype=np.bool_)
-        self._is_wanted[[number for number in wanted_stats if 0 <= number < 128]] = True
+        self._is_wanted[[number for number in self._wanted if 0 <= number < 128]] = True
         self._odd: list[Ints] = []
-
-    def columns(self) -> EventColumns:
-        """What was read so far."""
-        stats = {number: self._stats[number].column() for number in self._wanted if number in self._stats}
-        return EventColumns(
-            metadata_id=self._numbers[_ID],
-            offset_ps=self._numbers[_OFFSET],
-            duration_ps=self._numbers[_DURATION],
-            stats={number: column for number, column in stats.items() if column is not None},
-        )
 
     def read(self, these: slice) -> None:
         """Reads some of the events."""
@@ -171,9 +221,9 @@ class _Reader:
                 self._read_odd(np.concatenate(self._odd))
 
     def _put(self, number: int, rows: Ints | slice, values: Words, *, is_double: bool) -> None:
-        if number not in self._stats:
-            self._stats[number] = StatBuilder(len(self._packed.begin))
-        self._stats[number].put(rows, values, is_double=is_double)
+        first = self._first
+        placed = slice(rows.start + first, rows.stop + first) if isinstance(rows, slice) else rows + first
+        self._table.put(number, placed, values, is_double=is_double)
 
     def _read_in_step(self, these: slice) -> tuple[Ints, Ints, Ints] | None:
         """Reads fields as long as all events that have not ended have the same one next.
@@ -354,10 +404,10 @@ class _Reader:
                 events.append((row, XEvent.FromString(bytes(packed.data[packed.begin[row] : packed.end[row]]))))
             except DecodeError as error:
                 raise SourceError("malformed", "the trace is broken: an event does not parse") from error
-        for builder in self._stats.values():
-            builder.forget(odd)
+        for builder in self._table.stats.values():
+            builder.forget(odd + self._first)
         for row, event in events:
             self._numbers[_ID][row] = event.metadata_id
             self._numbers[_OFFSET][row] = event.offset_ps
             self._numbers[_DURATION][row] = event.duration_ps
-        _put_stats(self._stats, self._wanted, events, len(packed.begin))
+        _put_stats(self._put, self._wanted, events)

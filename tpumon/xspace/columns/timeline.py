@@ -74,7 +74,12 @@ class Events:
 
     def bare(self) -> Events:
         """The events without their stats."""
-        return Events(metadata_id=self.metadata_id, begin_ps=self.begin_ps, duration_ps=self.duration_ps)
+        return Events(
+            metadata_id=self.metadata_id,
+            begin_ps=self.begin_ps,
+            duration_ps=self.duration_ps,
+            dropped=self.dropped,
+        )
 
     def sorted(self, *, by_device: bool = False) -> Events:
         """The events in timeline order, stats and all; on the device's clock if so asked."""

@@ -14,11 +14,11 @@ _FIRST_TOP_BIT, _FIRST_LOW_BITS = np.uint64(0x80), np.uint64(0x7F)
 _LENGTHS = np.uint64(0x0102030405060708)  # a byte per position of a varint's last byte: its length
 # How groups of seven bits move together; needed from varints of more bytes than the first number on.
 _SQUEEZE = tuple(
-    (reach, np.uint64(low), np.uint64(high), np.uint64(shift))
-    for reach, low, high, shift in (
-        (1, 0x007F007F007F007F, 0x7F007F007F007F00, 1),
-        (2, 0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
-        (4, 0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+    (reach, np.uint64(high), np.uint64(shift))
+    for reach, high, shift in (
+        (1, 0x7F007F007F007F00, 1),
+        (2, 0x3FFF00003FFF0000, 2),
+        (4, 0x0FFFFFFF00000000, 4),
     )
 )
 _ONE, _SEVEN, _FIFTY_SIX = np.uint64(1), np.uint64(7), np.uint64(56)
@@ -38,10 +38,19 @@ def decode(words: Words) -> tuple[Words, Ints, int]:
         return words & _FIRST_LOW_BITS, np.ones(len(words), dtype=np.int64), 1  # as tags and most ids are
     ends = ~words & _TOP_BITS
     below = ends - _ONE
-    values = words & (ends ^ below) & _LOW_BITS
-    lengths = (((ends & ~below) >> _SEVEN) * _LENGTHS >> _FIFTY_SIX).view(np.int64)
-    most = int(lengths.max()) if lengths.all() else 8
-    for reach, low, high, shift in _SQUEEZE:
+    last = ends & ~below  # the top bit of a varint's last byte
+    if last[0] == last[-1] and last[0] and (last == last[0]).all():  # as times are that follow each other
+        most = int(last[0]).bit_length() // 8
+        values = words & np.uint64((1 << 8 * most) - 1 & int(_LOW_BITS))
+        lengths: Ints = np.broadcast_to(np.int64(most), len(words))
+    else:
+        values = words & (ends ^ below) & _LOW_BITS
+        lengths = ((last >> _SEVEN) * _LENGTHS >> _FIFTY_SIX).view(np.int64)
+        most = int(lengths.max()) if lengths.all() else 8
+    for reach, high, shift in _SQUEEZE:
         if most > reach:
-            values = (values & low) | ((values & high) >> shift)
+            moving = values & high
+            values ^= moving
+            moving >>= shift
+            values |= moving
     return values, lengths, most

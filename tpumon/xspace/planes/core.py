@@ -264,7 +264,7 @@ def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
             order = timeline_order(begin_ps, ops.duration_ps)
             rows = slice(None) if order is None else order
             begin_ps, end_ps = own_intervals(begin_ps[rows], end_ps[rows], working[rows])
-    if shared or not apart:
+    if not apart:
         begin_ps, end_ps = union(begin_ps, end_ps)
     busy_ps = int((end_ps - begin_ps).sum())
     span_ps = extent((ops.begin_ps, ops.end_ps), (modules.begin_ps, modules.end_ps))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events
+from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.struct import struct
@@ -179,8 +180,10 @@ class Plane:
         """
         found: set[int] = set()
         for line in lines:
-            message = line.message()
-            found.update((event.metadata_id for event in message.events) if message else kinds_of(line.events()))
+            if message := line.message():
+                found.update(event.metadata_id for event in message.events)
+            else:
+                found.update(*map(kinds_of, line.portions()))
         return sorted(found)
 
     def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
@@ -208,8 +211,10 @@ class Plane:
             few = message.events if kinds is None else [each for each in message.events if each.metadata_id in kinds]
             columns = columns_of(few, wanted)
         else:
-            packed = line.events()
-            columns = read_events(packed if kinds is None else of_kinds(packed, kinds), wanted)
+            portions = line.portions()
+            columns = read_portions(
+                portions if kinds is None else map(partial(of_kinds, kinds=kinds), portions), wanted
+            )
         return placed(columns, line.timestamp_ns - self.base_ns, names)
 
 
@@ -237,7 +242,13 @@ def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int,
         names: all of the plane's, by metadata id.
         wanted: those of them that are asked for.
     """
+    return told(stats, names, wanted)[0]
+
+
+def told(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int, str]) -> tuple[dict[str, Value], bool]:
+    """The same, and whether any of those asked for is a reference."""
     out: dict[str, Value] = {}
+    refers = False
     for stat in stats:
         name = wanted.get(stat.metadata_id)
         kind = stat.WhichOneof("value") if name is not None else None
@@ -245,8 +256,9 @@ def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int,
             continue
         value = getattr(stat, kind)
         if kind == "ref_value":
+            refers = True
             if value not in names:
                 continue
             value = names[value]
         out[name] = value
-    return out
+    return out, refers

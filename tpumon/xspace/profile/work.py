@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.xspace.trace import CoreTotals
@@ -15,7 +16,7 @@ NO_PROGRAM = "program"
 _PS_PER_S = 1e12  # that of `columns.timeline` comes with NumPy, which a report is built without
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Whole:
     """What the work of ops is relative to.
 
@@ -30,7 +31,7 @@ class Whole:
     hbm_rate: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Work:
     """What one op or several did on all cores.
 

@@ -36,8 +36,9 @@ class Links:
         """
         if not picked.any():
             return
-        self._nodes.append(nodes[picked])
-        said = [np.broadcast_to(np.uint64(kind), len(self._nodes[-1])), *(column[picked] for column in columns)]
+        rows = slice(None) if picked.all() else picked
+        self._nodes.append(nodes[rows])
+        said = [np.broadcast_to(np.uint64(kind), len(self._nodes[-1])), *(column[rows] for column in columns)]
         self._contexts.append(said)
 
     def __len__(self) -> int:
@@ -136,7 +137,7 @@ class Graph:
         return inner
 
 
-_NONE = np.iinfo(np.int64).max
+_NONE = 1 << 30  # no root: more than there are roots
 
 
 class _Edges:
@@ -169,31 +170,39 @@ class _Edges:
         first, last = self._least([place, -place], roots)
         place_of = np.full(len(self._above), -1, dtype=np.int64)
         place_of[roots] = place
-        begins, own = self._begins, place_of[self._ends]
-        another = (own >= 0) & (first[begins] < _NONE) & ((first[begins] != own) | (last[begins] != -own))
+        to_roots = np.flatnonzero(place_of[self._ends] >= 0)
+        begins, own = self._begins[to_roots], place_of[self._ends[to_roots]]
+        another = (first[begins] < _NONE) & ((first[begins] != own) | (last[begins] != -own))
         reached = np.zeros(len(roots), dtype=np.bool_)
         reached[own[another]] = True
         return reached
 
     def _least(self, numbers: Sequence[Ints], roots: Ints) -> list[Ints]:
         """For each way to number the roots: the least number of a root that leads to each node, or that it is."""
-        found = []
+        # A node often leads to the next one: such neighbours count as one, and few are left to be followed.
+        is_first = self._above != np.arange(-1, len(self._above) - 1)
+        run, first = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
+        above = self._above[first]
+        found, entering = [], []
         for own in numbers:
             least = np.full(len(self._above), _NONE)
             least[roots] = own
+            # Each run so much lower than the one before that it takes nothing over from that.
+            least -= run * (2 * _NONE)
+            np.minimum.accumulate(least, out=least)
+            least += run * (2 * _NONE)
             found.append(least)
-        # Fresh memory in each round would cost more than what is done in it.
-        top, further, seen = self._above.copy(), np.empty_like(self._above), np.empty_like(self._above)
+            entering.append(least[above])
+        top = run[above]
         for _ in range(len(top).bit_length() + 1):  # each round looks twice as far up
-            for least in found:
-                np.minimum(least, least.take(top, out=seen, mode="clip"), out=least)
-            top.take(top, out=further, mode="clip")
+            entering, further = _twice_as_far(entering, top)
             if (further == top).all():
                 break
-            top, further = further, top
-        if len(self._joins):
-            for least in found:
-                self._join(least, top)
+            top = further
+        for least, into in zip(found, entering, strict=True):
+            np.minimum(least, into[run], out=least)
+            if len(self._joins):
+                self._join(least, first[top][run])
         return found
 
     def _join(self, least: Ints, top: Ints) -> None:
@@ -222,6 +231,11 @@ class _Edges:
                 waiting += after[at[here] : at[here + 1]]
         least[heads] = best
         np.minimum(least, least[top], out=least)
+
+
+def _twice_as_far(least: Sequence[Ints], top: Ints) -> tuple[list[Ints], Ints]:
+    """The least numbers so far up, and how far up they were looked for, after one more look from there."""
+    return [np.minimum(own, own[top]) for own in least], top[top]
 
 
 def _numbered(parts: Sequence[Links]) -> list[Ints]:

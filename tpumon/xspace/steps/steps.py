@@ -99,11 +99,10 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
     ends_ps = markers.end_ps if touching else markers.end_ps - 1
     marker = first_overlapping(ops.events.begin_ps, ops.events.end_ps, markers.begin_ps, ends_ps)
     found = marker >= 0
-    inside = slice(None) if found.all() else found
-    duration_ps = ops.device_duration_ps[inside]
+    inside = _rows_of(found)
     self_ps = ops.self_ps
-    if not isinstance(inside, slice):
-        self_ps = self_times_of_some_ps(ops.device_begin_ps, ops.device_duration_ps, self_ps, inside)
+    if not found.all():
+        self_ps = self_times_of_some_ps(ops.device_begin_ps, ops.device_duration_ps, self_ps, found)
     # A number may return after another one; its markers are then one step, as long as the longest.
     numbers, longest, step_of = np.unique(groups, return_index=True, return_inverse=True)
     step, counted = step_of[marker[inside]], ops.counted[inside]
@@ -124,17 +123,35 @@ def core_steps(ops: CoreOps, markers: Events, groups: Ints, *, touching: bool = 
         begin_ps=begin_ps[longest],
         duration_ps=duration_of_markers_ps[longest],
         by_category_ps=_settle_sparse_infeed(table),
-        all_reduces=_all_reduces(ops, inside, (np.cumsum(kept) - 1)[step], duration_ps),
+        all_reduces=_all_reduces(ops, inside, step, np.cumsum(kept) - 1),
     )
 
 
-def _all_reduces(ops: CoreOps, inside: slice | Mask, step: Ints, duration_ps: Ints) -> Ints:
-    """One row per occurrence: index of the step, id, duration."""
+def _rows_of(picked: Mask) -> slice | Mask:
+    """A mask as a slice where it picks neighbours only: of those, nothing need be copied.
+
+    As a rule, all ops that are in no step come before the first one or after the last one.
+    """
+    if not picked.any():
+        return picked
+    rows = slice(int(picked.argmax()), len(picked) - int(picked[::-1].argmax()))
+    return rows if picked[rows].all() else picked
+
+
+def _all_reduces(ops: CoreOps, inside: slice | Mask, step: Ints, place: Ints) -> Ints:
+    """One row per occurrence: index of the step, id, duration.
+
+    Args:
+        ops: the core's.
+        inside: those in steps.
+        step: of each of these.
+        place: of each step: its index.
+    """
     if ops.all_reduce_id is None:
         return np.zeros((0, 3), dtype=np.int64)
     ids = ops.all_reduce_id[inside]
     known = ids >= 0
-    return np.stack([step[known], ids[known], duration_ps[known]], axis=1)
+    return np.stack([place[step[known]], ids[known], ops.device_duration_ps[inside][known]], axis=1)
 
 
 def periods(runs: Runs) -> Events:

@@ -59,7 +59,7 @@ class CoreRuns:
         self.programs = [_STEP if by_markers else lines.plane.event_name(int(number)) for number in numbers]
         self.has_ops = len(ops) > 0
         run = self._run_of(ops)
-        self.ops_of = np.bincount(run[run >= 0], minlength=len(runs))
+        self.ops_of = np.bincount(run + 1, minlength=len(runs) + 1)[1:]
         self.activity = self._active(ops, run)
 
     def __len__(self) -> int:

@@ -5,7 +5,7 @@ The protobuf runtime would make an object of every event of every line, most of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -25,6 +25,7 @@ PADDING = bytes(24)
 """What follows the last byte: a varint that starts there is loaded eight bytes at a time, and so is a stat's value."""
 
 _EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.metadata_id, offset_ps
+_PORTION_BYTES = 1 << 19  # of a line that are in memory at a time
 _BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache; a multiple of 8
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
@@ -41,11 +42,13 @@ class Packed:
         data: the events and whatever lies between them; at least PADDING's length follows the last one.
         begin: position of each event's first byte.
         end: position after its last byte.
+        left: how many bytes of the line follow.
     """
 
     data: memoryview
     begin: Ints
     end: Ints
+    left: int = 0
 
 
 @struct(kw_only=False)
@@ -88,19 +91,47 @@ class Line:
             return None
 
     def events(self) -> Packed:
-        """Where the line's events are.
+        """Where all of the line's events are.
 
         Raises:
             SourceError: `malformed`; `too-large`, there are more than MOST_EVENTS.
         """
-        padded = self.stored[self.begin : self.end + len(PADDING)]
-        size = self.end - self.begin
+        found = [packed for packed in self.portions(self.end - self.begin) if len(packed.begin)]
+        return found[0] if len(found) == 1 else pack(_outline(self.raw).events)
+
+    def portions(self, most_bytes: int | None = None) -> Iterator[Packed]:
+        """Where the line's events are, portion by portion, so that of a long line little is in memory.
+
+        A portion that nobody holds when the next one is asked for leaves its memory to that.
+
+        Args:
+            most_bytes: of a portion; _PORTION_BYTES if not given.
+
+        Raises:
+            SourceError: `malformed`; `too-large`, there are more than MOST_EVENTS.
+        """
+        at, count = self.begin + self.first, 0
+        while at < self.end:
+            packed, at = self._portion(at, most_bytes or _PORTION_BYTES)
+            count += len(packed.begin)
+            if count > MOST_EVENTS:  # without the others, its device would look idle
+                raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")
+            yield packed
+            del packed
+
+    def _portion(self, at: int, most_bytes: int) -> tuple[Packed, int]:
+        """The events from a position on, and where the next portion begins."""
+        size = min(most_bytes, self.end - at)
+        padded = self.stored[at : at + size + len(PADDING)]
         if len(padded) < size + len(PADDING):
-            padded = memoryview(bytes(self.raw) + PADDING)
-        packed = _split(padded, self.first, size) or pack(_outline(self.raw).events)
-        if len(packed.begin) > MOST_EVENTS:  # without the others, its device would look idle
-            raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")
-        return packed
+            padded = memoryview(bytes(padded[:size]) + PADDING)
+        found = _split(padded, 0, size)
+        if found is not None:
+            at += int(found[1][-1])
+            return Packed(data=padded, begin=found[0], end=found[1], left=self.end - at), at
+        if padded[0] != _EVENT and all(n in _AFTER_EVENTS for n, *_ in fields(self.stored, at, self.end)):
+            return pack([]), self.end
+        return pack(_outline(self.stored[at : self.end]).events), self.end
 
 
 def pack(events: Sequence[bytes]) -> Packed:
@@ -146,16 +177,19 @@ def _outline(raw: memoryview) -> LineOutline:
         raise SourceError("malformed", "the trace is broken: a line does not parse") from error
 
 
-def _split(padded: memoryview, first: int, size: int) -> Packed | None:
+def _split(padded: memoryview, first: int, size: int) -> tuple[Ints, Ints] | None:
     """Finds all events at once; None where they are not as nearly all are, so that the runtime must find them.
 
     An event begins with its tag, a length of one byte, metadata_id and offset_ps. Bytes that look like that may also
     lie within an event; but then the positions do not fit together, each event's end being the next one's begin.
 
     Args:
-        padded: the line and PADDING's length more.
+        padded: a portion of a line and PADDING's length more.
         first: position of the first event.
-        size: the line's.
+        size: the portion's.
+
+    Returns:
+        Begins and ends of the events that lie in the portion as a whole, of which there is at least one.
     """
     data: Bytes = np.frombuffer(padded, dtype=np.uint8)
     found, sizes = [], []
@@ -181,13 +215,11 @@ def _split(padded: memoryview, first: int, size: int) -> Packed | None:
         # What begins before an earlier one ends lies within it.
         outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
         at, end, lengths = at[outer], end[outer], lengths[outer]
-    if not len(at) or at[0] != first or (at[1:] != end[:-1]).any():
+    if len(at) and end[-1] > size:
+        at, end, lengths = at[:-1], end[:-1], lengths[:-1]
+    if not len(at) or at[0] != first or (at[1:] != end[:-1]).any() or lengths.max() >= 0x80:
         return None
-    if end[-1] > size or lengths.max() >= 0x80:
-        return None
-    if any(number not in _AFTER_EVENTS for number, *_ in fields(padded[int(end[-1]) : size])):
-        return None
-    return Packed(data=padded, begin=at + 2, end=end)
+    return at + 2, end
 
 
 def _begins(data: Bytes, at: Ints) -> Mask:

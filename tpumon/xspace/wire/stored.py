@@ -9,6 +9,7 @@ from tpumon.errors import SourceError
 
 _WINDOW_BYTES = 4096  # the heads of neighbouring fields come with one read
 _ROOM_BYTES = 1 << 20  # reads of so many bytes take turns in the same memory
+_KEPT_BYTES = 32 << 20
 _BECAME_SHORTER = "the file became shorter while it was read"
 _SMALL_BYTES = 4 << 20  # a file that is read at once: its lines are many, and short
 
@@ -31,6 +32,9 @@ class FileBytes:
     """
 
     def __init__(self, file: BinaryIO) -> None:
+        # glibc keeps twice as much freed memory as the largest block that was ever freed; this one is never touched.
+        # Otherwise the arrays of each core would be given back, and the next core's would cost a fault for each page.
+        bytes(_KEPT_BYTES // 2)
         self._file = file
         self._size = os.fstat(file.fileno()).st_size
         self._room = bytearray(1)
