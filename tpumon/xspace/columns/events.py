@@ -20,7 +20,7 @@ from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words, with_room
 from tpumon.xspace.columns.intervals import among, distinct
 from tpumon.xspace.columns.varints import decode
-from tpumon.xspace.wire.lines import Packed
+from tpumon.xspace.wire.lines import MOST_EVENTS, Packed
 
 Bytes = NDArray[np.uint8]
 
@@ -174,7 +174,7 @@ class _Table:
         if self._count > self._room:
             # As if the rest of the line were alike; what that is too much is never touched and takes no memory.
             more = count * events.left // max(int(events.end[-1]), 1) if count else 0
-            self._room = self._count + (more + more // 32 + _CHUNK_EVENTS if more else 0)
+            self._room = self._count + (min(more + more // 32 + _CHUNK_EVENTS, MOST_EVENTS) if more else 0)
             self._numbers = {tag: with_room(column, self._room) for tag, column in self._numbers.items()}
             for builder in self.stats.values():
                 builder.make_room(self._room)
