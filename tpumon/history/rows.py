@@ -20,7 +20,7 @@ _LOG_LOWEST = math.log2(_LOWEST)
 LARGEST = 0xFFFF
 """The largest number that a row can hold."""
 
-_NEW_ROWS, _NEW_ROWS_IF_RARE = 32, 16
+_NEW_ROWS, _NEW_ROWS_IF_RARE = 64, 16
 """How many rows wait to be compressed."""
 
 _BLOCK_ROWS = 128
@@ -98,9 +98,21 @@ class Rows:
 
     def append(self, place: int, row: Sequence[int]) -> None:
         """Adds a row."""
-        self._places.append(place)
-        self._numbers.extend(row)
-        self._count += 1
+        self.extend((place,), row)
+
+    def extend(self, places: Sequence[int], numbers: Sequence[int]) -> None:
+        """Adds rows; their numbers come one row after the other."""
+        at = 0
+        while at < len(places):
+            until = min(at + self._most_new - len(self._places), len(places))
+            self._places.extend(places[at:until])
+            self._numbers.extend(numbers[at * self._width : until * self._width])
+            self._count += until - at
+            at = until
+            self._seal()
+
+    def _seal(self) -> None:
+        """Compresses the new rows, if there are enough of them."""
         if len(self._places) >= self._most_new:
             if self._blocks and _head(self._blocks[-1]).rows + self._most_new <= _BLOCK_ROWS:
                 self._reopen(self._blocks.pop())

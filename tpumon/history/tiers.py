@@ -11,8 +11,9 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, reduce
 from itertools import groupby
+from operator import or_
 from statistics import median
 from typing import NamedTuple, get_args
 
@@ -136,16 +137,22 @@ class Tiers:
     def _make_rows(self) -> None:
         """Makes rows of the queries that came since the last call."""
         new, self._new = self._new, array("d")
-        width = 2 + len(self._keys)
-        for begin in range(0, len(new), width):
-            at_s, states, *figures = new[begin : begin + width]
-            row = array("H", bytes(2 * (2 + 3 * len(figures))))  # one query: min and max are the median
-            row[0], row[1], row[2::3] = 1, int(states), array("H", map(coded, figures))
-            for tier in self._tiers:
+        count, taken = 2 + len(self._keys), 2 + 3 * len(self._keys)
+        times_s = new[::count]
+        rows = array("H", bytes(2 * taken * len(times_s)))  # of one query each: min and max are the median
+        rows[::taken] = array("H", [1]) * len(times_s)
+        rows[1::taken] = array("H", map(int, new[1::count]))
+        for place in range(len(self._keys)):
+            rows[2 + 3 * place :: taken] = array("H", map(coded, new[2 + place :: count]))
+        first, *others = self._tiers
+        first.extend(times_s, rows)
+        for number, at_s in enumerate(times_s):
+            row = rows[number * taken : (number + 1) * taken]
+            for tier in others:
                 closed = tier.add(at_s, row)
                 if closed is None:
                     break
-                at_s, row = closed
+                at_s, row = closed  # noqa: PLW2901
 
     @property
     def oldest_unix_s(self) -> float | None:
@@ -269,10 +276,11 @@ class _Row(NamedTuple):
 class _Tier:
     """The rows of one tier, and those of the finer tier that wait to become its next row."""
 
-    __slots__ = ("_at", "_figures", "_rows", "_spec", "_waiting", "trimmed")
+    __slots__ = ("_at", "_figures", "_rows", "_span", "_spec", "_waiting", "trimmed")
 
     def __init__(self, spec: _Spec, figures: int) -> None:
         self._spec = spec
+        self._span = round(spec.span_s / spec.unit_s)
         self._figures = figures
         self._rows = Rows(2 + 3 * figures, rare=spec.unit_s > _SAMPLES_UNIT_S)
         self._at: int | None = None
@@ -280,16 +288,21 @@ class _Tier:
         self.trimmed = False
         """Whether older rows are gone."""
 
+    def extend(self, times_s: Iterable[float], rows: array[int]) -> None:
+        """Adds the rows of queries as they are."""
+        places = [math.floor(at_s / self._spec.unit_s + 1e-6) for at_s in times_s]
+        if places:
+            self._rows.extend(places, rows)
+            self._trim(places[-1])
+
     def add(self, at_s: float, row: array[int]) -> tuple[float, array[int]] | None:
-        """Adds a row that the finer tier closed; returns the one that this closes here, with its start."""
+        """Adds a row of the finer tier; returns the one that this closes here, with its start."""
         at = math.floor(at_s / self._spec.unit_s + 1e-6)
-        if self._spec.unit_s == _SAMPLES_UNIT_S:
-            self._append(at, row)
-            return at_s, row
         closed = None
         if self._at is not None and at != self._at:
             whole = self._merged()
-            self._append(self._at, whole)
+            self._rows.append(self._at, whole)
+            self._trim(self._at)
             closed = self._at * self._spec.unit_s, whole
             self._waiting = array("H")
         self._at = at
@@ -300,10 +313,7 @@ class _Tier:
 
     def _merged(self) -> array[int]:
         """One row for those that wait."""
-        width = 2 + 3 * self._figures
-        return merged_rows(
-            [self._waiting[at : at + width] for at in range(0, len(self._waiting), width)], self._figures
-        )
+        return merged_rows(self._waiting, self._figures)
 
     def packed(self, most_bytes: int) -> bytes:
         """Its rows, the newest first, and those that wait."""
@@ -343,10 +353,9 @@ class _Tier:
                 self._rows.append(place, _in_order(row, places))
         return middle + int(size)
 
-    def _append(self, at: int, row: Sequence[int]) -> None:
-        self._rows.append(at, row)
-        oldest = at - round(self._spec.span_s / self._spec.unit_s)
-        self.trimmed = self._rows.trim(oldest, self._spec.most_rows) or self.trimmed
+    def _trim(self, newest: int) -> None:
+        """Forgets rows that are too old or too many."""
+        self.trimmed = self._rows.trim(newest - self._span, self._spec.most_rows) or self.trimmed
 
     @property
     def oldest_s(self) -> float | None:
@@ -360,7 +369,7 @@ class _Tier:
         if first is None or last is None or not next_unit_s:
             return -math.inf
         # Rows are forgotten by the block; where the tier ends does not depend on where blocks do.
-        oldest = max(first, last - round(self._spec.span_s / self._spec.unit_s))
+        oldest = max(first, last - self._span)
         if oldest == first and not self.trimmed:
             return -math.inf
         return math.ceil(oldest * self._spec.unit_s / next_unit_s) * next_unit_s
@@ -378,20 +387,27 @@ class _Tier:
             yield _Row(self._at * unit_s, length_s, row[0], row[1], (middle, below, above))
 
 
-def merged_rows(rows: Sequence[array[int]], figures: int) -> array[int]:
-    """One row for several: counts add up, states unite, and of each figure min, median of the medians and max."""
-    if len(rows) == 1:
-        return rows[0]
-    merged = array("H", (min(sum(row[0] for row in rows), LARGEST), 0))
-    for row in rows:
-        merged[1] |= row[1]
-    for place in range(2, 2 + 3 * figures, 3):
-        known = [row for row in rows if row[place] != ABSENT]
+def merged_rows(rows: array[int], figures: int) -> array[int]:
+    """One row for several: counts add up, states unite, and of each figure min, median of the medians and max.
+
+    Args:
+        rows: one after the other.
+        figures: of each row.
+    """
+    width = 2 + 3 * figures
+    if len(rows) <= width:
+        return rows
+    merged = array("H", (min(sum(rows[::width]), LARGEST), reduce(or_, rows[1::width])))
+    for place in range(2, width, 3):
+        middles, below, above = (rows[column::width] for column in (place, place + 1, place + 2))
+        known = sorted(code for code in middles if code != ABSENT)
         if not known:
             merged.extend((ABSENT, 0, 0))
             continue
-        low, high = min(row[place] - row[place + 1] for row in known), max(row[place] + row[place + 2] for row in known)
-        middle = _middle(sorted(row[place] for row in known))
+        low, high, middle = known[0], known[-1], _middle(known)
+        if any(below) or any(above):
+            low = min(code - less for code, less in zip(middles, below, strict=True) if code != ABSENT)
+            high = max(code + more for code, more in zip(middles, above, strict=True) if code != ABSENT)
         merged.extend((middle, min(max(middle - low, 0), LARGEST), min(max(high - middle, 0), LARGEST)))
     return merged
 
