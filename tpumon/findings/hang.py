@@ -122,8 +122,9 @@ class Hang(Rule[_Memory, _Slice]):
         stopped = [peer for peer in peers if peer.seen.state == "no-activity" and peer.memory.silent]
         sizes = [(peer, size) for peer in stopped if (size := _queue(peer.seen)) is not None]
         away = [peer for peer in peers if peer.seen.state in {"down", "stale"}]
-        varies = [step_s.spread / step_s.median for step_s in (peer.memory.step_s for peer in peers) if step_s.median]
-        some = partial(_Some, varies_ratio=median_low(varies) if (stopped or away) and varies else 0.0)
+        steps = [peer.memory.step_s for peer in peers] if stopped or away else []
+        varies = [step_s.spread / step_s.median for step_s in steps if step_s.median]
+        some = partial(_Some, varies_ratio=median_low(varies) if varies else 0.0)
         return _Slice(
             empty=some(peer for peer, size in sizes if not size),
             waiting=some(peer for peer, size in sizes if size),
