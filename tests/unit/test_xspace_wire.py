@@ -56,7 +56,7 @@ def test_events_are_found_where_protobuf_finds_them(events, tail):
 def test_usual_events_need_no_runtime(events):
     raw = line_of(events)
     first = read_line(memoryview(raw)).first
-    assert _split(memoryview(raw + PADDING), first, len(raw)) is not None
+    assert _split(memoryview(raw + PADDING)[first:], len(raw) - first) is not None
 
 
 @pytest.mark.parametrize(

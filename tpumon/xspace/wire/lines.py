@@ -125,7 +125,7 @@ class Line:
         padded = self.stored[at : at + size + len(PADDING)]
         if len(padded) < size + len(PADDING):
             padded = memoryview(bytes(padded[:size]) + PADDING)
-        found = _split(padded, 0, size)
+        found = _split(padded, size)
         if found is not None:
             at += int(found[1][-1])
             return Packed(data=padded, begin=found[0], end=found[1], left=self.end - at), at
@@ -177,15 +177,14 @@ def _outline(raw: memoryview) -> LineOutline:
         raise SourceError("malformed", "the trace is broken: a line does not parse") from error
 
 
-def _split(padded: memoryview, first: int, size: int) -> tuple[Ints, Ints] | None:
+def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
     """Finds all events at once; None where they are not as nearly all are, so that the runtime must find them.
 
     An event begins with its tag, a length of one byte, metadata_id and offset_ps. Bytes that look like that may also
     lie within an event; but then the positions do not fit together, each event's end being the next one's begin.
 
     Args:
-        padded: a portion of a line and PADDING's length more.
-        first: position of the first event.
+        padded: a portion of a line, which begins with an event, and PADDING's length more.
         size: the portion's.
 
     Returns:
@@ -193,13 +192,13 @@ def _split(padded: memoryview, first: int, size: int) -> tuple[Ints, Ints] | Non
     """
     data: Bytes = np.frombuffer(padded, dtype=np.uint8)
     found, sizes = [], []
-    for start in range(first, size, _BLOCK_BYTES):
+    for start in range(0, size, _BLOCK_BYTES):
         block = data[start : min(start + _BLOCK_BYTES, size) + 5]
         here = _beginnings(block)
         found.append(here + start)
         sizes.append(block[here + 1])
     at = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
-    if not len(at) or at[0] != first:
+    if not len(at) or at[0]:
         return None
     lengths = np.concatenate(sizes)
     end = at + 2 + lengths
@@ -217,7 +216,7 @@ def _split(padded: memoryview, first: int, size: int) -> tuple[Ints, Ints] | Non
         at, end, lengths = at[outer], end[outer], lengths[outer]
     if len(at) and end[-1] > size:
         at, end, lengths = at[:-1], end[:-1], lengths[:-1]
-    if not len(at) or at[0] != first or (at[1:] != end[:-1]).any() or lengths.max() >= 0x80:
+    if not len(at) or at[0] or (at[1:] != end[:-1]).any() or lengths.max() >= 0x80:
         return None
     return at + 2, end
 
