@@ -9,11 +9,9 @@ stale.
 from __future__ import annotations
 
 import asyncio
-import gc
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -47,6 +45,7 @@ from tpumon.prometheus.rebuild import (
 )
 from tpumon.prometheus.wire import Answer, PrometheusServer, Series, Table, TroubleError
 from tpumon.prometheus.workers import Key, Known, identity_of, key_of, known_of, workers_of
+from tpumon.system.collector import resting
 
 __all__ = ["PrometheusReader", "PrometheusServer", "selector_of"]
 
@@ -155,7 +154,7 @@ class PrometheusReader:
             await asyncio.sleep(self._poll_s)
 
     async def _refresh(self, send: Callable[[_Told], None]) -> None:
-        with _no_collection():
+        with resting():  # answers have no cycles, and looking for some takes as long as all the rest
             async with asking() as start:
                 await self._ask(start, send)
 
@@ -457,18 +456,6 @@ class PrometheusReader:
         failure = Failure(source=EXPORTER, reason=trouble.reason, message=message)
         for known in self._known.values():
             send(_failed_sample(known, began_unix_s, self._poll_s, failure))
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without looking for cycles: answers have none, and looking takes as long as all the rest."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _failed_sample(known: Known, time_unix_s: float, interval_s: float | None, failure: Failure) -> Sample:
