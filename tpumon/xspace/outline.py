@@ -8,9 +8,9 @@ from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import LineOutline
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from tpumon.model import Caution, Figures
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.timeline import PS_PER_S
-from tpumon.xspace.struct import struct
 
 NO_STEPS = "no steps in the window"
 

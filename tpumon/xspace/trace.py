@@ -12,6 +12,7 @@ from typing import BinaryIO, Literal, NamedTuple
 import numpy as np
 
 from tpumon.model import SIMULATED_MARK, Caution
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.columns import Ints
@@ -39,7 +40,6 @@ from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
 from tpumon.xspace.steps.waits import StepWaits, step_waits
-from tpumon.xspace.struct import struct
 from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
 from tpumon.xspace.wire.stored import FileBytes, Stored
 

@@ -9,12 +9,12 @@ from enum import IntEnum
 
 from google.protobuf.message import DecodeError
 
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.xspace.catalogue.shapes import paddings
 from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata, told
-from tpumon.xspace.struct import struct
 
 _CUSTOM_CALL = "custom-call"
 _MATRIX_CATEGORIES = frozenset(

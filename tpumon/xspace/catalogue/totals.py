@@ -8,6 +8,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.catalogue import CATALOGUE, Kinds
 from tpumon.xspace.catalogue.kinds import ABSURD
 from tpumon.xspace.catalogue.shapes import WIDTHS
@@ -15,7 +16,6 @@ from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.columns.columns import Floats, Ints, Mask
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.struct import struct
 
 Number = TypeVar("Number", bound=np.generic)
 

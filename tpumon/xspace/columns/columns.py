@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tpumon.xspace.struct import struct
+from tpumon.model.frozen import struct
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]

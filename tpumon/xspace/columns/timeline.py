@@ -7,9 +7,9 @@ from dataclasses import field
 
 import numpy as np
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatColumn, join_stats
 from tpumon.xspace.columns.intervals import timeline_order
-from tpumon.xspace.struct import struct
 
 PS_PER_NS = 1000
 PS_PER_S = 1e12

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpumon.model.chips import chip_of
+from tpumon.model.frozen import struct
 from tpumon.xspace.planes.plane import Value
-from tpumon.xspace.struct import struct
 
 
 @struct

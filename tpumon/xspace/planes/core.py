@@ -8,6 +8,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import CoreDetails
 from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
@@ -22,7 +23,6 @@ from tpumon.xspace.planes.plane import (
     TENSOR_CORE_STEPS,
     Plane,
 )
-from tpumon.xspace.struct import struct
 
 _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
 

@@ -10,11 +10,11 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
+from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
 from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
 from tpumon.xspace.wire.lines import Line, read_line
 from tpumon.xspace.wire.stored import Stored

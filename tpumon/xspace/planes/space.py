@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import TraceOutline
 from tpumon.xspace.columns.timeline import LATEST_NS, PS_PER_NS
 from tpumon.xspace.planes.plane import HOST_THREADS, MOST_LINES, TPU_PREFIX, Outline, Plane, read_outline
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
 from tpumon.xspace.wire.stored import Stored
 

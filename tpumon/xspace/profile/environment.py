@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from google.protobuf.message import DecodeError
 
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.profiler_pb2 import ProfileOptions
 from tpumon.xspace.planes.plane import Plane, Value
 from tpumon.xspace.profile.planes import ENVIRONMENT, METADATA, find_plane
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.stored import Stored
 
 _VERSIONS = ("jax_version", "jaxlib_version", "tpu_version", "libtpu_version", "tensorflow_version")

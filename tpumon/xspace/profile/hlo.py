@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 
 from google.protobuf.message import DecodeError
 
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.hlo_pb2 import BufferAllocation, HloModule, HloProgram
 from tpumon.xspace.catalogue.kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.profile.ops import MOST_CONTENTS
-from tpumon.xspace.struct import struct
 
 _STAT = "Hlo Proto"
 _NAME = re.compile(r"(.*)\((\d{1,20})\)")

@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import self_times_ps
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.struct import struct
 
 InputCategory = Literal["enqueue", "demanded_file_read", "advanced_file_read", "preprocessing"]
 

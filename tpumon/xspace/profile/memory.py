@@ -8,13 +8,13 @@ from itertools import pairwise
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import XEvent
 from tpumon.xspace.columns.columns import EventColumns, Floats, Ints, Mask
 from tpumon.xspace.columns.events import read_events
 from tpumon.xspace.columns.timeline import LATEST_NS, LATEST_PS, PS_PER_NS, PS_PER_S
 from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.lines import Packed
 
 _ALLOCATION, _DEALLOCATION = "MemoryAllocation", "MemoryDeallocation"

@@ -8,6 +8,7 @@ from dataclasses import field
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import MemoryAccessBreakdown
 from tpumon.xspace.catalogue.catalogue import CATALOGUE
@@ -15,7 +16,6 @@ from tpumon.xspace.catalogue.kinds import ABSURD, NAME_LENGTH, category_name
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane, Value, named, parsed_metadata
-from tpumon.xspace.struct import struct
 
 _PATH, _HLO = 400, 2000  # characters
 MOST_CONTENTS = 64  # instructions of a fusion

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from typing import BinaryIO, Literal
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.planes.plane import parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.environment import Surroundings, read_surroundings
@@ -16,7 +17,6 @@ from tpumon.xspace.profile.memory import MemoryUse, read_memory
 from tpumon.xspace.profile.ops import Op, read_ops
 from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.steps.functions import named_program
-from tpumon.xspace.struct import struct
 from tpumon.xspace.trace import Trace, stored, trace_of
 
 Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]

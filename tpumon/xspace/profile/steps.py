@@ -9,11 +9,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.kinds import Category
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
-from tpumon.xspace.struct import struct
 from tpumon.xspace.trace import Trace
 
 MOST_STEPS = 2000

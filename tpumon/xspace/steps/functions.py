@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model import FunctionFigures, Percentiles
+from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, covered_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.steps.primitives import is_primitive
-from tpumon.xspace.struct import struct
 
 MOST_FUNCTIONS = 20
 HLO_MODULE = "hlo_module"

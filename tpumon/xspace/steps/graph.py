@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpumon.errors import SourceError
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask, Words
-from tpumon.xspace.struct import struct
 
 _MOST_LINKS = 64  # a context with more on both sides says nothing
 _MOST_LEVELS = 64  # of roots; profilers use three

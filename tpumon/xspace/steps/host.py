@@ -9,6 +9,7 @@ from dataclasses import field, replace
 
 import numpy as np
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
@@ -25,7 +26,6 @@ from tpumon.xspace.steps.functions import (
     with_device_time,
 )
 from tpumon.xspace.steps.host_time import EAGER_OP, callbacks_ps, compiling_ps, input_waits
-from tpumon.xspace.struct import struct
 
 _STEP_NUMBER, _FUNCTION_CALL = "step_num", "tf_function_call"
 _PROGRAM = "program_id"

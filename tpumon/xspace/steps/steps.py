@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.kinds import Category
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import first_overlapping, self_times_of_some_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.steps.functions import Runs
-from tpumon.xspace.struct import struct
 
 _CATEGORIES = len(Category)
 

@@ -6,11 +6,11 @@ first and the last; here all whole steps count.
 
 from __future__ import annotations
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.intervals import first_overlapping
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import TRACE_ME
-from tpumon.xspace.struct import struct
 
 _BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
 

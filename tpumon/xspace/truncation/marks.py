@@ -9,13 +9,13 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.model import SIMULATED_MARK
+from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.events import read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import PS_PER_NS
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import Line
 

@@ -9,11 +9,11 @@ from functools import cached_property
 
 import numpy as np
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, distinct, parents, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import CoreLines
-from tpumon.xspace.struct import struct
 
 _PROGRAM_ID = re.compile(r"\(\d+\)$")
 _STEP = "step"

@@ -13,13 +13,13 @@ from functools import cached_property
 
 import numpy as np
 
+from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import by_id, union
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
-from tpumon.xspace.struct import struct
 from tpumon.xspace.truncation.marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,

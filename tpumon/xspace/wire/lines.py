@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
+from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import LineOutline, XLine
-from tpumon.xspace.struct import struct
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.stored import Stored
 
