@@ -162,20 +162,31 @@ def test_who_hung_first_is_named():
     assert found.evidence["queue_size"].value == 0
 
 
+def after_each_round(names, rounds, interval_s, taken):
+    """The findings of workers that are named together; `taken` makes a sample from name, number and times."""
+    fleet = Fleet()
+    fleet.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    for number in range(rounds):
+        now_unix_s = BEGIN_UNIX_S + interval_s * number
+        for name in names:
+            fleet.add(taken(name, number, time_unix_s=now_unix_s, interval_s=interval_s))
+        fleet.assess(now_unix_s + 1)
+        yield fleet.findings(now_unix_s + 1)
+
+
+def steps_of(time_s):
+    return StepTimes(avg=time_s, min=time_s, max=time_s)
+
+
 def hung_beside_another_worker(other_step_s):
     """The hang of two workers with steps of 100 ms after 11 minutes, and a third worker that is down meanwhile."""
-    fleet = Fleet()
-    fleet.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("a0", "a1", "b0"))))
-    for number in range(27):
-        now_unix_s = BEGIN_UNIX_S + 30.0 * number
-        for name, step_s in (("a0", 0.1), ("a1", 0.1), ("b0", other_step_s)):
-            given = {"time_unix_s": now_unix_s, "interval_s": 30.0}
-            step = StepTimes(avg=step_s, min=step_s, max=step_s)
-            reason = "unavailable" if name == "b0" else "empty-trace"
-            ran = number < 4
-            fleet.add(sample(name, step_time_s=step, **given) if ran else failed_sample(name, reason, **given))
-        fleet.assess(now_unix_s + 1)
-    (found,) = fleet.findings(now_unix_s + 1)
+
+    def taken(name, number, **given):
+        if number < 4:
+            return sample(name, step_time_s=steps_of(other_step_s if name == "b0" else 0.1), **given)
+        return failed_sample(name, "unavailable" if name == "b0" else "empty-trace", **given)
+
+    *_, (found,) = after_each_round(("a0", "a1", "b0"), 27, 30.0, taken)
     return found
 
 
@@ -192,19 +203,14 @@ def test_a_hang_is_put_down_to_a_worker_that_is_gone_only_if_that_may_be_of_the_
 @pytest.mark.parametrize("varies_ratio", [0.02, 0.08])
 def test_a_hang_beside_a_worker_that_is_gone_is_no_page_however_much_steps_vary(varies_ratio):
     """What a sample says of steps varies; the median of three does so, too."""
-    fleet, chance = Fleet(), random.Random(3)
-    names = [f"w{number}" for number in range(8)]
-    fleet.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
-    for number in range(32):
-        now_unix_s = BEGIN_UNIX_S + 30.0 * number
-        for name in names:
-            given = {"time_unix_s": now_unix_s, "interval_s": 30.0}
-            step_s = chance.gauss(0.1, 0.1 * varies_ratio)
-            reason = "unavailable" if name == "w0" else "empty-trace"
-            one = sample(name, step_time_s=StepTimes(avg=step_s, min=step_s, max=step_s), **given)
-            fleet.add(one if number < 9 else failed_sample(name, reason, **given))
-        fleet.assess(now_unix_s + 1)
-    (found,) = fleet.findings(now_unix_s + 1)
+    chance = random.Random(3)
+
+    def taken(name, number, **given):
+        if number < 9:
+            return sample(name, step_time_s=steps_of(chance.gauss(0.1, 0.1 * varies_ratio)), **given)
+        return failed_sample(name, "unavailable" if name == "w0" else "empty-trace", **given)
+
+    *_, (found,) = after_each_round([f"w{number}" for number in range(8)], 32, 30.0, taken)
     assert (found.finding, found.severity, len(found.workers)) == ("hang", "info", 7)
     assert "the others may wait for them: w0." in found.sentence
 
@@ -214,31 +220,28 @@ def test_a_hang_beside_a_worker_that_is_gone_is_no_page_however_much_steps_vary(
 )
 def test_who_stopped_first_is_looked_for_in_the_same_job(steps_s, is_first):
     """Work in the queue of another job says nothing: w0 has none, the last one has some."""
-    fleet = Fleet()
-    fleet.follow(Workers(targets=tuple(Target(worker=f"w{number}", address=f"w{number}:1") for number in range(3))))
-    for number in range(8):
-        now_unix_s = BEGIN_UNIX_S + 10.0 * number
-        for worker, (step_s, queue) in enumerate(zip(steps_s, (0, None, 3), strict=True)):
-            given = {"time_unix_s": now_unix_s, "devices": [{"device": 0, "runtime_hlo_queue_size": queue}]}
-            ran = {"step_time_s": StepTimes(avg=step_s, min=step_s, max=step_s), "idle_ratio": 0.1}
-            fleet.add(sample(f"w{worker}", **given, **(ran if number < 4 else {"idle_ratio": 1.0})))
-        fleet.assess(now_unix_s + 1)
-    found = next(one for one in fleet.findings(now_unix_s + 1) if "w0" in one.workers)
+    workers = dict(zip(("w0", "w1", "w2"), zip(steps_s, (0, None, 3), strict=True), strict=True))
+
+    def taken(name, number, **given):
+        step_s, queue = workers[name]
+        ran = {"step_time_s": steps_of(step_s), "idle_ratio": 0.1} if number < 4 else {"idle_ratio": 1.0}
+        return sample(name, devices=[{"device": 0, "runtime_hlo_queue_size": queue}], **given, **ran)
+
+    *_, last = after_each_round(tuple(workers), 8, 10.0, taken)
+    found = next(one for one in last if "w0" in one.workers)
     assert ("Stopped first: w0," in found.sentence) is is_first
 
 
 def test_how_much_workers_vary_is_asked_of_many():
     """Of a large slice not all are looked at, but neither only the first, which is as steady as no other."""
-    fleet, chance = Fleet(), random.Random(1)
-    names = [f"w{number:03}" for number in range(150)]
-    fleet.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1", slice="s") for name in names)))
-    for number in range(12):
-        for name in names:
-            idle = 0.3 if name == names[0] else min(max(chance.gauss(0.3, 0.06), 0.0), 1.0)
-            step = StepTimes(avg=0.1, min=0.1, max=0.1)
-            fleet.add(sample(name, time_unix_s=BEGIN_UNIX_S + 10.0 * number, step_time_s=step, idle_ratio=idle))
-        fleet.assess(BEGIN_UNIX_S + 10.0 * number + 1)
-        assert "straggler" not in {one.finding for one in fleet.findings(BEGIN_UNIX_S + 10.0 * number + 1)}
+    chance = random.Random(1)
+
+    def taken(name, _number, **given):
+        idle = 0.3 if name == "w000" else min(max(chance.gauss(0.3, 0.06), 0.0), 1.0)
+        return sample(name, step_time_s=steps_of(0.1), idle_ratio=idle, **given)
+
+    for found in after_each_round([f"w{number:03}" for number in range(150)], 12, 10.0, taken):
+        assert "straggler" not in {one.finding for one in found}
 
 
 def test_several_faults_at_once_are_all_found():
