@@ -93,8 +93,7 @@ def _hbm_of_devices(figures: Figures) -> list[tuple[float, float]]:
 
 def _hbm_ratio(figures: Figures) -> float | None:
     """HBM used relative to its total on the fullest device; of the whole worker if devices are not reported."""
-    devices = _hbm_of_devices(figures)
-    if devices:
+    if figures.devices and (devices := _hbm_of_devices(figures)):
         return max(used / total for used, total in devices)
     if figures.hbm_used_bytes is None or not figures.hbm_total_bytes:
         return None
@@ -273,6 +272,8 @@ FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFE
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
 
+_COMPARED_VALUES = tuple((key, figure.value) for key, figure in COMPARED.items())
+
 WORST, NAME = "worst", "name"
 
 SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
@@ -306,7 +307,7 @@ OP_KINDS: Mapping[str, str] = {
 
 def values(figures: Figures) -> Mapping[str, float | None]:
     """Returns the compared figures, by key."""
-    return {key: figure.value(figures) for key, figure in COMPARED.items()}
+    return {key: value(figures) for key, value in _COMPARED_VALUES}
 
 
 def of_level(figures: Figures, level: int) -> Figures:

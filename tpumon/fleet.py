@@ -25,12 +25,13 @@ from tpumon.model import (
     Severity,
     Standing,
     State,
+    Target,
     What,
     Workers,
 )
 from tpumon.text import one_line
 
-__all__ = ["MOST_HISTORY_BYTES", "Fleet", "Thresholds", "group_of", "seen_last"]
+__all__ = ["MOST_HISTORY_BYTES", "Fleet", "Thresholds", "group_of", "last_query"]
 
 MOST_HISTORY_BYTES = 12_000_000
 """How much history of all workers together is handed on."""
@@ -39,6 +40,19 @@ _JUDGE_S = 20.0  # between two assessments of what was recorded, at most
 _MOST_NEW = 100  # samples of a worker that wait to be judged
 _SAME_TIME_S = 0.001
 _OVERLAP_S = 60.0  # the longest that a query may take
+
+
+class Query(NamedTuple):
+    """A query that is not judged yet: its sample, the state after it, its figures, and whether it shows a restart."""
+
+    sample: Sample
+    state: State
+    figures: Mapping[str, float | None]
+    restarted: bool
+
+    def seen(self, target: Target) -> Seen:
+        """What it showed of its worker."""
+        return Seen(target=target, sample=self.sample, state=self.state, values=self.figures, restarted=self.restarted)
 
 
 @dataclass(slots=True)
@@ -53,7 +67,7 @@ class _Memory:
         changed_unix_s, number: time and number of the last change of its course.
     """
 
-    new: deque[Seen] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
+    new: deque[Query] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
     causes: tuple[Cause, ...] = ()
     is_told: bool = False
     told: tuple[Cause, ...] | None = None
@@ -105,7 +119,7 @@ class Fleet:
         """Adds the sample of one query."""
         history = self.histories.add(sample)
         if history is not None:
-            self._memories[sample.worker].new.append(seen_last(history, sample))
+            self._memories[sample.worker].new.append(last_query(history, sample))
 
     def take(self, event: Workers | Sample | Handover) -> None:
         """Follows workers, adds a sample, or takes over what an exporter knows."""
@@ -299,25 +313,27 @@ class Fleet:
         waiting = [look for look in looks if look.memory.new]
         while waiting:
             batch = [(look, look.memory.new.popleft()) for look in waiting]
-            for look, seen in batch:
-                look.memory.is_told = look.memory.is_told or seen.sample.findings is not None
-            others = self._judge.judge([seen for look, seen in batch if not look.memory.is_told], stale)
-            for look, seen in batch:
-                self._take(look, seen)
+            seen = []
+            for look, query in batch:
+                look.memory.is_told = look.memory.is_told or query.sample.findings is not None
+                if not look.memory.is_told:
+                    seen.append(query.seen(look.history.target))
+            others = self._judge.judge(seen, stale)
+            for look, query in batch:
+                self._take(look, query)
             for look in looks if others else ():
                 if look.history.target.worker in others and look.state != "stale" and not look.memory.new:
-                    self._explain_anew(look, batch[-1][1].at)
+                    self._explain_anew(look, _began(batch[-1][1].sample))
             waiting = [look for look in waiting if look.memory.new]
         for look in looks:
             last, memory = look.history.last, look.memory
             if look.state == "stale" and memory.course.state != "stale" and last is not None:
-                at = Moment(last.time_unix_s, last.taken_monotonic_s)
                 memory.causes = (Cause(words="no figures in time"),)
-                self._note(look.history, memory, at, now_unix_s, "stale", "unknown")
+                self._note(look.history, memory, _began(last), now_unix_s, "stale", "unknown")
 
-    def _take(self, look: _Look, seen: Seen) -> None:
+    def _take(self, look: _Look, query: Query) -> None:
         """Notes what a query says, once it is judged."""
-        memory, sample = look.memory, seen.sample
+        memory, sample = look.memory, query.sample
         if sample.findings is not None:
             memory.told = sample.findings
         if not memory.is_told:
@@ -325,7 +341,8 @@ class Fleet:
         else:
             memory.causes = () if sample.of_exporter else memory.told or ()
         severity = _add_failure(memory, sample)
-        self._note(look.history, memory, seen.at, sample.time_unix_s, seen.state, severity, restarted=seen.restarted)
+        at = _began(sample)
+        self._note(look.history, memory, at, at.time_unix_s, query.state, severity, restarted=query.restarted)
 
     def _explain_anew(self, look: _Look, at: Moment) -> None:
         """Notes that a sample of another worker explains what this one has, or no longer does."""
@@ -428,15 +445,13 @@ def _add_failure(memory: _Memory, sample: Sample) -> Severity:
     return severity
 
 
-def seen_last(history: WorkerHistory, sample: Sample) -> Seen:
-    """What a query showed that was just added to its worker's history."""
-    return Seen(
-        target=history.target,
-        sample=sample,
-        state=history.last_state,
-        values=history.figures,
-        restarted=history.restarted is sample,
-    )
+def _began(sample: Sample) -> Moment:
+    return Moment(sample.time_unix_s, sample.taken_monotonic_s)
+
+
+def last_query(history: WorkerHistory, sample: Sample) -> Query:
+    """The query whose sample was just added to its worker's history."""
+    return Query(sample, history.last_state, history.figures, history.restarted is sample)
 
 
 def _resumed(standing: Standing) -> Course:

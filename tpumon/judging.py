@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tpumon.findings import Judge, Thresholds
-from tpumon.fleet import seen_last
+from tpumon.fleet import last_query
 from tpumon.history import Histories
 from tpumon.model import Finding, Handover, NotJudged, Sample, Workers
 
@@ -49,7 +49,9 @@ class Judging:
         if history is None or sample.worker in self._told_workers:
             return sample
         try:
-            self._judge.judge([seen_last(history, sample)], self._stale_at(sample.time_unix_s + sample.took_s))
+            self._judge.judge(
+                [last_query(history, sample).seen(history.target)], self._stale_at(sample.time_unix_s + sample.took_s)
+            )
         except Exception as error:  # noqa: BLE001 - a rule's bug must not cost the sample
             if not self._has_said:
                 self._has_said = True

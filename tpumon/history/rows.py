@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import sys
 import zlib
@@ -11,40 +10,17 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-ABSENT = 0
-_ZERO = 1
-_FIRST = 2
-_PER_OCTAVE = 1000
-_LOWEST, _HIGHEST = 1e-9, 1e6  # what `tpumon.model.bounds` lets through of seconds and ratios
-_LOG_LOWEST = math.log2(_LOWEST)
 LARGEST = 0xFFFF
 """The largest number that a row can hold."""
 
-_NEW_ROWS, _NEW_ROWS_IF_RARE = 64, 16
+_NEW_ROWS, _NEW_ROWS_IF_RARE = 128, 32
 """How many rows wait to be compressed."""
 
+_TRIM_EVERY = 8  # rows
 _BLOCK_ROWS = 128
 _HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
 _LATEST = 1 << 50
 _LEVEL, _QUICK_LEVEL = 6, 1
-
-
-def coded(value: float | None) -> int:
-    """A value as a number from 0 to 65535, exact to 0.04 % from 1e-9 to 1e6; zero is exact, None is `ABSENT`."""
-    if value is None or math.isnan(value):
-        return ABSENT
-    if not _LOWEST <= value <= _HIGHEST:
-        if value <= 0:
-            return _ZERO
-        value = _LOWEST if value < _LOWEST else _HIGHEST
-    return _FIRST + round((math.log2(value) - _LOG_LOWEST) * _PER_OCTAVE)
-
-
-def value_of(code: int) -> float | None:
-    """Reverses `coded`."""
-    if code <= _ZERO:
-        return None if code == ABSENT else 0.0
-    return float(2.0 ** ((code - _FIRST) / _PER_OCTAVE + _LOG_LOWEST))
 
 
 class _Head(NamedTuple):
@@ -68,7 +44,7 @@ class Rows:
     """Rows of `width` whole numbers (0 to 65535) each, at growing whole places.
 
     Args:
-        width: numbers of a row: the count, the states, and three for each figure.
+        width: numbers of a row.
         rare: whether rows come so seldom that each block may be compressed several times, which takes less memory.
     """
 
@@ -96,28 +72,21 @@ class Rows:
             return self._places[-1]
         return _head(self._blocks[-1]).last if self._blocks else None
 
-    def append(self, place: int, row: Sequence[int]) -> None:
-        """Adds a row."""
-        self.extend((place,), row)
-
-    def extend(self, places: Sequence[int], numbers: Sequence[int]) -> None:
-        """Adds rows; their numbers come one row after the other."""
-        at = 0
-        while at < len(places):
-            until = min(at + self._most_new - len(self._places), len(places))
-            self._places.extend(places[at:until])
-            self._numbers.extend(numbers[at * self._width : until * self._width])
-            self._count += until - at
-            at = until
+    def append(self, place: int, row: Sequence[int]) -> bool:
+        """Adds a row; returns whether it is time to look for old ones with `trim`."""
+        self._places.append(place)
+        self._numbers.extend(row)
+        self._count += 1
+        if len(self._places) >= self._most_new:
             self._seal()
+        return self._count % _TRIM_EVERY == 0
 
     def _seal(self) -> None:
-        """Compresses the new rows, if there are enough of them."""
-        if len(self._places) >= self._most_new:
-            if self._blocks and _head(self._blocks[-1]).rows + self._most_new <= _BLOCK_ROWS:
-                self._reopen(self._blocks.pop())
-            self._blocks.append(self._sealed(self._places, self._numbers))
-            self._places, self._numbers = array("q"), array("H")
+        """Compresses the new rows."""
+        if self._blocks and _head(self._blocks[-1]).rows + self._most_new <= _BLOCK_ROWS:
+            self._reopen(self._blocks.pop())
+        self._blocks.append(self._sealed(self._places, self._numbers))
+        self._places, self._numbers = array("q"), array("H")
 
     def trim(self, oldest: int, most_rows: int) -> bool:
         """Forgets blocks of rows that all lie before `oldest`, or blocks and halves that are too many.
@@ -142,21 +111,18 @@ class Rows:
             break
         return self._count < before
 
-    def read(self, figure: int, first: int, last: float) -> Iterator[tuple[int, int, int, tuple[int, int, int]]]:
-        """The rows from `first` to before `last`: place, count, states, and the three numbers of the figure."""
-        columns = (0, 1, 2 + 3 * figure, 3 + 3 * figure, 4 + 3 * figure)
+    def read(self, columns: Sequence[int], first: int, last: float) -> Iterator[tuple[int, ...]]:
+        """The rows from `first` to before `last`: the place of each, and its numbers in these columns."""
         for block in self._blocks:
             head = _head(block)
             if head.last >= first and head.first < last:
                 places, read = self._opened(block, columns)
-                for place, count, states, *codes in zip(places, *read, strict=True):
-                    if first <= place < last:
-                        yield place, count, states, (codes[0], codes[1], codes[2])
+                for row in zip(places, *read, strict=True):
+                    if first <= row[0] < last:
+                        yield row
         for at, place in enumerate(self._places):
             if first <= place < last:
-                row = self._numbers[at * self._width : (at + 1) * self._width]
-                count, states, *codes = (row[column] for column in columns)
-                yield place, count, states, (codes[0], codes[1], codes[2])
+                yield place, *(self._numbers[at * self._width + column] for column in columns)
 
     def packed(self, most_bytes: int) -> tuple[bytes, bool]:
         """The newest rows in at most so many bytes, for `unpacked`; and whether that is all of them."""

@@ -1,7 +1,8 @@
 """A worker's figures over time, in tiers: the older, the coarser. Bounded by number of rows, and compressed.
 
-A row holds the number of queries, the states that the worker was in, and the median, min and max of each figure. A
-value is a whole number on a logarithmic scale, which is exact to 0.04 %; zero is exact, and an absent value is absent.
+A row of the first tier is one query: the worker's state and its figures, exact to 0.05 %. Rows of the others hold the
+number of queries, the states that the worker was in, and the median, min and max of each figure, exact to 0.15 %.
+Zero is exact, and an absent value is absent.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, reduce
-from itertools import groupby
+from itertools import chain, groupby
 from operator import or_
 from statistics import median
 from typing import NamedTuple, get_args
 
-from tpumon.history.rows import ABSENT, LARGEST, Rows, coded, from_little, little, value_of
+from tpumon.history.codes import ABSENT, Packing, middle, present, value_of
+from tpumon.history.rows import LARGEST, Rows, from_little, little
 from tpumon.model import State
 from tpumon.model.frozen import frozen
 
@@ -28,30 +30,55 @@ STATES: tuple[State, ...] = get_args(State)
 _BITS = {state: 1 << bit for bit, state in enumerate(STATES)}
 
 
+class _Layout(NamedTuple):
+    """The numbers of a row: first some of the query, the last of them the states, then some for each figure.
+
+    Of one query these are the state, and a code for each figure. Of several, they are the number of queries and the
+    states, and for each figure the code of the median, how far the min is below it, and the max above it.
+
+    Attributes:
+        head: how many numbers come before those of the figures.
+        absent: the numbers of an absent figure.
+        unit: what 1 stands for in a number of a figure.
+    """
+
+    head: int
+    absent: tuple[int, ...]
+    unit: int
+
+    def width(self, figures: int) -> int:
+        return self.head + len(self.absent) * figures
+
+    def place(self, figure: int) -> int:
+        return self.head + len(self.absent) * figure
+
+
+_ONE, _SEVERAL = _Layout(1, (ABSENT,), 1), _Layout(2, (ABSENT // 2, 0, 0), 2)
+
+
 class _Spec(NamedTuple):
     """A tier: its rows cover `unit_s` each, go back `span_s`, and are no more than `most_rows`."""
 
     unit_s: float
     span_s: float
     most_rows: int
+    layout: _Layout = _SEVERAL
 
 
 _SAMPLES_UNIT_S = 0.01
 _TIERS = (
-    _Spec(_SAMPLES_UNIT_S, 15 * 60.0, 900),
+    _Spec(_SAMPLES_UNIT_S, 15 * 60.0, 900, _ONE),
     _Spec(10.0, 2 * 3600.0, 720),
     _Spec(60.0, 24 * 3600.0, 1440),
     _Spec(600.0, 7 * 86400.0, 1008),
 )
 """All samples of 15 min (900 at most), 10 s of 2 h, 1 min of 24 h, 10 min of 7 days."""
 
-_MAGIC = b"TPH2"
+_MAGIC = b"TPH3"
 _HEAD = struct.Struct("<4sddB")  # magic, shift, time of the last query, number of tiers
 _TIER = struct.Struct("<?qHI")  # whether trimmed, place of the rows that wait, their numbers, bytes of the rows
 _LATEST_S = 1e12
 
-_MOST_NEW = 256  # numbers of new queries that wait to become rows
-_MOST_WAITING = 64  # rows that wait to be merged into one of the next tier
 _WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -84,18 +111,15 @@ class Tiers:
         keys: keys of the figures, in the order in which `add` takes them.
     """
 
-    __slots__ = ("_begin_s", "_keys", "_last_s", "_new", "_shift_s", "_tiers", "_zero_s")
+    __slots__ = ("_keys", "_last_s", "_packing", "_shift_s", "_tiers", "_zero_s")
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
-        self._tiers = [_Tier(spec, len(self._keys)) for spec in _TIERS]
+        self._tiers = _tiers(len(self._keys))
         self._shift_s = 0.0  # from the times of the rows to those of the wall clock as it is set now
         self._zero_s: float | None = None  # from the monotonic clock to the times of the rows
         self._last_s = -math.inf
-        self._begin_s = -math.inf
-        # Queries that came since then, as they came: time, states, figures. They become rows when a row of the second
-        # tier is complete, or when somebody asks: so adding one is cheap.
-        self._new = array("d")
+        self._packing = _packing(len(self._keys))
 
     def add(
         self,
@@ -126,38 +150,21 @@ class Tiers:
         if at_s < self._last_s + _SAMPLES_UNIT_S / 2:
             if at_s > self._last_s - _TIERS[0].span_s:
                 return
-            self._tiers = [_Tier(spec, len(self._keys)) for spec in _TIERS]
-            self._new = array("d")
-        if at_s >= self._begin_s + _TIERS[1].unit_s or len(self._new) >= _MOST_NEW:
-            self._make_rows()
-            self._begin_s = at_s
+            self._tiers = _tiers(len(self._keys))
         self._last_s = at_s
-        self._new.extend((at_s, _BITS[state], *[math.nan if figure is None else figure for figure in figures]))
-
-    def _make_rows(self) -> None:
-        """Makes rows of the queries that came since the last call."""
-        new, self._new = self._new, array("d")
-        count, taken = 2 + len(self._keys), 2 + 3 * len(self._keys)
-        times_s = new[::count]
-        rows = array("H", bytes(2 * taken * len(times_s)))  # of one query each: min and max are the median
-        rows[::taken] = array("H", [1]) * len(times_s)
-        rows[1::taken] = array("H", map(int, new[1::count]))
-        for place in range(len(self._keys)):
-            rows[2 + 3 * place :: taken] = array("H", map(coded, new[2 + place :: count]))
+        numbers = [math.nan if figure is None else figure for figure in figures]
+        row = array("H", self._packing.pack(_BITS[state], numbers))
         first, *others = self._tiers
-        first.extend(times_s, rows)
-        for number, at_s in enumerate(times_s):
-            row = rows[number * taken : (number + 1) * taken]
-            for tier in others:
-                closed = tier.add(at_s, row)
-                if closed is None:
-                    break
-                at_s, row = closed  # noqa: PLW2901
+        first.append(_place(at_s, _SAMPLES_UNIT_S), row)
+        for tier in others:
+            closed = tier.add(at_s, row)
+            if closed is None:
+                break
+            at_s, row = closed
 
     @property
     def oldest_unix_s(self) -> float | None:
         """The earliest time of which anything is known; None: nothing is."""
-        self._make_rows()
         known = [tier for tier in self._tiers if tier.oldest_s is not None]
         whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
         oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
@@ -170,7 +177,6 @@ class Tiers:
 
     def packed(self, most_bytes: int = 1 << 30) -> bytes:
         """All that is remembered, in about `most_bytes` at most: of each tier, the oldest rows are left out."""
-        self._make_rows()
         parts = [_HEAD.pack(_MAGIC, self._shift_s, self._last_s, len(self._tiers))]
         left = most_bytes
         for number, tier in enumerate(self._tiers):
@@ -231,7 +237,6 @@ class Tiers:
         return [_merged(list(group), bin_ * width_s, (bin_ + 1) * width_s) for bin_, group in groups]
 
     def _rows(self, place: int, begin_unix_s: float, end_unix_s: float) -> list[_Row]:
-        self._make_rows()
         begin_s, until_s = begin_unix_s - self._shift_s, end_unix_s - self._shift_s + 1e-6
         pieces: list[list[_Row]] = []
         for number, tier in enumerate(self._tiers):
@@ -243,15 +248,15 @@ class Tiers:
         return [row for piece in reversed(pieces) for row in piece]
 
     def _point(self, row: _Row) -> Point:
-        middle, below, above = row.codes
-        value = value_of(middle)
+        code, below, above = row.codes
+        value = value_of(code)
         start_unix_s = row.start_s + self._shift_s
         return Point(
             start_unix_s=start_unix_s,
             end_unix_s=start_unix_s + row.length_s,
-            min=value_of(middle - below) if below else value,
+            min=value_of(code - below) if below else value,
             median=value,
-            max=value_of(middle + above) if above else value,
+            max=value_of(code + above) if above else value,
             count=row.queries,
             states=_states_of(row.states),
             of_medians=row.length_s > _TIERS[1].unit_s,
@@ -273,47 +278,62 @@ class _Row(NamedTuple):
     codes: tuple[int, int, int]
 
 
+@cache
+def _packing(figures: int) -> Packing:
+    return Packing(figures)
+
+
+def _place(at_s: float, unit_s: float) -> int:
+    """Place of the row that a moment belongs to."""
+    return math.floor(at_s / unit_s + 1e-6)
+
+
+def _tiers(figures: int) -> list[_Tier]:
+    return [_Tier(spec, finer, figures) for finer, spec in zip((_TIERS[0], *_TIERS), _TIERS, strict=False)]
+
+
 class _Tier:
     """The rows of one tier, and those of the finer tier that wait to become its next row."""
 
-    __slots__ = ("_at", "_figures", "_rows", "_span", "_spec", "_waiting", "trimmed")
+    __slots__ = ("_at", "_figures", "_finer", "_rows", "_span", "_spec", "_until_s", "_waiting", "trimmed")
 
-    def __init__(self, spec: _Spec, figures: int) -> None:
-        self._spec = spec
+    def __init__(self, spec: _Spec, finer: _Spec, figures: int) -> None:
+        self._spec, self._finer = spec, finer
         self._span = round(spec.span_s / spec.unit_s)
         self._figures = figures
-        self._rows = Rows(2 + 3 * figures, rare=spec.unit_s > _SAMPLES_UNIT_S)
+        self._rows = Rows(spec.layout.width(figures), rare=spec.unit_s > _SAMPLES_UNIT_S)
         self._at: int | None = None
+        self._until_s = -math.inf
         self._waiting = array("H")  # one row after the other
         self.trimmed = False
         """Whether older rows are gone."""
 
-    def extend(self, times_s: Iterable[float], rows: array[int]) -> None:
-        """Adds the rows of queries as they are."""
-        places = [math.floor(at_s / self._spec.unit_s + 1e-6) for at_s in times_s]
-        if places:
-            self._rows.extend(places, rows)
-            self._trim(places[-1])
+    def append(self, place: int, row: Sequence[int]) -> None:
+        """Adds a row as it is."""
+        if self._rows.append(place, row):
+            self.trimmed = self._rows.trim(place - self._span, self._spec.most_rows) or self.trimmed
 
     def add(self, at_s: float, row: array[int]) -> tuple[float, array[int]] | None:
         """Adds a row of the finer tier; returns the one that this closes here, with its start."""
-        at = math.floor(at_s / self._spec.unit_s + 1e-6)
+        if at_s < self._until_s:
+            self._waiting.extend(row)
+            return None
         closed = None
-        if self._at is not None and at != self._at:
+        if self._at is not None:
             whole = self._merged()
-            self._rows.append(self._at, whole)
-            self._trim(self._at)
+            self.append(self._at, whole)
             closed = self._at * self._spec.unit_s, whole
-            self._waiting = array("H")
-        self._at = at
-        self._waiting += row
-        if len(self._waiting) > _MOST_WAITING * len(row):
-            self._waiting = self._merged()
+        self._begin(_place(at_s, self._spec.unit_s))
+        self._waiting = row[:]
         return closed
+
+    def _begin(self, place: int) -> None:
+        """From now on, rows wait for this place."""
+        self._at, self._until_s = place, (place + 1 - 1e-6) * self._spec.unit_s
 
     def _merged(self) -> array[int]:
         """One row for those that wait."""
-        return merged_rows(self._waiting, self._figures)
+        return merged_rows(self._waiting, self._finer.layout, self._figures)
 
     def packed(self, most_bytes: int) -> bytes:
         """Its rows, the newest first, and those that wait."""
@@ -334,28 +354,30 @@ class _Tier:
             raise ValueError("history ends early") from None
         at += _TIER.size
         middle: int = at + 2 * waiting
-        width = 2 + 3 * len(theirs)
+        layout, waits = self._spec.layout, self._finer.layout
+        width = waits.width(len(theirs))
+        most = 2 * round(self._spec.unit_s / self._finer.unit_s)
         numbers = from_little("H", plain[at:middle])
-        if len(numbers) != waiting or waiting % width or waiting > width * (_MOST_WAITING + 1):
+        if len(numbers) != waiting or waiting % width or waiting > width * most:
             raise ValueError("history is damaged")
         places = [theirs.index(key) if key in theirs else None for key in keys]
         rows = Rows.unpacked(
-            plain[middle : middle + size], width, self._spec.most_rows, rare=self._spec.unit_s > _SAMPLES_UNIT_S
+            plain[middle : middle + size],
+            layout.width(len(theirs)),
+            self._spec.most_rows,
+            rare=self._spec.unit_s > _SAMPLES_UNIT_S,
         )
         self._waiting = array("H")
         for first in range(0, waiting, width):
-            self._waiting += _in_order(numbers[first : first + width], places)
-        self._at = waits_at if self._waiting else None
+            self._waiting += _in_order(numbers[first : first + width], waits, places)
+        if self._waiting:
+            self._begin(waits_at)
         if tuple(theirs) == tuple(keys):
             self._rows = rows
         else:
             for place, row in rows.all():
-                self._rows.append(place, _in_order(row, places))
+                self._rows.append(place, _in_order(row, layout, places))
         return middle + int(size)
-
-    def _trim(self, newest: int) -> None:
-        """Forgets rows that are too old or too many."""
-        self.trimmed = self._rows.trim(newest - self._span, self._spec.most_rows) or self.trimmed
 
     @property
     def oldest_s(self) -> float | None:
@@ -376,55 +398,55 @@ class _Tier:
 
     def rows(self, place: int, begin_s: float, until_s: float) -> Iterator[_Row]:
         """The rows that begin in this time, oldest first."""
-        unit_s = self._spec.unit_s
-        length_s = 0.0 if unit_s == _SAMPLES_UNIT_S else unit_s
+        unit_s, layout = self._spec.unit_s, self._spec.layout
         first, last = math.ceil(begin_s / unit_s - 1e-6) if begin_s > -math.inf else 0, until_s / unit_s
-        for at, count, states, codes in self._rows.read(place, first, last):
-            yield _Row(at * unit_s, length_s, count, states, codes)
+        column, unit = layout.place(place), layout.unit
+        if layout is _ONE:
+            for at, states, code in self._rows.read((0, column), first, last):
+                yield _Row(at * unit_s, 0.0, 1, states, (code, 0, 0))
+            return
+        rows = self._rows.read((0, 1, column, column + 1, column + 2), first, last)
         if self._at is not None and first <= self._at < last:
             row = self._merged()
-            middle, below, above = row[2 + 3 * place : 5 + 3 * place]
-            yield _Row(self._at * unit_s, length_s, row[0], row[1], (middle, below, above))
+            rows = chain(rows, [(self._at, row[0], row[1], *row[column : column + 3])])
+        for at, count, states, code, below, above in rows:
+            yield _Row(at * unit_s, unit_s, count, states, (code * unit, below * unit, above * unit))
 
 
-def merged_rows(rows: array[int], figures: int) -> array[int]:
+def merged_rows(rows: array[int], layout: _Layout, figures: int) -> array[int]:
     """One row for several: counts add up, states unite, and of each figure min, median of the medians and max.
 
     Args:
         rows: one after the other.
+        layout: of each of them.
         figures: of each row.
     """
-    width = 2 + 3 * figures
-    if len(rows) <= width:
-        return rows
-    merged = array("H", (min(sum(rows[::width]), LARGEST), reduce(or_, rows[1::width])))
-    for place in range(2, width, 3):
-        middles, below, above = (rows[column::width] for column in (place, place + 1, place + 2))
-        known = sorted(code for code in middles if code != ABSENT)
-        if not known:
-            merged.extend((ABSENT, 0, 0))
+    width = layout.width(figures)
+    queries = sum(rows[::width]) if layout is _SEVERAL else len(rows) // width
+    merged = array("H", (min(queries, LARGEST), reduce(or_, rows[layout.head - 1 :: width])))
+    unit = _SEVERAL.unit
+    for place in range(layout.head, width, len(layout.absent)):
+        codes = rows[place::width] if layout is _ONE else [code * unit for code in rows[place::width]]
+        found = present(codes)
+        if not found:
+            merged.extend(_SEVERAL.absent)
             continue
-        low, high, middle = known[0], known[-1], _middle(known)
-        if any(below) or any(above):
-            low = min(code - less for code, less in zip(middles, below, strict=True) if code != ABSENT)
-            high = max(code + more for code, more in zip(middles, above, strict=True) if code != ABSENT)
-        merged.extend((middle, min(max(middle - low, 0), LARGEST), min(max(high - middle, 0), LARGEST)))
+        low, high = found[0], found[-1]
+        if layout is _SEVERAL:
+            below, above = rows[place + 1 :: width], rows[place + 2 :: width]
+            low = min(code - less * unit for code, less in zip(codes, below, strict=True))
+            high = max(code + more * unit for code, more in zip(codes, above, strict=True) if code <= found[-1])
+        low, median_, high = (low + 1) // unit, (middle(found) + 1) // unit, (high + 1) // unit
+        merged.extend((median_, max(median_ - low, 0), max(high - median_, 0)))
     return merged
 
 
-def _middle(codes: Sequence[int]) -> int:
-    """The code of the median of what these codes stand for; they are sorted."""
-    half = len(codes) // 2
-    if len(codes) % 2 or codes[half - 1] == codes[half]:
-        return codes[half]
-    return coded(((value_of(codes[half - 1]) or 0.0) + (value_of(codes[half]) or 0.0)) / 2)
-
-
-def _in_order(row: Sequence[int], places: Sequence[int | None]) -> array[int]:
-    """A row with its figures from these places; None: a figure that it lacks."""
-    ordered = array("H", row[:2])
-    for place in places:
-        ordered.extend((ABSENT, 0, 0) if place is None else row[2 + 3 * place : 5 + 3 * place])
+def _in_order(row: Sequence[int], layout: _Layout, figures: Sequence[int | None]) -> array[int]:
+    """A row with its figures in this order; None: a figure that it lacks."""
+    ordered = array("H", row[: layout.head])
+    for figure in figures:
+        begin = 0 if figure is None else layout.place(figure)
+        ordered.extend(layout.absent if figure is None else row[begin : begin + len(layout.absent)])
     return ordered
 
 

@@ -140,8 +140,7 @@ class Sample:
     @property
     def responded(self) -> bool:
         """Whether the worker answered this query, if only that nothing runs."""
-        failure = self.failure
-        return failure is None or self.answered or MEANING[failure.reason].state == "no-activity"
+        return self.source is not None or MEANING[self._failure().reason].state == "no-activity"
 
     @property
     def of_exporter(self) -> bool:
@@ -162,8 +161,11 @@ class Sample:
     @property
     def failure(self) -> Failure | None:
         """Why the worker's profiler gave no figures; None if it did. Companions may have answered in either case."""
-        if self.answered and not self.companions_only:
+        if self.source is not None and not self.companions_only:
             return None
+        return self._failure()
+
+    def _failure(self) -> Failure:
         return self.errors[-1] if self.errors else Failure(source="", reason="internal", message="no answer")
 
     def is_stale(self, now_unix_s: float, now_monotonic_s: float | None = None) -> bool:

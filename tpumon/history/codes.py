@@ -1,0 +1,62 @@
+"""Figures as floats of 16 bits, taken as whole numbers: these grow with the figure.
+
+From 0.0001 on they are exact to 0.05 %, below that to 3e-8. NaN stands for an absent figure.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+ABSENT = 0x7E00
+_INFINITY = 0x7C00  # this and more, also any negative number, is not a figure
+_LARGEST = 65504.0
+_PER_OCTAVE = 1024
+_HALF, _WHOLE = struct.Struct("=e"), struct.Struct("=H")
+
+
+def coded(value: float) -> int:
+    """A figure as a whole number of 16 bits; the largest one for all that are too large."""
+    code: int = _WHOLE.unpack(_HALF.pack(min(value, _LARGEST)))[0]
+    return code
+
+
+def value_of(code: int) -> float | None:
+    """Reverses `coded`; None: the figure is absent."""
+    if code >= _INFINITY:
+        return None
+    value: float = _HALF.unpack(_WHOLE.pack(code))[0]
+    return value
+
+
+class Packing:
+    """Packs a query: its state and so many figures, each in 16 bits."""
+
+    __slots__ = ("_pack",)
+
+    def __init__(self, figures: int) -> None:
+        self._pack = struct.Struct(f"=H{figures}e").pack
+
+    def pack(self, state: int, figures: Sequence[float]) -> bytes:
+        """The state's bits, then the code of each figure; NaN is an absent one."""
+        try:
+            return self._pack(state, *figures)
+        except OverflowError:
+            return self._pack(state, *[min(figure, _LARGEST) for figure in figures])
+
+
+def present(codes: Sequence[int]) -> list[int]:
+    """The codes of those figures that are not absent, sorted."""
+    found = sorted(codes)
+    return found if found[-1] < _INFINITY else [code for code in found if code < _INFINITY]
+
+
+def middle(codes: Sequence[int]) -> int:
+    """The code of the median of some figures, whose codes are sorted."""
+    half = len(codes) // 2
+    upper = codes[half]
+    if len(codes) % 2 or (lower := codes[half - 1]) == upper:
+        return upper
+    if lower // _PER_OCTAVE == upper // _PER_OCTAVE:  # between two powers of two, they are evenly spaced
+        return (lower + upper + 1) // 2
+    return coded(((value_of(lower) or 0.0) + (value_of(upper) or 0.0)) / 2)
