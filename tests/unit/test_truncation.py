@@ -121,12 +121,18 @@ def set_stat(stat, value):
     setattr(stat, name, value)
 
 
-@given(st.integers(0, 70), st.sampled_from([b"dropped", b"Dropped", b"DROPPED", b"drop-ped", b"dropp"]))
-def test_the_word_is_found_wherever_it_stands(before, word):
-    """In one block of bytes, or in two."""
+@given(
+    st.lists(st.sampled_from([b"x", b"dropout ", b"mapped", b"roppe", b"drop-ped"]), max_size=30),
+    st.integers(0, 7),
+    st.sampled_from([b"dropped", b"Dropped", b"DROPPED", b"drop-ped", b"dropp", b"ropped"]),
+    st.integers(0, 30),
+)
+def test_the_word_is_found_wherever_it_stands(others, before, word, after):
+    """In one block of bytes, or in two; among others that hold parts of it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plane_module, "_BLOCK_BYTES", 16)
-        assert plane_module._says_dropped(b"x" * before + word + b"d" * 20) is (word.lower() == b"dropped")
+        patch.setattr(plane_module, "_BLOCK_WORDS", 4)
+        raw = b"".join(others) + b"x" * before + word + b"d" * after
+        assert plane_module._says_dropped(raw) is (b"dropped" in raw.lower())
 
 
 @pytest.mark.parametrize(

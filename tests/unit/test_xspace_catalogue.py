@@ -42,17 +42,73 @@ def test_ops_that_are_known_are_what_they_were_when_new():
     assert len(where) == count == len(new)
 
 
-def test_the_next_core_with_the_same_ops_is_not_read_again(monkeypatch):
+@pytest.fixture
+def looked_up(monkeypatch):
+    """How many ops were looked up one by one, each time that it came to that."""
+    counts = []
+    original = catalogue._without_ids
+    monkeypatch.setattr(catalogue, "_without_ids", lambda raws: counts.append(len(raws)) or original(raws))
+    return counts
+
+
+def test_the_next_core_with_the_same_ops_is_not_read_again(looked_up):
     where = Catalogue()
     kinds = kinds_of(where, traced(*OPS))
-    read = []
-    original = catalogue._without_ids
-    monkeypatch.setattr(catalogue, "_without_ids", lambda raws: read.append(len(raws)) or original(raws))
+    looked_up.clear()
     assert kinds_of(where, traced(*OPS, number=1)) == kinds
-    assert not read
+    assert not looked_up
     for other in (traced(*OPS[:-1], number=2), traced(*OPS[:-1], number=2, first_stats=("symbol_id",))):
         assert kinds_of(where, other)[: len(OPS) - 1] == kinds[: len(OPS) - 1]
-    assert read == [len(kinds) - 1] * 2
+    assert looked_up == [len(kinds) - 1] * 2
+
+
+def workers(count):
+    return [traced(*(Op(f"fusion.{i}.{j}", "loop fusion", flops=i) for j in range(16))) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "again"), [("_MOST_LAST", 16, 0), ("_MOST_LAST", 3, 4), ("_MOST_LAST_BYTES", 2000, 4)]
+)
+def test_of_several_workers_none_is_looked_up_again_while_there_is_room(monkeypatch, looked_up, limit, most, again):
+    monkeypatch.setattr(catalogue, limit, most)
+    where = Catalogue()
+    kinds = [kinds_of(where, worker) for worker in workers(4)]
+    looked_up.clear()
+    assert [kinds_of(where, worker) for worker in workers(4)] == kinds
+    assert len(looked_up) == again
+
+
+def test_the_one_that_was_asked_for_longest_ago_makes_room(monkeypatch, looked_up):
+    monkeypatch.setattr(catalogue, "_MOST_LAST", 2)
+    where = Catalogue()
+    one, two, three = workers(3)
+    for worker in (one, two, one, three):
+        kinds_of(where, worker)
+    looked_up.clear()
+    kinds_of(where, one)
+    assert not looked_up
+    kinds_of(where, two)
+    assert looked_up
+
+
+def test_the_same_bytes_say_what_the_plane_calls_their_stats():
+    where = Catalogue()
+    trace = traced(Op("fusion.1", "loop fusion", flops=5))
+    (kind, *_) = kinds_of(where, trace)
+    plane = trace.space.planes[0]
+    (number,) = (each for each, metadata in plane.stat_metadata.items() if metadata.name == "flops")
+    plane.stat_metadata[number].name = "something else"
+    (other, *_) = kinds_of(where, trace)
+    assert (kind[7], other[7]) == (5, 0)
+
+
+def test_an_op_of_several_cores_is_one_of_their_host():
+    trace = Traced()
+    for number in range(2):
+        run_step(trace.core(number), 0, [(CONV, 10), (LOOP, 20), (CONV, 10)])
+    read = read_trace(trace.bytes())
+    assert [sorted(core.table.occurrences.tolist()) for core in read.cores] == [[1, 2]] * 2
+    assert sorted(read.table.occurrences.tolist()) == [2, 4]
 
 
 def test_the_same_op_under_another_id_is_the_same():

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from tpumon.xspace.columns import intervals
 from tpumon.xspace.columns.intervals import (
+    by_id,
     covered_ps,
     first_overlapping,
+    indexed,
     own_intervals,
     parents,
     self_times_of_some_ps,
@@ -146,3 +148,14 @@ def test_self_times_of_some_events_are_found_again_only_where_they_differ(monkey
     monkeypatch.setattr(intervals, "self_times_ps", lambda *of: calls.append(1) or self_times_ps(*of))
     self_times_of_some_ps(begin, duration, every, np.array(inside, dtype=np.bool_))
     assert bool(calls) is again
+
+
+@given(st.lists(st.one_of(st.integers(0, 9), st.sampled_from([-1, 1 << 19, 1 << 20, 1 << 40])), max_size=30))
+def test_numbers_are_told_apart(numbers):
+    """By a table as large as the largest, or by sorting where one is negative or very large."""
+    values = np.array(numbers, dtype=np.int64)
+    found, index = indexed(values)
+    assert found.tolist() == sorted(set(numbers))
+    assert found[index].tolist() == numbers
+    rows = {each: [row for row, value in enumerate(numbers) if value == each] for each in sorted(set(numbers))}
+    assert [(each, here.tolist()) for each, here in by_id(values)] == [*rows.items()]

@@ -40,6 +40,7 @@ Kinds = NDArray[np.void]
 """Rows of KIND."""
 
 _MOST_ROWS, _MOST_BYTES = 131_072, 32 << 20  # of metadata; a program has some thousand ops of some hundred bytes
+_MOST_LAST, _MOST_LAST_BYTES = 16, 8 << 20  # of what was asked last
 _UNKNOWN = (-1.0, -1.0)  # padding
 _ID = re.compile(rb"\x08[\x80-\xff]*[\x00-\x7f]?")  # an XEventMetadata's, with which it begins
 _Names = tuple[tuple[int, str], ...]
@@ -61,8 +62,9 @@ class Catalogue:
         self._rows = np.zeros(1024, dtype=KIND)
         self._count = self._bytes = 0
         self._known: dict[_Names, dict[bytes, int]] = {}
-        # What was asked last: as a rule, the cores of a host run the same ops by the same numbers.
-        self._last: tuple[_Names, list[bytes], Kinds] = (), [], self._rows[:0]
+        # What was asked last, newest first: as a rule, the cores of a host run the same ops by the same numbers, and so
+        # does the worker whenever it is traced.
+        self._last: list[tuple[_Names, list[bytes], Kinds, int]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -82,8 +84,10 @@ class Catalogue:
         names = tuple(sorted(wanted.items()))
         said = plane.metadata(numbers)
         with self._lock:
-            if (names, said) == self._last[:2]:
-                return self._last[2]
+            for i, (its_names, its_metadata, its_kinds, _) in enumerate(self._last):
+                if its_metadata == said and its_names == names:
+                    self._last.insert(0, self._last.pop(i))
+                    return its_kinds
         metadata = _without_ids(said)
         with self._lock:
             known = self._known.get(names, {})
@@ -102,9 +106,16 @@ class Catalogue:
             if len(alone) < len(found):
                 return kinds
         kinds.flags.writeable = False  # it is handed out again
-        with self._lock:
-            self._last = names, said, kinds
+        self._remember(names, said, kinds)
         return kinds
+
+    def _remember(self, names: _Names, said: list[bytes], kinds: Kinds) -> None:
+        with self._lock:
+            self._last.insert(0, (names, said, kinds, sum(map(len, said))))
+            while len(self._last) > 1 and (
+                len(self._last) > _MOST_LAST or sum(size for *_, size in self._last) > _MOST_LAST_BYTES
+            ):
+                self._last.pop()
 
     def _learn(self, names: _Names, metadata: Sequence[bytes], kinds: Kinds) -> None:
         with self._lock:

@@ -14,6 +14,7 @@ from tpumon.xspace.catalogue.kinds import ABSURD
 from tpumon.xspace.catalogue.shapes import WIDTHS
 from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.columns.columns import Floats, Ints, Mask
+from tpumon.xspace.columns.intervals import indexed
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
 
@@ -100,9 +101,12 @@ def _merged(key: Ints, columns: dict[str, NDArray[np.generic]]) -> OpTable:
     order = np.argsort(key, kind="stable")
     key = key[order]
     first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else order
-    if len(key):
+    if len(first) == len(order):  # as of one core, nearly always
+        columns = {name: column[order] for name, column in columns.items()}
+    else:
+        kept = order[first]
         columns = {
-            name: column[order[first]]
+            name: column[kept]
             if name in _SAME
             else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
             for name, column in columns.items()
@@ -196,7 +200,7 @@ class OpIndex:
     """
 
     def __init__(self, plane: Plane, metadata_id: Ints) -> None:
-        self._numbers, self.of_event = _distinct(metadata_id)
+        self._numbers, self.of_event = indexed(metadata_id)
         self.kinds: Kinds = CATALOGUE.kinds(plane, self._numbers.tolist())
 
     def spread(self, per_kind: NDArray[Number]) -> NDArray[Number]:
@@ -239,22 +243,3 @@ class OpIndex:
     def _sums(self, values: Floats | Ints) -> Floats:
         sums = np.bincount(self.of_event, weights=values, minlength=len(self.kinds))
         return sums.astype(np.float64, copy=False)
-
-
-_DENSE_LIMIT = 1 << 20
-
-
-def _distinct(numbers: Ints) -> tuple[Ints, Ints]:
-    """The different numbers, ascending, and for each element the index of its own among them."""
-    if not len(numbers):
-        return numbers, numbers
-    low, high = int(numbers.min()), int(numbers.max())
-    if low < 0 or high >= _DENSE_LIMIT:
-        found, index = np.unique(numbers, return_inverse=True)
-        return found, index.astype(np.int64)
-    present = np.zeros(high + 1, dtype=np.bool_)
-    present[numbers] = True
-    found = np.flatnonzero(present)
-    position = np.zeros(high + 1, dtype=np.int64)
-    position[found] = np.arange(len(found))
-    return found, position[numbers]

@@ -19,7 +19,7 @@ from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words, with_room
 from tpumon.xspace.columns.intervals import among, distinct
-from tpumon.xspace.columns.varints import decode
+from tpumon.xspace.columns.varints import decode, differing_bits
 from tpumon.xspace.wire.lines import MOST_EVENTS, Packed
 
 Bytes = NDArray[np.uint8]
@@ -36,8 +36,7 @@ _FIRST_BYTE, _FIRST_LOW_BITS = np.uint64(0xFF), np.uint64(0x7F)
 _EIGHT, _TWENTY_FOUR, _THIRTY_TWO, _FIFTY_SIX = (np.uint64(n) for n in (8, 24, 32, 56))
 
 # Bytes of an event from a stat on, lowest first: tag, length below 128, tag of metadata_id, id below 128, value's tag.
-_SHORT_STAT_MASK, _SHORT_STAT = np.uint64(0x80FF80FF), np.uint64(0x00080022)
-_SAME_STAT = np.uint64(0xFFFFFF80FF)
+_SHORT_STAT_MASK, _SHORT_STAT, _SAME_STAT = 0x80FF80FF, 0x00080022, 0xFFFFFF80FF
 _VALUE_AT = 5
 
 
@@ -235,13 +234,13 @@ class _Reader:
         at, ends = self._packed.begin[these], self._packed.end[these]
         for _ in range(_MOST_ROUNDS if (at < ends).all() else 0):
             words = self._words[at]
-            first, differing = int(words[0]), words ^ words[0]
+            first, differing = int(words[0]), differing_bits(words)
             tag = first & 0xFF
             following = None
             if tag == _STAT:
                 following = self._read_same_stat(rows, at, words, first, differing)
-            elif tag in self._numbers and not (differing & _FIRST_BYTE).any():
-                following = self._read_number(tag, rows, at, words)
+            elif tag in self._numbers and not differing & 0xFF:
+                following = self._read_number(tag, rows, at, words, differing)
             if following is None:
                 break
             left = ends - following
@@ -256,11 +255,22 @@ class _Reader:
                 rows, at, ends = going + these.start if isinstance(rows, slice) else rows[going], at[going], ends[going]
         return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
 
-    def _read_same_stat(self, rows: Ints | slice, at: Ints, words: Words, first: int, differing: Words) -> Ints | None:
-        """Reads a stat that all events have here, its value of the same kind; None if that is not so."""
-        if (first & int(_SHORT_STAT_MASK)) != int(_SHORT_STAT) or (differing & _SAME_STAT).any():
+    def _read_same_stat(self, rows: Ints | slice, at: Ints, words: Words, first: int, differing: int) -> Ints | None:
+        """Reads a stat that all events have here, its value of the same kind; None if that is not so.
+
+        Args:
+            rows: the events.
+            at: where they have it.
+            words: what they have there.
+            first: the first one's word.
+            differing: bits that are not the same in all words.
+        """
+        if (first & _SHORT_STAT_MASK) != _SHORT_STAT or differing & _SAME_STAT:
             return None
-        after = at + (((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64) + 2)
+        if differing & 0xFF00:
+            after = at + (((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64) + 2)
+        else:
+            after = at + ((first >> 8 & 0x7F) + 2)
         number, kind = first >> 24 & 0x7F, first >> 32 & 0xFF
         if not self._is_wanted[number]:
             return after
@@ -299,13 +309,13 @@ class _Reader:
             at = following
         self._odd.append(rows[at < ends])
 
-    def _read_number(self, tag: int, rows: Ints | slice, at: Ints, words: Words) -> Ints:
+    def _read_number(self, tag: int, rows: Ints | slice, at: Ints, words: Words, differing: int | None = None) -> Ints:
         """Reads a varint field of some events; returns where the next field begins, -1 where it is not understood."""
         column = self._numbers.get(tag)
         if column is None and tag != _OCCURRENCES:
             return np.full(len(at), -1, dtype=np.int64)
         # Seven bytes of the word follow the tag.
-        values, lengths, most = decode(words >> _EIGHT)
+        values, lengths, most = decode(words >> _EIGHT, None if differing is None else differing >> 8)
         after = at + 1 + lengths
         if most == 8:
             long = np.flatnonzero((lengths == 0) | (lengths == 8))  # the eighth is a zero that the shift brought
@@ -320,7 +330,7 @@ class _Reader:
         """Reads a stat of some events; returns where the next field begins, -1 where it is not understood."""
         sizes = ((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64)
         # As nearly all begin: a length and an id of one byte each, then the value's tag.
-        usual = ((words & _SHORT_STAT_MASK) == _SHORT_STAT) & (sizes > 2)
+        usual = ((words & np.uint64(_SHORT_STAT_MASK)) == np.uint64(_SHORT_STAT)) & (sizes > 2)
         if usual.all():
             after = at + 2 + sizes
             if len(self._wanted):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _MOST_ROUNDS = 64
+_DENSE_LIMIT = 1 << 20
 _FEW = 8
 _NO_PARENT = -1
 
@@ -23,6 +25,22 @@ def distinct(values: Ints | NDArray[np.uint8]) -> list[int]:
         return [int(values[0])]
     ordered = np.sort(values)
     return [int(ordered[0]), *ordered[1:][ordered[1:] != ordered[:-1]].tolist()]
+
+
+def indexed(numbers: Ints) -> tuple[Ints, Ints]:
+    """The different numbers, ascending, and for each element the index of its own among them."""
+    if not len(numbers):
+        return numbers, numbers
+    low, high = int(numbers.min()), int(numbers.max())
+    if low < 0 or high >= _DENSE_LIMIT:
+        found, index = np.unique(numbers, return_inverse=True)
+        return found, index.astype(np.int64)
+    present = np.zeros(high + 1, dtype=np.bool_)
+    present[numbers] = True
+    found = np.flatnonzero(present)
+    position = np.zeros(high + 1, dtype=np.int64)
+    position[found] = np.arange(len(found))
+    return found, position[numbers]
 
 
 def among(values: Ints, wanted: Collection[int]) -> Mask:
@@ -38,9 +56,10 @@ def among(values: Ints, wanted: Collection[int]) -> Mask:
 def by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
     """Each different id, ascending, and the rows that have it, ascending: in one sort, however many ids there are."""
     order = np.argsort(ids, kind="stable")
-    first = np.flatnonzero(np.concatenate([[True], ids[order][1:] != ids[order][:-1]])) if len(ids) else order
-    for rows in np.split(order, first[1:]) if len(ids) else ():
-        yield int(ids[rows[0]]), rows
+    ordered = ids[order]
+    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    for begin, end in pairwise([0, *edges.tolist(), len(ids)] if len(ids) else ()):
+        yield int(ordered[begin]), order[begin:end]
 
 
 def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
@@ -197,6 +216,8 @@ def self_times_of_some_ps(begin_ps: Ints, duration_ps: Ints, self_ps: Ints, pick
         self_ps: self times of all events.
         picked: which ones.
     """
+    if self_ps is duration_ps:  # none holds another one
+        return self_ps[picked]
     reach_ps = np.maximum.accumulate(begin_ps + duration_ps)
     edges = np.flatnonzero(picked[1:] != picked[:-1])
     if (begin_ps[edges + 1] >= reach_ps[edges]).all():  # none of them holds one of the others, or lies in one
@@ -216,12 +237,14 @@ def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, withi
     if not len(within_begin_ps):
         return np.full(len(begin_ps), -1, dtype=np.int64)
     reach_ps = np.maximum.accumulate(within_end_ps)
+    beyond_ps = np.concatenate([within_begin_ps, [np.iinfo(np.int64).max]])
     if (begin_ps[1:] >= begin_ps[:-1]).all():
         # The intervals that begin after one end and not after the next are neighbours: one search for each end.
         edges = np.searchsorted(begin_ps, reach_ps, side="right")
-        index = np.repeat(np.arange(len(reach_ps) + 1), np.diff(np.concatenate([[0], edges, [len(begin_ps)]])))
+        counts = np.diff(np.concatenate([[0], edges, [len(begin_ps)]]))
+        index, first_ps = np.repeat(np.arange(len(counts)), counts), np.repeat(beyond_ps, counts)
     else:
         index = np.searchsorted(reach_ps, begin_ps, side="left")
-    beyond = np.concatenate([within_begin_ps, [np.iinfo(np.int64).max]])
-    index[beyond[index] > end_ps] = -1
+        first_ps = beyond_ps[index]
+    index[first_ps > end_ps] = -1
     return index

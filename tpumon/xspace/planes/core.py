@@ -29,6 +29,14 @@ _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbe
 STEP_STATS = ("device_offset_ps", "device_duration_ps")
 
 
+def _among(categories: Collection[Category]) -> Mask:
+    """For each category whether it is one of these."""
+    return np.array([category in categories for category in Category], dtype=np.bool_)
+
+
+_INFEED, _ON_DUTY = _among(INFEED), ~_among(OFF_DUTY)
+
+
 @struct
 class CorePlace:
     """Where a core sits.
@@ -176,7 +184,7 @@ class CoreOps:
     @property
     def has_infeed(self) -> bool:
         """Whether any op is an infeed."""
-        return bool(_among(INFEED)[self.category].any())
+        return bool(_INFEED[self.category].any())
 
     def duty(self, modules: Events, *, shared: bool) -> Duty:
         """When the core worked.
@@ -185,7 +193,7 @@ class CoreOps:
             modules: runs of programs on the core.
             shared: whether its intervals are asked for, because the chip has other cores.
         """
-        return _duty(self.events, ~_among(OFF_DUTY)[self.category], modules, shared=shared)
+        return _duty(self.events, _ON_DUTY[self.category], modules, shared=shared)
 
 
 def core_ops(plane: Plane, events: Events) -> CoreOps:
@@ -212,11 +220,6 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
         all_reduce_id=None if all_reduce is None else all_reduce.integers(-1),
         table=index.totals(events, duration_ps, self_ps),
     )
-
-
-def _among(categories: Collection[Category]) -> Mask:
-    """For each category whether it is one of these."""
-    return np.array([category in categories for category in Category], dtype=np.bool_)
 
 
 def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None = None, *, shared: bool) -> Duty:

@@ -212,7 +212,7 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
     else:
         edge, first[0] = 0, 0
     count = end - first
-    others = np.delete(np.arange(len(markers)), edge)
+    others = np.arange(len(markers) - 1) + (not last)
     if len(others) > 1:
         others = others[:-1] if edge == 0 else others[1:]  # the one at the other end may be cut as well
     others = others[count[others] > 0]
@@ -270,7 +270,11 @@ def host_steps(cores: Sequence[CoreSteps]) -> HostSteps:
     if groups is None:
         groups = np.zeros(0, dtype=np.int64)
     # It may have started again at a later core; cores without all of its steps are left out.
-    taking = [i for i, core in enumerate(cores) if np.isin(groups, core.groups).all() and len(core.groups)]
+    taking = [
+        i
+        for i, core in enumerate(cores)
+        if len(core.groups) and (np.array_equal(groups, core.groups) or np.isin(groups, core.groups).all())
+    ]
     where = {i: np.searchsorted(cores[i].groups, groups) for i in taking}
     own_ps = _stack([cores[i].duration_ps[where[i]] for i in taking], len(groups))
     begins_ps = _stack([cores[i].begin_ps[where[i]] for i in taking], len(groups))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, distinct, parents, union
+from tpumon.xspace.columns.intervals import by_id, distinct, indexed, parents, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import CoreLines
 
@@ -27,6 +28,7 @@ _VOUCHED_RATIO = 0.5  # of a program's runs, where the trace says that events we
 _SURE = 4  # runs that all have the same number of ops: if the last one has fewer, the line of ops was cut there
 _SILENCE_FACTOR, _SILENCE_PS = 1.02, 1_000_000
 _NO_RUN = np.zeros(0, dtype=np.int64)
+_NEVER = np.iinfo(np.int64).max
 
 
 class CoreRuns:
@@ -42,47 +44,61 @@ class CoreRuns:
 
         has_ops: whether there is any op.
         ops_of: how many ops each run has.
-        activity: when a program or an op ran: disjoint intervals, ascending.
+        activity: when a program or an op ran: disjoint intervals, ascending; none where nobody asks for them.
 
     Args:
         lines: the core's.
         ops: the core's.
-        by_markers: whether step markers stand for runs, because the trace has no programs.
+        by_markers: whether step markers stand for runs.
+        active: whether `activity` is asked for.
     """
 
-    def __init__(self, lines: CoreLines, ops: Events, *, by_markers: bool) -> None:
+    def __init__(self, lines: CoreLines, ops: Events, *, by_markers: bool, active: bool = True) -> None:
         runs = lines.steps if by_markers else lines.modules
         self._lines = lines
         self.name, self.plane = lines.name, lines.plane
         self.begin_ps, self.end_ps = runs.begin_ps, runs.end_ps
-        numbers, self.program = np.unique(runs.metadata_id, return_inverse=True)
-        self.programs = [_STEP if by_markers else lines.plane.event_name(int(number)) for number in numbers]
+        numbers, self.program = indexed(runs.metadata_id)
+        self.programs = [_STEP if by_markers else lines.plane.event_name(number) for number in numbers.tolist()]
         self.has_ops = len(ops) > 0
-        run = self._run_of(ops)
-        self.ops_of = np.bincount(run + 1, minlength=len(runs) + 1)[1:]
-        self.activity = self._active(ops, run)
+        self.ops_of, of_its_run = self._placed(ops)
+        self.activity = self._active(ops, of_its_run) if active else (_NO_RUN, _NO_RUN)
 
     def __len__(self) -> int:
         return len(self.begin_ps)
 
-    def _run_of(self, ops: Events) -> Ints:
-        """The run that the middle of each op lies in; -1 where none."""
+    def _placed(self, ops: Events) -> tuple[Ints, Callable[[Ints], Ints]]:
+        """How many ops have their middle in each run, and what gives each op its run's number; _NEVER if it has none.
+
+        Returns:
+            The counts; a function from one number per run to one per op.
+        """
         middle_ps = ops.begin_ps + (ops.duration_ps >> 1)
         if (middle_ps[1:] >= middle_ps[:-1]).all():
-            edges = np.searchsorted(middle_ps, self.begin_ps, side="left")
-            run = np.repeat(np.arange(-1, len(self)), np.diff(np.concatenate([[0], edges, [len(ops)]])))
-        else:
-            run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
+            # The ops of a run are neighbours: from its begin to its end, or to where the next one begins.
+            first = np.searchsorted(middle_ps, self.begin_ps, side="left")
+            last = np.searchsorted(middle_ps, self.end_ps, side="right")
+            last[:-1] = np.minimum(last[:-1], first[1:])
+            edges = np.full(2 * len(self) + 2, len(ops))
+            edges[0], edges[1:-1:2], edges[2:-1:2] = 0, first, last
+
+            def repeated(per_run: Ints) -> Ints:
+                numbers = np.full(len(edges) - 1, _NEVER)
+                numbers[1::2] = per_run
+                return np.repeat(numbers, edges[1:] - edges[:-1])
+
+            return last - first, repeated
+        run = np.searchsorted(self.begin_ps, middle_ps, side="right") - 1
         if len(self):
             run[middle_ps > self.end_ps[run]] = -1
-        return run
+        ops_of = np.bincount(run + 1, minlength=len(self) + 1)[1:]
+        return ops_of, lambda per_run: np.concatenate([per_run, [_NEVER]])[run]
 
-    def _active(self, ops: Events, run: Ints) -> tuple[Ints, Ints]:
+    def _active(self, ops: Events, of_its_run: Callable[[Ints], Ints]) -> tuple[Ints, Ints]:
         """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
         end_ps = ops.end_ps
-        out = run < 0
-        if len(self):
-            out |= (ops.begin_ps < self.begin_ps[run]) | (end_ps > self.end_ps[run])
+        out = ops.begin_ps < of_its_run(self.begin_ps)  # as are all that have none
+        out |= end_ps > of_its_run(self.end_ps)
         return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
 
     @cached_property
@@ -158,8 +174,8 @@ class CoreRuns:
     def runs_of(self) -> list[Ints]:
         """Of each program: its runs, ascending."""
         order = np.argsort(self.program, kind="stable")
-        ends = np.cumsum(np.bincount(self.program, minlength=len(self.programs)))
-        return np.split(order, ends)[:-1]
+        ends = np.cumsum(np.bincount(self.program, minlength=len(self.programs))).tolist()
+        return [order[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:

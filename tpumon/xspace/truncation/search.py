@@ -99,7 +99,7 @@ class Evidence:
 
     Attributes:
         runs: of programs; step markers stand for them where no core has any.
-        marked: the same by step markers; None where they are the runs, or there are none.
+        marked: the same by step markers, without `activity`; None where they are the runs, or there are none.
     """
 
     runs: CoreRuns
@@ -114,7 +114,7 @@ def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
         ops: all of them.
         by_markers: whether no core of the host has programs.
     """
-    marked = None if by_markers or not len(core.steps) else CoreRuns(core, ops, by_markers=True)
+    marked = None if by_markers or not len(core.steps) else CoreRuns(core, ops, by_markers=True, active=False)
     return Evidence(CoreRuns(core, ops, by_markers=by_markers), marked)
 
 

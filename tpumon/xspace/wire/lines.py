@@ -26,11 +26,10 @@ PADDING = bytes(24)
 
 _EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.metadata_id, offset_ps
 _PORTION_BYTES = 1 << 19  # of a line that are in memory at a time
-_BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache; a multiple of 8
+_BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
 MOST_EVENTS = 10_000_000  # of a line; a trace of 64 MB has 2,000,000 ordinary ones
-_LOWEST, _ONE = np.uint64(0x0101010101010101), np.uint64(1)
 _FEW_BYTES = 32 * 53  # a line of so many bytes is read sooner by the runtime
 
 
@@ -235,14 +234,4 @@ def _beginnings(block: Bytes) -> Ints:
     tags = offsets[:-1] | offsets[1:]
     tags &= block[:-5] == _EVENT
     tags &= block[2:-3] == _METADATA_ID
-    whole = len(tags) // 8 * 8
-    words = tags[:whole].view(np.uint64)
-    at = np.flatnonzero(words != 0)
-    found = words[at]
-    if (found & (found - _ONE)).any():  # two beginnings in one word
-        return np.flatnonzero(tags)
-    # A mask's bytes are 0 or 1: the bits below the one that is set tell its byte.
-    low = found - _ONE
-    at = (at << 3) + ((((low & _LOWEST) * _LOWEST) >> np.uint64(56)).view(np.int64))
-    rest = np.flatnonzero(tags[whole:])
-    return np.concatenate([at, rest + whole]) if len(rest) else at
+    return np.flatnonzero(tags)
