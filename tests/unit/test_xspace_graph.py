@@ -37,11 +37,11 @@ def reached(pairs, start):
 
 def check(pairs, roots):
     begins, ends = (np.array(side, dtype=np.int64) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
-    edges = _Edges(begins, ends, NODES)
+    edges = _Edges([(begins[:3], ends[:3]), (begins[3:], ends[3:])], NODES)
     below = {root: reached(pairs, root) for root in roots}
     first = [next((i for i, root in enumerate(roots) if node in below[root] | {root}), -1) for node in range(NODES)]
     inner = [any(root in below[other] for other in roots if other != root) for root in roots]
-    assert edges.first_to_reach(np.array(roots)).tolist() == first
+    assert edges.first_to_reach(np.array(roots), np.arange(NODES)).tolist() == first
     assert edges.reached_from_another(np.array(roots)).tolist() == inner
 
 
@@ -49,8 +49,8 @@ def check(pairs, roots):
 def joined(monkeypatch):
     """How often nodes were visited one by one."""
     calls = []
-    original = graph._Edges._join
-    monkeypatch.setattr(graph._Edges, "_join", lambda *args: calls.append(1) or original(*args))
+    original = graph._handed_on
+    monkeypatch.setattr(graph, "_handed_on", lambda *args: calls.append(1) or original(*args))
     return calls
 
 
@@ -86,9 +86,9 @@ def test_a_long_row_takes_rounds_by_the_logarithm_of_its_runs(monkeypatch, row, 
     calls = []
     original = graph._twice_as_far
     monkeypatch.setattr(graph, "_twice_as_far", lambda *args: calls.append(1) or original(*args))
-    edges = _Edges(row[:-1], row[1:], len(row))
-    assert edges.first_to_reach(row[:1]).tolist() == [0] * len(row)
-    assert edges.first_to_reach(row[2500:2501])[row].tolist() == [-1] * 2500 + [0] * 2500
+    edges = _Edges([(row[:-1], row[1:])], len(row))
+    assert edges.first_to_reach(row[:1], row).tolist() == [0] * len(row)
+    assert edges.first_to_reach(row[2500:2501], row).tolist() == [-1] * 2500 + [0] * 2500
     assert len(calls) == 2 * rounds
 
 
@@ -137,7 +137,9 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     begins = data.draw(st.lists(st.integers(0, 9), min_size=len(roots), max_size=len(roots)))
     (made, makers), (used, users), (devices, markers) = map(links_of, parts)
     graph_of = Graph(
-        parent=np.array(parents),
+        size=NODES,
+        within=np.flatnonzero(np.array(parents) >= 0),
+        around=np.array([parent for parent in parents if parent >= 0], dtype=np.int64),
         roots=np.array(roots),
         levels=np.array(levels, dtype=np.uint64),
         begins_ps=np.array(begins),
