@@ -101,9 +101,11 @@ def _merged(key: Ints, columns: dict[str, NDArray[np.generic]]) -> OpTable:
     key = key[order]
     first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else order
     if len(key):
+        rows = order[first]
+        alone = len(rows) == len(key)  # as a rule, each key has one row only, and there is nothing to sum
         columns = {
-            name: column[order[first]]
-            if name in _SAME
+            name: column[rows]
+            if alone or name in _SAME
             else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
             for name, column in columns.items()
         }

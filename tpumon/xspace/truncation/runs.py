@@ -29,8 +29,8 @@ _SILENCE_FACTOR, _SILENCE_PS = 1.02, 1_000_000
 _NO_RUN = np.zeros(0, dtype=np.int64)
 
 
-class CoreRuns:
-    """What ran when on one core.
+class OpsOfRuns:
+    """What ran on one core, and how many ops each run has.
 
     Attributes:
         name: what messages call the core.
@@ -39,10 +39,8 @@ class CoreRuns:
         end_ps: their ends.
         program: of each run: index into `programs`.
         programs: names of programs.
-
         has_ops: whether there is any op.
         ops_of: how many ops each run has.
-        activity: when a program or an op ran: disjoint intervals, ascending.
 
     Args:
         lines: the core's.
@@ -57,10 +55,12 @@ class CoreRuns:
         self.begin_ps, self.end_ps = runs.begin_ps, runs.end_ps
         numbers, self.program = np.unique(runs.metadata_id, return_inverse=True)
         self.programs = [_STEP if by_markers else lines.plane.event_name(int(number)) for number in numbers]
+        self._take_ops(ops, self._run_of(ops))
+
+    def _take_ops(self, ops: Events, run: Ints) -> None:
+        """Notes what is asked for of the ops; `run` is that of each, -1 where none."""
         self.has_ops = len(ops) > 0
-        run = self._run_of(ops)
-        self.ops_of = np.bincount(run + 1, minlength=len(runs) + 1)[1:]
-        self.activity = self._active(ops, run)
+        self.ops_of = np.bincount(run + 1, minlength=len(self) + 1)[1:]
 
     def __len__(self) -> int:
         return len(self.begin_ps)
@@ -76,14 +76,6 @@ class CoreRuns:
         if len(self):
             run[middle_ps > self.end_ps[run]] = -1
         return run
-
-    def _active(self, ops: Events, run: Ints) -> tuple[Ints, Ints]:
-        """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
-        end_ps = ops.end_ps
-        out = run < 0
-        if len(self):
-            out |= (ops.begin_ps < self.begin_ps[run]) | (end_ps > self.end_ps[run])
-        return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
 
     @cached_property
     def _innermost(self) -> tuple[Ints, Ints]:
@@ -162,6 +154,26 @@ class CoreRuns:
         return np.split(order, ends)[:-1]
 
 
+class CoreRuns(OpsOfRuns):
+    """The same, and when the core was active.
+
+    Attributes:
+        activity: when a program or an op ran: disjoint intervals, ascending.
+    """
+
+    def _take_ops(self, ops: Events, run: Ints) -> None:
+        super()._take_ops(ops, run)
+        self.activity = self._active(ops, run)
+
+    def _active(self, ops: Events, run: Ints) -> tuple[Ints, Ints]:
+        """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
+        end_ps = ops.end_ps
+        out = run < 0
+        if len(self):
+            out |= (ops.begin_ps < self.begin_ps[run]) | (end_ps > self.end_ps[run])
+        return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
+
+
 def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     """The function that takes the most time on all cores together; None where nothing ran."""
     totals: dict[str, int] = {}
@@ -190,7 +202,7 @@ class Program:
     at_edge: Mask
 
 
-def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
+def programs_of(cores: Sequence[OpsOfRuns]) -> list[Program]:
     """The programs that take the most time; of more than that no trace is made."""
     total_ps: dict[str, int] = {}
     for core in cores:
@@ -214,7 +226,7 @@ def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
     ]
 
 
-def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[Program]) -> list[Mask]:
+def runs_without_ops(cores: Sequence[OpsOfRuns], programs: Sequence[Program]) -> list[Mask]:
     """For each core, which of its runs have no op although they ought to have.
 
     A program whose other runs have ops ought to; one that never has any ought to if it takes a good part of the time.
