@@ -160,3 +160,18 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
         own = {context for node, context in markers if node == marker}
         expected.append(next((i for i, root in enumerate(outer) if own & below[root]), -1))
     assert graph_of.numbers(devices, NODES).tolist() == expected
+
+
+def test_roots_of_a_circle_number_nothing():
+    """Each is below the other, so none is the outer one."""
+    nodes, all_of = np.arange(2), np.ones(2, dtype=np.bool_)
+    made, used, devices = Links(), Links(), Links()
+    made.add(nodes, all_of, 0, [np.array([7, 8], dtype=np.uint64)])
+    used.add(nodes, all_of, 0, [np.array([8, 7], dtype=np.uint64)])
+    devices.add(nodes, all_of, 0, [np.array([7, 8], dtype=np.uint64)])
+    nothing = np.zeros(0, dtype=np.int64)
+    levels = np.ones(2, dtype=np.uint64)
+    circle = Graph(
+        size=2, within=nothing, around=nothing, roots=nodes, levels=levels, begins_ps=nodes, made=made, used=used
+    )
+    assert circle.numbers(devices, 2).tolist() == [-1, -1]

@@ -441,6 +441,13 @@ def test_a_window_within_whole_steps_loses_both_ends():
     assert found.step_time_s.min == pytest.approx(960e-6)
 
 
+def test_what_is_left_of_the_first_step_does_not_vouch_for_the_last_one():
+    """Which has more ops, but fewer than a whole one."""
+    found = of(cut(marked(cores=1), 1000 + 900, 1000 + 4 * 980 + 400)).figures
+    assert found.step_time_s.count == 3
+    assert found.step_time_s.min == pytest.approx(960e-6)
+
+
 @given(st.integers(1, 899))
 def test_the_only_marker_of_a_window_is_compared_with_the_step_before(into_us):
     """Its step began before the window, so it has no marker, but its end is there."""
