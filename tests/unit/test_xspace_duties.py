@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 
 from support.traces import CONV, Traced, run_step
-from tpumon.xspace import read_trace
+from tpumon.xspace import read_trace, trace
 from tpumon.xspace.planes.core import ChipDuties, CorePlace, Duty
 
 SOMEWHERE = CorePlace(chip=None, global_chip=None, core=0)
@@ -55,13 +55,38 @@ def test_what_cores_did_is_let_go_with_the_last_one_of_their_chip():
     assert [each() is None for each in kept] == [True, False]
 
 
-def test_sparse_cores_count_with_their_chip_or_alone():
-    """Whether or not a TensorCore of their chip is in the trace."""
+def with_sparse_cores():
+    """Two chips with a TensorCore, of which the second has SparseCores, as has a third; and cores of no known chip."""
     traced = Traced()
     for chip in (0, 1):
         run_step(traced.core(chip), 0, [(CONV, 10)])
+    run_step(traced.core(7, details=False), 0, [(CONV, 10)])
     for chip in (1, 2):
         for number, begin_us in enumerate((5, 8)):
             traced.core(chip, sparse=number).event("Sparse Core Ops", CONV, begin_us, 10)
-    busy_ps, total_ps = read_trace(traced.bytes()).duty_ps
-    assert (busy_ps, total_ps) == ((10 + 18 + 13) * 10**6, (10 + 18 + 13) * 10**6)
+    traced.core(7, sparse=0, details=False).event("Sparse Core Ops", CONV, 1, 4)
+    return traced.bytes()
+
+
+def test_sparse_cores_count_with_their_chip_or_alone():
+    """Whether or not a TensorCore of their chip is in the trace."""
+    assert read_trace(with_sparse_cores()).duty_ps == ((10 + 18 + 13 + 10 + 4) * 10**6,) * 2
+
+
+def test_sparse_cores_are_read_right_after_the_core_of_their_chip(monkeypatch):
+    read = []
+
+    def noted(name):
+        original = getattr(trace, name)
+
+        def note(plane, *args, **more):
+            read.append(plane.name.removeprefix("/device:TPU:"))
+            return original(plane, *args, **more)
+
+        monkeypatch.setattr(trace, name, note)
+
+    noted("core_ops")
+    noted("read_sparse_core")
+    read_trace(with_sparse_cores())
+    beside = ["0", "1", "1 SparseCore 0", "1 SparseCore 1", "7", "7 SparseCore 0"]
+    assert read == [*beside, "2 SparseCore 0", "2 SparseCore 1"]
