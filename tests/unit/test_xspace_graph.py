@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpumon.xspace.columns.columns import StatColumn
+from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.steps import graph
 from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
+from tpumon.xspace.steps.linking import _nested
 
 NODES = 12
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=24)
@@ -175,3 +178,26 @@ def test_roots_of_a_circle_number_nothing():
         size=2, within=nothing, around=nothing, roots=nodes, levels=levels, begins_ps=nodes, made=made, used=used
     )
     assert circle.numbers(devices, 2).tolist() == [-1, -1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.sampled_from([0, 0, 0, 1])), max_size=NODES))
+def test_events_are_within_the_innermost_one_around_them_unless_asynchronous(spans):
+    begin_ps, duration_ps, asynchronous = (np.array([span[i] for span in spans], dtype=np.int64) for i in range(3))
+    events = Events(
+        metadata_id=begin_ps,
+        begin_ps=begin_ps,
+        duration_ps=duration_ps,
+        stats={"_a": StatColumn(asynchronous.view(np.uint64))},
+    )
+    expected, stack = set(), []
+    for row in sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1])):
+        begin, duration, alone = spans[row]
+        if alone:
+            continue
+        while stack and sum(spans[stack[-1]][:2]) < begin + duration:
+            stack.pop()
+        expected |= {(row, stack[-1])} if stack else set()
+        stack.append(row)
+    within, around = _nested(events)
+    assert set(zip(within.tolist(), around.tolist(), strict=True)) == expected
+    assert len(within) == len(expected)

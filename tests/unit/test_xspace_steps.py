@@ -508,3 +508,16 @@ def test_a_root_of_a_higher_level_counts_within_one_of_a_lower_level():
     inner = [("run", 10, 20, 0), ("ProcessBatch", 100, 60), ("run", 110, 20, 1)]
     assert led_to([("TraceContext", 0, 290), ("ProcessBatch", 0, 60), *inner]) == 2
     assert led_to([("ProcessBatch", 0, 290), ("ProcessBatch", 0, 60), *inner]) == 1
+
+
+def test_a_launch_is_told_by_as_many_bits_of_its_number_as_the_device_knows():
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for number in range(3):
+        run_step(core, 100 * number, [(CONV, 50)])
+        core.put(core.line("XLA Modules").events[number].stats, {"run_id": number, "queue_id": 4})
+    for number in range(2):
+        host.event("thread", "step", 100 * number, 60, _r=1)
+        launch = {"device_ordinal": 0, "queue_id": 4, "run_id": (9 << 27) + number}
+        host.event("thread", "DoEnqueueProgram", 100 * number + 10, 20, **launch)
+    assert of(traced).figures.step_time_s.count == 2
