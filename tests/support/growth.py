@@ -12,13 +12,14 @@ from tpumon.xspace.catalogue.catalogue import CATALOGUE
 
 
 def cost(xspace: bytes) -> tuple[int, int]:
-    """Lines of Python run and functions of C called, and the peak of memory, in bytes."""
+    """Lines of Python run, within comprehensions instructions, and functions of C called; and the peak of memory."""
     steps = 0
     CATALOGUE.clear()  # what is known of earlier traces costs nothing
 
-    def count_line(_frame: FrameType, event: str, _arg: Any) -> Any:
+    def count_line(frame: FrameType, event: str, _arg: Any) -> Any:
         nonlocal steps
-        steps += event == "line"
+        frame.f_trace_opcodes = frame.f_code.co_name.endswith("comp>")  # which is one line, however long it takes
+        steps += event in {"line", "opcode"}
         return count_line
 
     def count_call(_frame: FrameType, event: str, _arg: Any) -> None:

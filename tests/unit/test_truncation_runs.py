@@ -52,8 +52,6 @@ def test_ops_belong_to_the_run_that_their_middle_lies_in():
         found = [(begin, end - begin) for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
         assert covered(found) == covered([*runs, *(op for op, inside in zip(ops, within, strict=True) if not inside)])
         assert (begins[1:] > ends[:-1]).all()
-        alone = CoreRuns(lines, events(ops), by_markers=True, active=False)
-        assert alone.ops_of.tolist() == core.ops_of.tolist()
 
     whatever_the_order()
     assert min(ways.values()) > 10

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpumon.xspace.columns.columns import StatColumn
+from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.steps import graph
 from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
+from tpumon.xspace.steps.linking import _nested
 
 NODES = 12
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), max_size=24)
@@ -37,11 +40,11 @@ def reached(pairs, start):
 
 def check(pairs, roots):
     begins, ends = (np.array(side, dtype=np.int64) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
-    edges = _Edges(begins, ends, NODES)
+    edges = _Edges([(begins[:3], ends[:3]), (begins[3:], ends[3:])], NODES)
     below = {root: reached(pairs, root) for root in roots}
     first = [next((i for i, root in enumerate(roots) if node in below[root] | {root}), -1) for node in range(NODES)]
     inner = [any(root in below[other] for other in roots if other != root) for root in roots]
-    assert edges.first_to_reach(np.array(roots)).tolist() == first
+    assert edges.first_to_reach(np.array(roots), np.arange(NODES)).tolist() == first
     assert edges.reached_from_another(np.array(roots)).tolist() == inner
 
 
@@ -49,8 +52,8 @@ def check(pairs, roots):
 def joined(monkeypatch):
     """How often nodes were visited one by one."""
     calls = []
-    original = graph._Edges._join
-    monkeypatch.setattr(graph._Edges, "_join", lambda *args: calls.append(1) or original(*args))
+    original = graph._handed_on
+    monkeypatch.setattr(graph, "_handed_on", lambda *args: calls.append(1) or original(*args))
     return calls
 
 
@@ -86,9 +89,9 @@ def test_a_long_row_takes_rounds_by_the_logarithm_of_its_runs(monkeypatch, row, 
     calls = []
     original = graph._twice_as_far
     monkeypatch.setattr(graph, "_twice_as_far", lambda *args: calls.append(1) or original(*args))
-    edges = _Edges(row[:-1], row[1:], len(row))
-    assert edges.first_to_reach(row[:1]).tolist() == [0] * len(row)
-    assert edges.first_to_reach(row[2500:2501])[row].tolist() == [-1] * 2500 + [0] * 2500
+    edges = _Edges([(row[:-1], row[1:])], len(row))
+    assert edges.first_to_reach(row[:1], row).tolist() == [0] * len(row)
+    assert edges.first_to_reach(row[2500:2501], row).tolist() == [-1] * 2500 + [0] * 2500
     assert len(calls) == 2 * rounds
 
 
@@ -137,7 +140,9 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     begins = data.draw(st.lists(st.integers(0, 9), min_size=len(roots), max_size=len(roots)))
     (made, makers), (used, users), (devices, markers) = map(links_of, parts)
     graph_of = Graph(
-        parent=np.array(parents),
+        size=NODES,
+        within=np.flatnonzero(np.array(parents) >= 0),
+        around=np.array([parent for parent in parents if parent >= 0], dtype=np.int64),
         roots=np.array(roots),
         levels=np.array(levels, dtype=np.uint64),
         begins_ps=np.array(begins),
@@ -158,3 +163,41 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
         own = {context for node, context in markers if node == marker}
         expected.append(next((i for i, root in enumerate(outer) if own & below[root]), -1))
     assert graph_of.numbers(devices, NODES).tolist() == expected
+
+
+def test_roots_of_a_circle_number_nothing():
+    """Each is below the other, so none is the outer one."""
+    nodes, all_of = np.arange(2), np.ones(2, dtype=np.bool_)
+    made, used, devices = Links(), Links(), Links()
+    made.add(nodes, all_of, 0, [np.array([7, 8], dtype=np.uint64)])
+    used.add(nodes, all_of, 0, [np.array([8, 7], dtype=np.uint64)])
+    devices.add(nodes, all_of, 0, [np.array([7, 8], dtype=np.uint64)])
+    nothing = np.zeros(0, dtype=np.int64)
+    levels = np.ones(2, dtype=np.uint64)
+    circle = Graph(
+        size=2, within=nothing, around=nothing, roots=nodes, levels=levels, begins_ps=nodes, made=made, used=used
+    )
+    assert circle.numbers(devices, 2).tolist() == [-1, -1]
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.sampled_from([0, 0, 0, 1])), max_size=NODES))
+def test_events_are_within_the_innermost_one_around_them_unless_asynchronous(spans):
+    begin_ps, duration_ps, asynchronous = (np.array([span[i] for span in spans], dtype=np.int64) for i in range(3))
+    events = Events(
+        metadata_id=begin_ps,
+        begin_ps=begin_ps,
+        duration_ps=duration_ps,
+        stats={"_a": StatColumn(asynchronous.view(np.uint64))},
+    )
+    expected, stack = set(), []
+    for row in sorted(range(len(spans)), key=lambda row: (spans[row][0], -spans[row][1])):
+        begin, duration, alone = spans[row]
+        if alone:
+            continue
+        while stack and sum(spans[stack[-1]][:2]) < begin + duration:
+            stack.pop()
+        expected |= {(row, stack[-1])} if stack else set()
+        stack.append(row)
+    within, around = _nested(events)
+    assert set(zip(within.tolist(), around.tolist(), strict=True)) == expected
+    assert len(within) == len(expected)

@@ -64,6 +64,17 @@ def roots(count):
     return traced
 
 
+def names_of_roots(count):
+    """Roots of as many names."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    run_step(core, 0, [(CONV, 5)])
+    core.put(core.line("Steps").events[0].stats, {"_ct": 1, "_c": 0})
+    for number in range(count):
+        host.event("thread", f"step {number}", 10 * number, 5, _r=1, _pt=1, _p=number)
+    return traced
+
+
 def nested_roots(count):
     traced = Traced()
     core, host = traced.core(0), traced.host()
@@ -160,7 +171,7 @@ SHAPES = [
     *((planes, 16), (lines, 200), (ids, 300), (modules, 300), (runs_with_lost_ops, 200), (roots, 200)),
     *((nested_roots, 1500), (stats, 200), (metadata, 400), (calls_on_the_host, 300)),
     *((events, 3000), (ops_within_ops, 1000), (stats_of_events, 400), (stats_of_metadata, 400), (names_of_stats, 500)),
-    *((levels_of_roots, 200),),
+    *((levels_of_roots, 200), (names_of_roots, 500)),
 ]
 
 

@@ -441,6 +441,13 @@ def test_a_window_within_whole_steps_loses_both_ends():
     assert found.step_time_s.min == pytest.approx(960e-6)
 
 
+def test_what_is_left_of_the_first_step_does_not_vouch_for_the_last_one():
+    """Which has more ops, but fewer than a whole one."""
+    found = of(cut(marked(cores=1), 1000 + 900, 1000 + 4 * 980 + 400)).figures
+    assert found.step_time_s.count == 3
+    assert found.step_time_s.min == pytest.approx(960e-6)
+
+
 @given(st.integers(1, 899))
 def test_the_only_marker_of_a_window_is_compared_with_the_step_before(into_us):
     """Its step began before the window, so it has no marker, but its end is there."""
@@ -474,3 +481,43 @@ def test_steps_of_different_lengths_are_all_whole():
     for length_us in (900, 300, 1200, 200):
         at_us = run_step(plane, at_us, [(INFEED, 50), (CONV, length_us), (LOOP, 20)]) + 10
     assert of(traced).figures.step_time_s.count == 4
+
+
+def led_to(host_events):
+    """How many steps there are of three whose programs calls on the host lead to: 0, 1 and 2 by their contexts."""
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    host.stat_id("_r")
+    for number in range(3):
+        run_step(core, 100 * number, [(CONV, 50)])
+    for number, step in enumerate(core.line("Steps").events):
+        core.put(step.stats, {"_ct": 1, "_c": number})
+    for name, begin_us, duration_us, *context in host_events:
+        host.event("thread", name, begin_us, duration_us, **({"_pt": 1, "_p": context[0]} if context else {}))
+    return of(traced).figures.step_time_s.count
+
+
+@pytest.mark.parametrize("name", ["TraceContext", "ProcessBatch", "BatchingSessionRun"])
+def test_events_of_some_names_are_roots_that_do_not_say_so(name):
+    calls = [(name, 0, 60), ("run", 10, 20, 0), (name, 100, 60), ("run", 110, 20, 1), ("run", 210, 20, 2)]
+    assert led_to(calls) == 2
+    assert led_to([("Other", *times) for _, *times in calls]) == 3  # counted
+
+
+def test_a_root_of_a_higher_level_counts_within_one_of_a_lower_level():
+    inner = [("run", 10, 20, 0), ("ProcessBatch", 100, 60), ("run", 110, 20, 1)]
+    assert led_to([("TraceContext", 0, 290), ("ProcessBatch", 0, 60), *inner]) == 2
+    assert led_to([("ProcessBatch", 0, 290), ("ProcessBatch", 0, 60), *inner]) == 1
+
+
+def test_a_launch_is_told_by_as_many_bits_of_its_number_as_the_device_knows():
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    for number in range(3):
+        run_step(core, 100 * number, [(CONV, 50)])
+        core.put(core.line("XLA Modules").events[number].stats, {"run_id": number, "queue_id": 4})
+    for number in range(2):
+        host.event("thread", "step", 100 * number, 60, _r=1)
+        launch = {"device_ordinal": 0, "queue_id": 4, "run_id": (9 << 27) + number}
+        host.event("thread", "DoEnqueueProgram", 100 * number + 10, 20, **launch)
+    assert of(traced).figures.step_time_s.count == 2

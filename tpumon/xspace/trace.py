@@ -9,8 +9,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import BinaryIO, Literal, NamedTuple
 
-import numpy as np
-
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.model.frozen import struct
 from tpumon.text import one_line
@@ -22,17 +20,17 @@ from tpumon.xspace.hardware.counters import mxu_busy_ratio
 from tpumon.xspace.hardware.gpu import GpuActivity, gpu_name, read_gpus
 from tpumon.xspace.hardware.peaks import Peak, peak_of
 from tpumon.xspace.planes.core import (
+    ChipDuties,
     CoreLines,
     CoreOps,
     CorePlace,
-    Duty,
     ModuleRuns,
     core_ops,
     core_place,
     read_core_lines,
     read_sparse_core,
 )
-from tpumon.xspace.planes.plane import Value
+from tpumon.xspace.planes.plane import Plane, Value
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.steps.functions import Function, Runs, StepChoice, choose_step, gather, named_program, program_of
 from tpumon.xspace.steps.host import HostActivity, annotates_steps, read_host
@@ -145,7 +143,6 @@ class _Core:
     Attributes:
         totals: what is kept of it.
         steps: its steps, marked or between runs of the function that is the step; None where it has neither.
-        duty: when it worked.
         window_ps: first and last moment of steps, modules and ops; None where there are none.
         has_ops: whether there is any op.
         has_infeed: whether any op is an infeed.
@@ -155,7 +152,6 @@ class _Core:
 
     totals: CoreTotals
     steps: CoreSteps | None
-    duty: Duty
     window_ps: tuple[int, int] | None
     has_ops: bool
     has_infeed: bool
@@ -221,12 +217,10 @@ def _trace(
     host = None if marked else _host(space, functions)
     choice = None if marked or not functions else choose_step(functions, host.annotated if host else 0)
     sparse = [(core_place(plane), plane) for plane in (space.sparse_cores if hardware == "TPU" else ())]
-    on_chip = Counter(place.chip for place in (*(core.place for core in lines), *(place for place, _ in sparse)))
+    duties = ChipDuties([*(core.place for core in lines), *(place for place, _ in sparse)])
     span_ps = None if truncation is None else truncation.span_ps or _NOTHING_PS
     numbered = number_markers(space.host, lines)
-    cores = _cores(lines, numbered, choice, on_chip)
-    duties = [(core.totals.place, core.duty) for core in cores]
-    duties += [(p, read_sparse_core(plane, span_ps, shared=_is_shared(p, on_chip))) for p, plane in sparse]
+    cores = _cores(lines, numbered, choice, duties, sparse, span_ps)
     steps = host_steps([core.steps for core in cores if core.steps is not None]) if marked else None
     if steps is not None and not (len(steps) and len(steps.cores)):
         steps, host = None, _host(space, ())
@@ -242,7 +236,7 @@ def _trace(
         core_count=len(space.gpus) if hardware == "GPU" else len(cores),
         cores=tuple(core.totals for core in cores),
         window_ps=gpus.window_ps or _window(windows, host, truncation),
-        duty_ps=_chips_duty_ps(duties),
+        duty_ps=(duties.busy_ps, duties.total_ps),
         peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type, planes_per_chip),
         mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
@@ -269,21 +263,45 @@ def _trace(
 
 
 def _cores(
-    lines: Sequence[CoreLines], numbered: Numbered, choice: StepChoice | None, on_chip: Mapping[int | None, int]
+    lines: Sequence[CoreLines],
+    numbered: Numbered,
+    choice: StepChoice | None,
+    duties: ChipDuties,
+    sparse: Sequence[tuple[CorePlace, Plane]],
+    span_ps: tuple[int, int] | None,
 ) -> list[_Core]:
-    """The cores, added up one after the other: of their ops only one core's are in memory at a time."""
+    """The cores, added up one after the other: of their ops only one core's are in memory at a time.
+
+    Args:
+        lines: theirs.
+        numbered: their step markers.
+        choice: which function is the step, where no step is marked.
+        duties: takes when they worked, and the SparseCores.
+        sparse: the SparseCores, and where they sit.
+        span_ps: where only what begins and ends in a span counts.
+    """
     by_markers = not any(len(core.modules) for core in lines)
     marked = any(len(core.steps) for core in lines)
     runs = choice.function.places if choice and choice.function else {}
+    beside: dict[int | None, list[tuple[CorePlace, Plane]]] = {}
+    for place, plane in sparse:
+        beside.setdefault(place.chip, []).append((place, plane))
+
+    def add(sparse: Iterable[tuple[CorePlace, Plane]]) -> None:
+        for place, plane in sparse:
+            duties.add(place, read_sparse_core(plane, span_ps, shared=duties.is_shared(place)))
+
     cores = []
     for i, (core, own) in enumerate(zip(lines, numbered.markers, strict=True)):
-        shared = _is_shared(core.place, on_chip)
-        cores.append(_core(core, own if marked else None, runs.get(i), shared=shared, by_markers=by_markers))
+        cores.append(_core(core, own if marked else None, runs.get(i), duties, by_markers=by_markers))
+        add(beside.pop(core.place.chip, ()))  # now, so that its chip is done
+    for rest in beside.values():
+        add(rest)
     return cores
 
 
 def _core(
-    core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, *, shared: bool, by_markers: bool
+    core: CoreLines, own: tuple[Events, Ints] | None, runs: Runs | None, duties: ChipDuties, *, by_markers: bool
 ) -> _Core:
     """A core, added up.
 
@@ -291,7 +309,7 @@ def _core(
         core: whose lines.
         own: its step markers and their numbers; None where no core of the host has any.
         runs: of the function that is the step, on this core.
-        shared: whether the core's chip has others.
+        duties: takes when it worked.
         by_markers: whether no core of the host has programs.
     """
     ops = core_ops(core.plane, core.read_ops())
@@ -304,12 +322,12 @@ def _core(
         whole = periods(runs)
         steps = period_steps(ops, whole)
         waits = step_waits(core, whole)
+    duties.add(core.place, ops.duty(core.modules, shared=duties.is_shared(core.place)))
     every = [(events.begin_ps, events.end_ps) for events in (core.steps, core.modules, ops.events)]
     return _Core(
         # Markers that do not count are none, unless none of the core's counts.
         totals=_totals(core, ops, own[0] if own is not None and len(own[0]) else core.steps, waits),
         steps=steps,
-        duty=ops.duty(core.modules, shared=shared),
         window_ps=extent(*every),
         has_ops=len(ops.events) > 0,
         has_infeed=ops.has_infeed,
@@ -330,11 +348,6 @@ def _totals(core: CoreLines, ops: CoreOps, markers: Events, waits: StepWaits | N
         total_ps=max(ops.op_time_ps, span_ps),
         waits=waits,
     )
-
-
-def _is_shared(place: CorePlace, on_chip: Mapping[int | None, int]) -> bool:
-    """Whether a core's chip has others."""
-    return place.chip is not None and on_chip[place.chip] > 1
 
 
 def _functions(cores: Sequence[Mapping[str, ModuleRuns]]) -> tuple[Function, ...]:
@@ -437,25 +450,6 @@ def _window(
     if truncation is not None and truncation.window_ps is not None:
         return truncation.window_ps
     return host.window_ps if host else None
-
-
-def _chips_duty_ps(cores: Sequence[tuple[CorePlace, Duty]]) -> tuple[int, int]:
-    """Busy time and time of chips; cores of one chip count as one. XProf: DutyCycleCombiner."""
-    chips: dict[tuple[str, int], list[Duty]] = {}
-    for i, (place, duty) in enumerate(cores):
-        chips.setdefault(("alone", i) if place.chip is None else ("chip", place.chip), []).append(duty)
-    busy_ps = total_ps = 0
-    for duties in chips.values():
-        spans = [duty.span_ps for duty in duties if duty.span_ps is not None]
-        if not spans:
-            continue
-        total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
-        if len(duties) == 1:
-            busy_ps += duties[0].busy_ps
-        else:
-            begin_ps = np.concatenate([duty.begin_ps for duty in duties])
-            busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
-    return busy_ps, total_ps
 
 
 def _remarks(space: Space, cores: Sequence[_Core], capped: str | None) -> tuple[Caution, ...]:

@@ -66,9 +66,7 @@ def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
     """The least set of disjoint intervals that covers the same time, ascending; touching ones become one."""
     if not len(begin_ps):
         return begin_ps, end_ps
-    if (begin_ps[1:] < begin_ps[:-1]).any():
-        order = np.argsort(begin_ps, kind="stable")
-        begin_ps, end_ps = begin_ps[order], end_ps[order]
+    begin_ps, end_ps = _by_begin(begin_ps, end_ps)
     reach = np.maximum.accumulate(end_ps)
     first = np.flatnonzero(np.concatenate([[True], begin_ps[1:] > reach[:-1]]))
     last = np.concatenate([first[1:] - 1, [len(begin_ps) - 1]])
@@ -77,8 +75,19 @@ def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
 
 def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
     """How much time the intervals cover together."""
-    begin_ps, end_ps = union(begin_ps, end_ps)
-    return int((end_ps - begin_ps).sum())
+    if not len(begin_ps):
+        return 0
+    begin_ps, end_ps = _by_begin(begin_ps, end_ps)
+    reach = np.maximum.accumulate(end_ps)
+    return int(reach[0] - begin_ps[0] + (reach[1:] - np.maximum(begin_ps[1:], reach[:-1])).sum())
+
+
+def _by_begin(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
+    """The same intervals in the order of their begins."""
+    if not (begin_ps[1:] < begin_ps[:-1]).any():
+        return begin_ps, end_ps
+    order = np.argsort(begin_ps, kind="stable")
+    return begin_ps[order], end_ps[order]
 
 
 def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -13,7 +14,15 @@ from tpumon.wire.xplane_pb2 import CoreDetails
 from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, extent, own_intervals, self_times_ps, timeline_order, union
+from tpumon.xspace.columns.intervals import (
+    by_id,
+    covered_ps,
+    extent,
+    own_intervals,
+    self_times_ps,
+    timeline_order,
+    union,
+)
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.plane import (
     SPARSE_CORE_MODULES,
@@ -26,15 +35,11 @@ from tpumon.xspace.planes.plane import (
 
 _MOST_OF_HOST, _MOST_OF_SLICE = 64, 1 << 20  # chips, and cores of a chip; numbers beyond are mistakes
 
+# For each category whether it is one of these.
+_IS_INFEED: Mask = np.isin(list(Category), INFEED)
+_IS_WORK: Mask = ~np.isin(list(Category), OFF_DUTY)
+
 STEP_STATS = ("device_offset_ps", "device_duration_ps")
-
-
-def _among(categories: Collection[Category]) -> Mask:
-    """For each category whether it is one of these."""
-    return np.array([category in categories for category in Category], dtype=np.bool_)
-
-
-_INFEED, _ON_DUTY = _among(INFEED), ~_among(OFF_DUTY)
 
 
 @struct
@@ -67,6 +72,48 @@ class Duty:
     begin_ps: Ints
     end_ps: Ints
     span_ps: tuple[int, int] | None
+
+
+class ChipDuties:
+    """Busy time and time of chips; cores of one chip count as one. XProf: DutyCycleCombiner.
+
+    Attributes:
+        busy_ps: summed over the chips whose cores were all added.
+        total_ps: likewise.
+
+    Args:
+        places: where the cores sit that will be added.
+    """
+
+    def __init__(self, places: Iterable[CorePlace]) -> None:
+        self.busy_ps = self.total_ps = 0
+        self._on_chip = Counter(place.chip for place in places)
+        self._open: dict[int, list[Duty]] = {}
+
+    def is_shared(self, place: CorePlace) -> bool:
+        """Whether a core's chip has others."""
+        return place.chip is not None and self._on_chip[place.chip] > 1
+
+    def add(self, place: CorePlace, duty: Duty) -> None:
+        """Adds a core. With the last one of its chip, what was kept of the others is let go."""
+        if place.chip is None:
+            self._sum_up([duty])
+            return
+        duties = self._open.setdefault(place.chip, [])
+        duties.append(duty)
+        if len(duties) == self._on_chip[place.chip]:
+            self._sum_up(self._open.pop(place.chip))
+
+    def _sum_up(self, duties: Sequence[Duty]) -> None:
+        spans = [duty.span_ps for duty in duties if duty.span_ps is not None]
+        if not spans:
+            return
+        self.total_ps += max(end for _, end in spans) - min(begin for begin, _ in spans)
+        if len(duties) == 1:
+            self.busy_ps += duties[0].busy_ps
+        else:
+            begin_ps = np.concatenate([duty.begin_ps for duty in duties])
+            self.busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
 
 
 @struct
@@ -184,7 +231,7 @@ class CoreOps:
     @property
     def has_infeed(self) -> bool:
         """Whether any op is an infeed."""
-        return bool(_INFEED[self.category].any())
+        return bool(_IS_INFEED[self.category].any())
 
     def duty(self, modules: Events, *, shared: bool) -> Duty:
         """When the core worked.
@@ -193,7 +240,7 @@ class CoreOps:
             modules: runs of programs on the core.
             shared: whether its intervals are asked for, because the chip has other cores.
         """
-        return _duty(self.events, _ON_DUTY[self.category], modules, shared=shared)
+        return _duty(self.events, _IS_WORK[self.category], modules, shared=shared)
 
 
 def core_ops(plane: Plane, events: Events) -> CoreOps:
@@ -258,6 +305,7 @@ def core_place(plane: Plane) -> CorePlace:
 
 def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
     begin_ps, end_ps = ops.begin_ps, ops.end_ps
+    span_ps = extent((begin_ps, end_ps), (modules.begin_ps, modules.end_ps))
     apart = not (begin_ps[1:] < end_ps[:-1]).any()
     if not working.all():
         if apart:
@@ -270,7 +318,6 @@ def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
     if not apart:
         begin_ps, end_ps = union(begin_ps, end_ps)
     busy_ps = int((end_ps - begin_ps).sum())
-    span_ps = extent((ops.begin_ps, ops.end_ps), (modules.begin_ps, modules.end_ps))
     if not shared:
         begin_ps = end_ps = np.zeros(0, dtype=np.int64)
     return Duty(busy_ps=busy_ps, begin_ps=begin_ps, end_ps=end_ps, span_ps=span_ps)

@@ -7,7 +7,7 @@ do not count then; where none is reached at all, the first marker of every core 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,7 +91,7 @@ def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
         first += len(core.steps)
     if not len(devices):
         return None
-    threads = _Threads({name: [n for n, found in names.items() if found == name] for name in set(names.values())})
+    threads = _Threads(names)
     for line in host.lines():
         threads.add(host.read([line], _HOST_STATS))
         if threads.roots > _MOST_ROOTS:
@@ -117,10 +117,10 @@ def _add_consumed(devices: Links, core: CoreLines, first: int) -> None:
         if events is modules:
             launched = held & _has(events, "run_id", "queue_id")
             told &= ~launched
-            columns = [_stat(events, name) for name in ("queue_id", "run_id", "core_type")]
             number = np.full(len(events), core.plane.tensor_core or 0, dtype=np.uint64)
-            devices.add(step + first, launched, _LAUNCH_CONTEXT, [number, *columns])
-        devices.add(step + first, told, _TOLD_CONTEXT, [_stat(events, "_ct"), _stat(events, "_c")])
+            launch = [number, *_stats(events, "queue_id", "run_id", "core_type")]
+            devices.add(step + first, launched, _LAUNCH_CONTEXT, launch)
+        devices.add(step + first, told, _TOLD_CONTEXT, _stats(events, "_ct", "_c"))
 
 
 def _has(events: Events, *names: str) -> Mask:
@@ -141,18 +141,26 @@ def _stat(events: Events, name: str) -> Words:
     return np.zeros(len(events), dtype=np.uint64) if column is None else column.values
 
 
+def _stats(events: Events, *names: str) -> list[Words]:
+    """Some stats of all events."""
+    return [_stat(events, name) for name in names]
+
+
 class _Threads:
     """Events of the host that may lead somewhere.
 
     Args:
-        ids: metadata ids by name.
+        names: of events, by metadata id.
     """
 
-    def __init__(self, ids: dict[str, list[int]]) -> None:
-        self._ids = ids
-        self._parents: list[Ints] = []
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._ids: dict[str, list[int]] = {}
+        for number, name in names.items():
+            self._ids.setdefault(name, []).append(number)
+        self._within: list[Ints] = []
+        self._around: list[Ints] = []
+        self._roots: list[Ints] = []
         self._levels: list[Words] = []
-        self._is_root: list[Mask] = []
         self._begins_ps: list[Ints] = []
         self._made, self._used = Links(), Links()
         self._count = 0
@@ -161,22 +169,26 @@ class _Threads:
 
     def add(self, events: Events) -> None:
         """Adds the events of one thread that carry any of the stats, or are roots by name."""
-        named = self._named(events, *_ROOT_NAMES)
-        for column in events.stats.values():
-            named |= True if column.present is None else column.present
-        if not named.any():
-            return
-        events = events if named.all() else events.take(named)
-        self._parents.append(_parents(events, self._count))
-        is_root, level = _has(events, _ROOT), _stat(events, _ROOT).copy()
+        present = [column.present for column in events.stats.values()]
+        masks = [mask for mask in present if mask is not None]
+        if len(masks) == len(present):
+            named: Mask = np.logical_or.reduce([self._named(events, *_ROOT_NAMES), *masks])
+            if not named.any():
+                return
+            events = events if named.all() else events.take(named)
+        within, around = _nested(events)
+        self._within.append(within + self._count)
+        self._around.append(around + self._count)
+        is_root, level = _has(events, _ROOT), _stat(events, _ROOT)
         for name, own in _ROOT_NAMES.items():
             others = self._named(events, name) & ~is_root
-            level[others] = own
-            is_root |= others
-        self._is_root.append(is_root)
-        self.roots += int(is_root.sum())
-        self._levels.append(level)
-        self._begins_ps.append(events.begin_ps)
+            if others.any():
+                is_root, level = is_root | others, np.where(others, np.uint64(own), level)
+        roots = np.flatnonzero(is_root)
+        self.roots += len(roots)
+        self._roots.append(roots + self._count)
+        self._levels.append(level[roots])
+        self._begins_ps.append(events.begin_ps[roots])
         self._link(events, np.arange(len(events)) + self._count)
         self._count += len(events)
 
@@ -188,41 +200,44 @@ class _Threads:
         launches = self._named(events, _LAUNCH) & _has(events, *_LAUNCH_STATS)
         streams = _has(events, *_STREAM_STATS)
         enqueues, dequeues = streams & self._named(events, _ENQUEUE), streams & self._named(events, *_DEQUEUE)
-        stream = [_stat(events, name) for name in _STREAM_STATS]
-        ordinal, queue, run = (_stat(events, name) for name in _LAUNCH_STATS)
-        launch = [ordinal, queue, run & _RUN_ID_MASK, _stat(events, "core_type")]
-        told = [_stat(events, "_pt"), _stat(events, "_p")]
-        self._made.add(nodes, enqueues, _STREAM_CONTEXT, stream)
-        self._made.add(nodes, launches & ~enqueues, _LAUNCH_CONTEXT, launch)
-        self._made.add(nodes, _has(events, "_pt", "_p") & ~launches & ~enqueues, _TOLD_CONTEXT, told)
-        used = [_stat(events, "_ct"), _stat(events, "_c")]
-        self._used.add(nodes, dequeues, _STREAM_CONTEXT, stream)
-        self._used.add(nodes, _has(events, "_ct", "_c") & ~dequeues, _TOLD_CONTEXT, used)
+        if streams.any():
+            stream = _stats(events, *_STREAM_STATS)
+            self._made.add(nodes, enqueues, _STREAM_CONTEXT, stream)
+            self._used.add(nodes, dequeues, _STREAM_CONTEXT, stream)
+        if launches.any():
+            ordinal, queue, run, core_type = _stats(events, *_LAUNCH_STATS, "core_type")
+            launch = [ordinal, queue, run & _RUN_ID_MASK, core_type]
+            self._made.add(nodes, launches & ~enqueues, _LAUNCH_CONTEXT, launch)
+        made, used = _has(events, "_pt", "_p") & ~launches & ~enqueues, _has(events, "_ct", "_c") & ~dequeues
+        self._made.add(nodes, made, _TOLD_CONTEXT, _stats(events, "_pt", "_p"))
+        self._used.add(nodes, used, _TOLD_CONTEXT, _stats(events, "_ct", "_c"))
 
     def graph(self) -> Graph:
         """What leads where."""
         nothing = np.zeros(0, dtype=np.int64)
-        is_root = np.concatenate([nothing.astype(np.bool_), *self._is_root])
-        roots = np.flatnonzero(is_root)
         return Graph(
-            parent=np.concatenate([nothing, *self._parents]),
-            roots=roots,
-            levels=np.concatenate([nothing.astype(np.uint64), *self._levels])[roots],
-            begins_ps=np.concatenate([nothing, *self._begins_ps])[roots],
+            size=self._count,
+            within=np.concatenate([nothing, *self._within]),
+            around=np.concatenate([nothing, *self._around]),
+            roots=np.concatenate([nothing, *self._roots]),
+            levels=np.concatenate([nothing.astype(np.uint64), *self._levels]),
+            begins_ps=np.concatenate([nothing, *self._begins_ps]),
             made=self._made,
             used=self._used,
         )
 
 
-def _parents(events: Events, first: int) -> Ints:
-    """For each event the node that it is directly within, -1 for none; asynchronous ones hold and are in no other."""
+def _nested(events: Events) -> tuple[Ints, Ints]:
+    """Events directly within others, and these others; asynchronous ones hold none and are in none."""
     nested = np.flatnonzero(_stat(events, _ASYNC) == 0)
-    moved = timeline_order(events.begin_ps[nested], events.duration_ps[nested])
-    order = nested if moved is None else nested[moved]
-    above = parents(events.end_ps[order])
-    out = np.full(len(events), -1, dtype=np.int64)
-    out[order] = np.where(above >= 0, order[above] + first, -1) if len(order) else above
-    return out
+    begin_ps, duration_ps = events.begin_ps, events.duration_ps
+    if len(nested) < len(events):
+        begin_ps, duration_ps = begin_ps[nested], duration_ps[nested]
+    if (order := timeline_order(begin_ps, duration_ps)) is not None:
+        nested, begin_ps, duration_ps = nested[order], begin_ps[order], duration_ps[order]
+    above = parents(begin_ps + duration_ps)
+    within = np.flatnonzero(above >= 0)
+    return nested[within], nested[above[within]]
 
 
 def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:

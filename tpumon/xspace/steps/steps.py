@@ -212,9 +212,9 @@ def _is_cut(ops: Events, markers: Events, *, last: bool) -> bool:
     else:
         edge, first[0] = 0, 0
     count = end - first
-    others = np.arange(len(markers) - 1) + (not last)
+    others = np.arange(len(markers) - 1) if last else np.arange(1, len(markers))
     if len(others) > 1:
-        others = others[:-1] if edge == 0 else others[1:]  # the one at the other end may be cut as well
+        others = others[1:] if last else others[:-1]  # the one at the other end may be cut as well
     others = others[count[others] > 0]
     if not len(others) or count[edge] >= count[others].min():
         return False

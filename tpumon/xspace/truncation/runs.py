@@ -31,8 +31,8 @@ _NO_RUN = np.zeros(0, dtype=np.int64)
 _NEVER = np.iinfo(np.int64).max
 
 
-class CoreRuns:
-    """What ran when on one core.
+class OpsOfRuns:
+    """What ran on one core, and how many ops each run has.
 
     Attributes:
         name: what messages call the core.
@@ -41,19 +41,16 @@ class CoreRuns:
         end_ps: their ends.
         program: of each run: index into `programs`.
         programs: names of programs.
-
         has_ops: whether there is any op.
         ops_of: how many ops each run has.
-        activity: when a program or an op ran: disjoint intervals, ascending; none where nobody asks for them.
 
     Args:
         lines: the core's.
         ops: the core's.
         by_markers: whether step markers stand for runs.
-        active: whether `activity` is asked for.
     """
 
-    def __init__(self, lines: CoreLines, ops: Events, *, by_markers: bool, active: bool = True) -> None:
+    def __init__(self, lines: CoreLines, ops: Events, *, by_markers: bool) -> None:
         runs = lines.steps if by_markers else lines.modules
         self._lines = lines
         self.name, self.plane = lines.name, lines.plane
@@ -61,8 +58,11 @@ class CoreRuns:
         numbers, self.program = indexed(runs.metadata_id)
         self.programs = [_STEP if by_markers else lines.plane.event_name(number) for number in numbers.tolist()]
         self.has_ops = len(ops) > 0
-        self.ops_of, of_its_run = self._placed(ops)
-        self.activity = self._active(ops, of_its_run) if active else (_NO_RUN, _NO_RUN)
+        self._take_ops(ops, *self._placed(ops))
+
+    def _take_ops(self, _ops: Events, ops_of: Ints, _of_its_run: Callable[[Ints], Ints]) -> None:
+        """Notes what is asked for of the ops; `_placed` says where they are."""
+        self.ops_of = ops_of
 
     def __len__(self) -> int:
         return len(self.begin_ps)
@@ -93,13 +93,6 @@ class CoreRuns:
             run[middle_ps > self.end_ps[run]] = -1
         ops_of = np.bincount(run + 1, minlength=len(self) + 1)[1:]
         return ops_of, lambda per_run: np.concatenate([per_run, [_NEVER]])[run]
-
-    def _active(self, ops: Events, of_its_run: Callable[[Ints], Ints]) -> tuple[Ints, Ints]:
-        """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
-        end_ps = ops.end_ps
-        out = ops.begin_ps < of_its_run(self.begin_ps)  # as are all that have none
-        out |= end_ps > of_its_run(self.end_ps)
-        return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
 
     @cached_property
     def _innermost(self) -> tuple[Ints, Ints]:
@@ -178,6 +171,25 @@ class CoreRuns:
         return [order[begin:end] for begin, end in pairwise([0, *ends])]
 
 
+class CoreRuns(OpsOfRuns):
+    """The same, and when the core was active.
+
+    Attributes:
+        activity: when a program or an op ran: disjoint intervals, ascending.
+    """
+
+    def _take_ops(self, ops: Events, ops_of: Ints, of_its_run: Callable[[Ints], Ints]) -> None:
+        super()._take_ops(ops, ops_of, of_its_run)
+        self.activity = self._active(ops, of_its_run)
+
+    def _active(self, ops: Events, of_its_run: Callable[[Ints], Ints]) -> tuple[Ints, Ints]:
+        """When a program or an op ran: disjoint intervals, ascending. Ops within their run add nothing to it."""
+        end_ps = ops.end_ps
+        out = ops.begin_ps < of_its_run(self.begin_ps)  # as are all that have none
+        out |= end_ps > of_its_run(self.end_ps)
+        return union(np.concatenate([self.begin_ps, ops.begin_ps[out]]), np.concatenate([self.end_ps, end_ps[out]]))
+
+
 def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     """The function that takes the most time on all cores together; None where nothing ran."""
     totals: dict[str, int] = {}
@@ -206,7 +218,7 @@ class Program:
     at_edge: Mask
 
 
-def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
+def programs_of(cores: Sequence[OpsOfRuns]) -> list[Program]:
     """The programs that take the most time; of more than that no trace is made."""
     total_ps: dict[str, int] = {}
     for core in cores:
@@ -230,7 +242,7 @@ def programs_of(cores: Sequence[CoreRuns]) -> list[Program]:
     ]
 
 
-def runs_without_ops(cores: Sequence[CoreRuns], programs: Sequence[Program]) -> list[Mask]:
+def runs_without_ops(cores: Sequence[OpsOfRuns], programs: Sequence[Program]) -> list[Mask]:
     """For each core, which of its runs have no op although they ought to have.
 
     A program whose other runs have ops ought to; one that never has any ought to if it takes a good part of the time.

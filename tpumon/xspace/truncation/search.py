@@ -23,6 +23,7 @@ from tpumon.xspace.planes.space import Space
 from tpumon.xspace.truncation.marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
+    OpsOfRuns,
     heaviest_function,
     programs_of,
     runs_beside,
@@ -103,7 +104,7 @@ class Evidence:
     """
 
     runs: CoreRuns
-    marked: CoreRuns | None
+    marked: OpsOfRuns | None
 
 
 def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
@@ -114,7 +115,7 @@ def evidence_of(core: CoreLines, ops: Events, *, by_markers: bool) -> Evidence:
         ops: all of them.
         by_markers: whether no core of the host has programs.
     """
-    marked = None if by_markers or not len(core.steps) else CoreRuns(core, ops, by_markers=True, active=False)
+    marked = None if by_markers or not len(core.steps) else OpsOfRuns(core, ops, by_markers=True)
     return Evidence(CoreRuns(core, ops, by_markers=by_markers), marked)
 
 
@@ -213,11 +214,12 @@ def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
                 yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'run')} {what}", spans)
 
 
-def _lost_markers(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
+def _lost_markers(cores: Sequence[OpsOfRuns]) -> Iterator[_Loss]:
     """Step markers without an op while others have some; the last one may just have begun."""
     cores = [core for core in cores if core.has_ops]
     for core, lost in zip(cores, runs_without_ops(cores, programs_of(cores)), strict=True):
-        lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
+        if lost.any():
+            lost[-1:] &= core.end_ps[-1:] - core.begin_ps[-1:] >= np.median(core.end_ps - core.begin_ps)
         if lost.any():
             spans = tuple(zip(core.begin_ps[lost].tolist(), core.end_ps[lost].tolist(), strict=True))
             yield _Loss(f"{core.name} has {_count(int(lost.sum()), 'step')} without any op", spans)
@@ -225,19 +227,23 @@ def _lost_markers(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
 
 def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
     """Cores that fall silent while others, which ran the same function at the same time so far, go on with it."""
+    leaders: dict[str, tuple[CoreRuns, float]] = {}
     for core in cores:
         totals = core.totals_ps
         if not totals:
             continue
         function = max(totals, key=lambda name: totals[name])
         own = core.begins_of(function)
-        leader = max(cores, key=lambda other: len(other.begins_of(function)))
+        if function not in leaders:
+            leader = max(cores, key=lambda other: len(other.begins_of(function)))
+            begins = leader.begins_of(function)
+            leaders[function] = leader, float(np.median(np.diff(begins))) if len(begins) > 1 else 0.0
+        leader, period_ps = leaders[function]
         begins, ends = leader.begins_of(function), leader.ends_of(function)
         if leader is core or len(begins) < 2:
             continue
-        period_ps = float(np.median(np.diff(begins)))
-        nearest = np.abs(own[:, None] - begins[_nearest(begins, own)][:, None]).min(axis=1)
-        if len(own) and (nearest <= _ALIGNED_RATIO * period_ps).mean() >= _LOCKSTEP_RATIO:
+        away_ps = np.abs(own - begins[_nearest(begins, own)])
+        if len(own) and (away_ps <= _ALIGNED_RATIO * period_ps).mean() >= _LOCKSTEP_RATIO:
             yield from _silences(core, leader, begins, ends, sure=len(own) >= _SURE_RUNS)
 
 
