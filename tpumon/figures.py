@@ -67,8 +67,10 @@ class Figure:
 
 
 def _average(name: str) -> Callable[[Figures], float | None]:
+    get = attrgetter(name)
+
     def value(figures: Figures) -> float | None:
-        spread: Spread | StepTimes | None = getattr(figures, name)
+        spread: Spread | StepTimes | None = get(figures)
         return None if spread is None else spread.avg
 
     return value
@@ -114,7 +116,7 @@ MXU = Figure(
     label="MXU",
     title="MXU",
     about="Utilization of the matrix units; the label mxu_method of tpu_worker_info names the method.",
-    value=lambda figures: figures.mxu_utilization_ratio,
+    value=attrgetter("mxu_utilization_ratio"),
     method=lambda figures: figures.mxu_method,
     worse="low",
     compared=True,
@@ -128,7 +130,7 @@ IDLE = Figure(
     label="TPU idle",
     title="IDLE",
     about="Share of the window in which no op ran, as on XProf's overview page.",
-    value=lambda figures: figures.idle_ratio,
+    value=attrgetter("idle_ratio"),
     compared=True,
     always_shown=True,
     metric="tpu_idle_ratio",
@@ -139,7 +141,7 @@ DUTY = Figure(
     label="Duty cycle",
     title="DUTY",
     about="Share of time in which ops ran, as in XProf's op profile. Only from traces.",
-    value=lambda figures: figures.duty_cycle_ratio,
+    value=attrgetter("duty_cycle_ratio"),
     worse="low",
     metric="tpu_duty_cycle_ratio",
 )
@@ -149,7 +151,7 @@ FLOPS = Figure(
     label="FLOPS utilization",
     title="FLOPS",
     about="FLOP/s while ops run, relative to the peak, as in XProf's op profile. Only from traces.",
-    value=lambda figures: figures.flops_utilization_ratio,
+    value=attrgetter("flops_utilization_ratio"),
     worse="low",
     metric="tpu_flops_utilization_ratio",
 )
@@ -159,7 +161,7 @@ HBM_BANDWIDTH = Figure(
     label="HBM bandwidth",
     title="HBM BW",
     about="HBM bandwidth that ops use, relative to the peak, as in XProf's op profile. Only from traces.",
-    value=lambda figures: figures.hbm_bandwidth_utilization_ratio,
+    value=attrgetter("hbm_bandwidth_utilization_ratio"),
     metric="tpu_hbm_bandwidth_utilization_ratio",
 )
 STEP = Figure(

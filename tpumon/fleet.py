@@ -42,7 +42,8 @@ _SAME_TIME_S = 0.001
 _OVERLAP_S = 60.0  # the longest that a query may take
 
 
-class Query(NamedTuple):
+@dataclass(slots=True)
+class Query:
     """A query that is not judged yet: its sample, the state after it, its figures, and whether it shows a restart."""
 
     sample: Sample

@@ -17,17 +17,13 @@ _TO_SIGMA = 1.4826  # of a normal distribution: its deviation over its median ab
 
 
 class Recent:
-    """The last numbers of a worker.
+    """The last numbers of a worker. Medians and spreads are worked out when they are asked for."""
 
-    Attributes:
-        median: that of the last three; None while they are too few.
-    """
-
-    __slots__ = ("_spread", "_values", "median")
+    __slots__ = ("_median", "_spread", "_values")
 
     def __init__(self) -> None:
         self._values: list[float] = []
-        self.median: float | None = None
+        self._median: float | None = None
         self._spread: float | None = 0.0
 
     def add(self, value: float) -> None:
@@ -35,9 +31,14 @@ class Recent:
         self._values.append(value)
         if len(self._values) > _FOR_SPREAD:
             del self._values[0]
-        last = sorted(self._values[-SAMPLES:])
-        self.median = last[SAMPLES // 2] if len(last) == SAMPLES else None
-        self._spread = None
+        self._median = self._spread = None
+
+    @property
+    def median(self) -> float | None:
+        """That of the last three; None while they are too few."""
+        if self._median is None and len(self._values) >= SAMPLES:
+            self._median = sorted(self._values[-SAMPLES:])[SAMPLES // 2]
+        return self._median
 
     @property
     def spread(self) -> float:
