@@ -153,7 +153,7 @@ def test_a_thousand_workers_fit_into_62_mib():
             tiers.add(at_s, "live", [dice.gauss(0.4, 0.02) for _ in range(5)])
     rows = [tier._rows for tier in tiers._tiers]
     held = [*(block for each in rows for block in each._blocks), *(each._numbers for each in rows)]
-    held += [*(each._places for each in rows), *(tier._waiting for tier in tiers._tiers)]
+    held += [*(each._places for each in rows), *(tier._waiting for tier in tiers._tiers), tiers._new]
     assert [each._count >= 900 for each in rows] == [True, False, True, True]
     assert sum(map(sys.getsizeof, held)) < 62 * 1024 * 1024 / 1000 - 1500  # the objects around them take the rest
     assert len(tiers.series("a", NOW - 900, NOW, 1000)) == 901

@@ -6,12 +6,14 @@ From 0.0001 on they are exact to 0.05 %, below that to 3e-8. NaN stands for an a
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Sequence
 
 ABSENT = 0x7E00
 _INFINITY = 0x7C00  # this and more, also any negative number, is not a figure
 _LARGEST = 65504.0
 _PER_OCTAVE = 1024
+_TIME_BYTES = 8
 _HALF, _WHOLE = struct.Struct("=e"), struct.Struct("=H")
 
 
@@ -30,19 +32,32 @@ def value_of(code: int) -> float | None:
 
 
 class Packing:
-    """Packs a query: its state and so many figures, each in 16 bits."""
+    """Packs queries one after the other: the time of each, its state and so many figures."""
 
-    __slots__ = ("_pack",)
+    __slots__ = ("_pack", "_split", "size")
 
     def __init__(self, figures: int) -> None:
-        self._pack = struct.Struct(f"=H{figures}e").pack
+        query = struct.Struct(f"=dH{figures}e")
+        self._pack = query.pack
+        self._split = struct.Struct(f"=d{query.size - _TIME_BYTES}s").iter_unpack
+        self.size = query.size
+        """Bytes of a query."""
 
-    def pack(self, state: int, figures: Sequence[float]) -> bytes:
-        """The state's bits, then the code of each figure; NaN is an absent one."""
+    def pack(self, at_s: float, state: int, figures: Sequence[float]) -> bytes:
+        """A query: the state's bits, and the figures, of which NaN is an absent one."""
         try:
-            return self._pack(state, *figures)
+            return self._pack(at_s, state, *figures)
         except OverflowError:
-            return self._pack(state, *[min(figure, _LARGEST) for figure in figures])
+            return self._pack(at_s, state, *[min(figure, _LARGEST) for figure in figures])
+
+    def unpack(self, queries: bytearray) -> tuple[list[float], array[int]]:
+        """The times of the queries, and of each its state and the codes of its figures, one after the other."""
+        times_s: list[float] = []
+        codes = array("H")
+        for at_s, rest in self._split(queries):
+            times_s.append(at_s)
+            codes.frombytes(rest)
+        return times_s, codes
 
 
 def present(codes: Sequence[int]) -> list[int]:

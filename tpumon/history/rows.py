@@ -16,7 +16,6 @@ LARGEST = 0xFFFF
 _NEW_ROWS, _NEW_ROWS_IF_RARE = 128, 32
 """How many rows wait to be compressed."""
 
-_TRIM_EVERY = 8  # rows
 _BLOCK_ROWS = 128
 _HEAD = struct.Struct("<qqHI")  # of a packed block: first and last place, rows, bytes
 _LATEST = 1 << 50
@@ -72,14 +71,17 @@ class Rows:
             return self._places[-1]
         return _head(self._blocks[-1]).last if self._blocks else None
 
-    def append(self, place: int, row: Sequence[int]) -> bool:
-        """Adds a row; returns whether it is time to look for old ones with `trim`."""
-        self._places.append(place)
-        self._numbers.extend(row)
-        self._count += 1
-        if len(self._places) >= self._most_new:
-            self._seal()
-        return self._count % _TRIM_EVERY == 0
+    def extend(self, places: Sequence[int], numbers: Sequence[int]) -> None:
+        """Adds rows; their numbers come one row after the other."""
+        at = 0
+        while at < len(places):
+            until = min(at + self._most_new - len(self._places), len(places))
+            self._places.extend(places[at:until])
+            self._numbers.extend(numbers[at * self._width : until * self._width])
+            self._count += until - at
+            at = until
+            if len(self._places) >= self._most_new:
+                self._seal()
 
     def _seal(self) -> None:
         """Compresses the new rows."""

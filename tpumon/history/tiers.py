@@ -79,6 +79,7 @@ _HEAD = struct.Struct("<4sddB")  # magic, shift, time of the last query, number 
 _TIER = struct.Struct("<?qHI")  # whether trimmed, place of the rows that wait, their numbers, bytes of the rows
 _LATEST_S = 1e12
 
+_MOST_NEW = 32  # queries that wait to become rows
 _WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 180, 300, 600, 900, 1200, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 
 
@@ -111,7 +112,7 @@ class Tiers:
         keys: keys of the figures, in the order in which `add` takes them.
     """
 
-    __slots__ = ("_keys", "_last_s", "_packing", "_shift_s", "_tiers", "_zero_s")
+    __slots__ = ("_keys", "_last_s", "_new", "_packing", "_shift_s", "_tiers", "_until_s", "_zero_s")
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
@@ -120,6 +121,10 @@ class Tiers:
         self._zero_s: float | None = None  # from the monotonic clock to the times of the rows
         self._last_s = -math.inf
         self._packing = _packing(len(self._keys))
+        # Queries that came since then, packed. They become rows when a row of the second tier is complete, or when
+        # somebody asks: thousands of workers take turns, and so adding one touches little of a worker's memory.
+        self._until_s = -math.inf
+        self._new = bytearray()
 
     def add(
         self,
@@ -151,20 +156,28 @@ class Tiers:
             if at_s > self._last_s - _TIERS[0].span_s:
                 return
             self._tiers = _tiers(len(self._keys))
+            self._new = bytearray()
+        if at_s >= self._until_s or len(self._new) >= _MOST_NEW * self._packing.size:
+            self._make_rows()
+            self._until_s = (_place(at_s, _TIERS[1].unit_s) + 1) * _TIERS[1].unit_s
         self._last_s = at_s
         numbers = [math.nan if figure is None else figure for figure in figures]
-        row = array("H", self._packing.pack(_BITS[state], numbers))
-        first, *others = self._tiers
-        first.append(_place(at_s, _SAMPLES_UNIT_S), row)
+        self._new += self._packing.pack(at_s, _BITS[state], numbers)
+
+    def _make_rows(self) -> None:
+        """Makes rows of the queries that came since the last call."""
+        times_s, rows = self._packing.unpack(self._new)
+        self._new = bytearray()
+        first, second, *others = self._tiers
+        first.extend(times_s, rows)
+        closed = second.take(times_s, rows)
         for tier in others:
-            closed = tier.add(at_s, row)
-            if closed is None:
-                break
-            at_s, row = closed
+            closed = [one for at_s, row in closed for one in tier.take((at_s,), row)]
 
     @property
     def oldest_unix_s(self) -> float | None:
         """The earliest time of which anything is known; None: nothing is."""
+        self._make_rows()
         known = [tier for tier in self._tiers if tier.oldest_s is not None]
         whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
         oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
@@ -177,6 +190,7 @@ class Tiers:
 
     def packed(self, most_bytes: int = 1 << 30) -> bytes:
         """All that is remembered, in about `most_bytes` at most: of each tier, the oldest rows are left out."""
+        self._make_rows()
         parts = [_HEAD.pack(_MAGIC, self._shift_s, self._last_s, len(self._tiers))]
         left = most_bytes
         for number, tier in enumerate(self._tiers):
@@ -237,6 +251,7 @@ class Tiers:
         return [_merged(list(group), bin_ * width_s, (bin_ + 1) * width_s) for bin_, group in groups]
 
     def _rows(self, place: int, begin_unix_s: float, end_unix_s: float) -> list[_Row]:
+        self._make_rows()
         begin_s, until_s = begin_unix_s - self._shift_s, end_unix_s - self._shift_s + 1e-6
         pieces: list[list[_Row]] = []
         for number, tier in enumerate(self._tiers):
@@ -295,7 +310,7 @@ def _tiers(figures: int) -> list[_Tier]:
 class _Tier:
     """The rows of one tier, and those of the finer tier that wait to become its next row."""
 
-    __slots__ = ("_at", "_figures", "_finer", "_rows", "_span", "_spec", "_until_s", "_waiting", "trimmed")
+    __slots__ = ("_at", "_figures", "_finer", "_rows", "_span", "_spec", "_waiting", "trimmed")
 
     def __init__(self, spec: _Spec, finer: _Spec, figures: int) -> None:
         self._spec, self._finer = spec, finer
@@ -303,33 +318,35 @@ class _Tier:
         self._figures = figures
         self._rows = Rows(spec.layout.width(figures), rare=spec.unit_s > _SAMPLES_UNIT_S)
         self._at: int | None = None
-        self._until_s = -math.inf
         self._waiting = array("H")  # one row after the other
         self.trimmed = False
         """Whether older rows are gone."""
 
-    def append(self, place: int, row: Sequence[int]) -> None:
-        """Adds a row as it is."""
-        if self._rows.append(place, row):
-            self.trimmed = self._rows.trim(place - self._span, self._spec.most_rows) or self.trimmed
+    def extend(self, times_s: Sequence[float], rows: array[int]) -> None:
+        """Adds the rows of queries as they are."""
+        if times_s:
+            self._add([_place(at_s, self._spec.unit_s) for at_s in times_s], rows)
 
-    def add(self, at_s: float, row: array[int]) -> tuple[float, array[int]] | None:
-        """Adds a row of the finer tier; returns the one that this closes here, with its start."""
-        if at_s < self._until_s:
-            self._waiting.extend(row)
-            return None
-        closed = None
-        if self._at is not None:
-            whole = self._merged()
-            self.append(self._at, whole)
-            closed = self._at * self._spec.unit_s, whole
-        self._begin(_place(at_s, self._spec.unit_s))
-        self._waiting = row[:]
+    def _add(self, places: Sequence[int], rows: array[int]) -> None:
+        self._rows.extend(places, rows)
+        self.trimmed = self._rows.trim(places[-1] - self._span, self._spec.most_rows) or self.trimmed
+
+    def take(self, times_s: Iterable[float], rows: array[int]) -> list[tuple[float, array[int]]]:
+        """Takes rows of the finer tier; returns those that this closes here, with their starts."""
+        closed, begin, width = [], 0, self._finer.layout.width(self._figures)
+        for number, at_s in enumerate(times_s):
+            at = _place(at_s, self._spec.unit_s)
+            if at == self._at:
+                continue
+            self._waiting += rows[begin * width : number * width]
+            begin = number
+            if self._at is not None:
+                whole = self._merged()
+                self._add((self._at,), whole)
+                closed.append((self._at * self._spec.unit_s, whole))
+            self._at, self._waiting = at, array("H")
+        self._waiting += rows[begin * width :]
         return closed
-
-    def _begin(self, place: int) -> None:
-        """From now on, rows wait for this place."""
-        self._at, self._until_s = place, (place + 1 - 1e-6) * self._spec.unit_s
 
     def _merged(self) -> array[int]:
         """One row for those that wait."""
@@ -370,13 +387,12 @@ class _Tier:
         self._waiting = array("H")
         for first in range(0, waiting, width):
             self._waiting += _in_order(numbers[first : first + width], waits, places)
-        if self._waiting:
-            self._begin(waits_at)
+        self._at = waits_at if self._waiting else None
         if tuple(theirs) == tuple(keys):
             self._rows = rows
         else:
             for place, row in rows.all():
-                self._rows.append(place, _in_order(row, layout, places))
+                self._rows.extend((place,), _in_order(row, layout, places))
         return middle + int(size)
 
     @property
