@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -68,7 +68,7 @@ class _Memory:
         changed_unix_s, number: time and number of the last change of its course.
     """
 
-    new: deque[Query] = field(default_factory=lambda: deque(maxlen=_MOST_NEW))
+    new: list[Query] = field(default_factory=list)
     causes: tuple[Cause, ...] = ()
     is_told: bool = False
     told: tuple[Cause, ...] | None = None
@@ -120,7 +120,9 @@ class Fleet:
         """Adds the sample of one query."""
         history = self.histories.add(sample)
         if history is not None:
-            self._memories[sample.worker].new.append(last_query(history, sample))
+            new = self._memories[sample.worker].new
+            new.append(last_query(history, sample))
+            del new[:-_MOST_NEW]
 
     def take(self, event: Workers | Sample | Handover) -> None:
         """Follows workers, adds a sample, or takes over what an exporter knows."""
@@ -313,7 +315,7 @@ class Fleet:
         stale = {look.history.target.worker for look in looks if look.state == "stale"}
         waiting = [look for look in looks if look.memory.new]
         while waiting:
-            batch = [(look, look.memory.new.popleft()) for look in waiting]
+            batch = [(look, look.memory.new.pop(0)) for look in waiting]
             seen = []
             for look, query in batch:
                 look.memory.is_told = look.memory.is_told or query.sample.findings is not None

@@ -40,22 +40,20 @@ def nothing_ran(figures: Figures) -> bool:
     return bool(duty) and all(ratio == 0 for ratio in duty)
 
 
-def restarted(last: Sample | None, answer: Sample | None, uptime_s: float | None, sample: Sample) -> bool:
+def restarted(sample: Sample, *, uptime_s: float | None, was_closed: bool) -> bool:
     """Whether the worker's job was restarted before this sample.
 
     It was if the uptime of its runtime went back, or if it answers again after nothing listened at its port.
 
     Args:
-        last: the sample before.
-        answer: the last one that its profiler answered.
+        sample: the sample.
         uptime_s: the last uptime that its runtime reported.
-        sample: the new one.
+        was_closed: whether its profiler had answered before, and nothing listened at its port at the last query.
     """
     now_s = sample.figures.runtime.uptime_s
     if uptime_s is not None and now_s is not None:
         return now_s < uptime_s - _SAME_UPTIME_S
-    closed = last is not None and last.failure is not None and last.failure.port_closed
-    return closed and answer is not None and _listens(sample)
+    return was_closed and _listens(sample)
 
 
 def _listens(sample: Sample) -> bool:

@@ -93,19 +93,22 @@ class WorkerHistory:
     tiers: Tiers | None = None
     restarted: Sample | None = None
     _uptime_s: float | None = field(default=None, repr=False)
+    _was_closed: bool = field(default=False, repr=False)
     monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
     def add(self, sample: Sample) -> None:
         """Adds the sample of one query."""
         if self.restarted is not None:
             self.restarted = self.restarted.with_ops(0)
-        if restarted(self.last, self.answer, self._uptime_s, sample) and not _is_of(self.restarted, sample):
+        is_restart = restarted(sample, uptime_s=self._uptime_s, was_closed=self._was_closed)
+        if is_restart and not _is_of(self.restarted, sample):
             self.restarted = sample
             self._uptime_s = None  # of the job before it; the new one's may become known later
         uptime_s = sample.figures.runtime.uptime_s
         self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
         self.last, self.figures, self.last_state = sample, values(sample.figures), state_of(sample)
         failure = sample.failure
+        self._was_closed = failure is not None and failure.port_closed and self.answer is not None
         of_exporter = failure is not None and sample.of_exporter  # not a query of this worker
         if failure is None:
             self.answer = sample
