@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Fetch = Callable[[], tuple[Sequence[_Event], bool]]
 
 _KEY_FRAME_S = 0.05
-_FETCH_S = 0.25
+_FETCH_S, _LATEST_FETCH_S = 0.25, 1.0
 _BATCH_S = 0.02  # what a refresh sends of thousands of workers comes within that
 _LOOK_AGAIN_S = 1.0
 _LONGEST_WAIT_S = 10.0
@@ -240,7 +240,9 @@ class _Loop(Generic[_Event]):
         if not _drain(self._wake_fd):
             self._selector.unregister(self._wake_fd)
         if self._fetch_at is None:
-            self._fetch_at = max(self._fetched_at + _FETCH_S, time.monotonic() + _BATCH_S)
+            # Not before it can be drawn: taking the samples of thousands of workers together costs less.
+            soonest = min(max(self._refresh_from, self._fetched_at + _FETCH_S), self._fetched_at + _LATEST_FETCH_S)
+            self._fetch_at = max(soonest, time.monotonic() + _BATCH_S)
 
     def _on_signal(self, _mask: int) -> None:
         caught = self._signals.caught()
