@@ -165,6 +165,36 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     assert graph_of.numbers(devices, NODES).tolist() == expected
 
 
+@pytest.mark.parametrize("threads", [2, 40])
+def test_what_holds_of_all_contexts_is_worked_out_once_however_many_threads_make_some(monkeypatch, threads):
+    masks = []
+
+    class Counted(np.ndarray):
+        def __and__(self, other):
+            masks.append(np.asarray(self) & other)
+            return masks[-1]
+
+    original = graph._linked
+    monkeypatch.setattr(graph, "_linked", lambda *args: tuple(mask.view(Counted) for mask in original(*args)))
+    made, devices = Links(), Links()
+    for thread in range(threads):
+        made.add(np.array([thread]), np.array([True]), 0, [np.array([thread // 2], dtype=np.uint64)])
+    devices.add(np.array([0]), np.array([True]), 0, [np.array([threads // 2 - 1], dtype=np.uint64)])
+    nothing, roots = np.zeros(0, dtype=np.int64), np.arange(threads)
+    graph_of = Graph(
+        size=threads,
+        within=nothing,
+        around=nothing,
+        roots=roots,
+        levels=np.ones(threads, dtype=np.uint64),
+        begins_ps=roots,
+        made=made,
+        used=Links(),
+    )
+    assert graph_of.numbers(devices, 1).tolist() == [threads - 2]
+    assert len(masks) == 1
+
+
 def test_roots_of_a_circle_number_nothing():
     """Each is below the other, so none is the outer one."""
     nodes, all_of = np.arange(2), np.ones(2, dtype=np.bool_)

@@ -117,8 +117,9 @@ class Graph:
         def edges(linked: Mask) -> _Edges:
             """From node to node within, from maker to context, from there to the nodes that use it."""
             parts = [(self.around, self.within)]
+            going = linked & shared
             for nodes, of in self.made.parts(made_of) if size > self.size else ():
-                go = (linked & shared)[of]
+                go = going[of]
                 parts.append((nodes[go], source[of[go]]))
             for nodes, of in self.used.parts(used_of):
                 come = linked[of]
