@@ -91,6 +91,16 @@ def test_the_one_that_was_asked_for_longest_ago_makes_room(monkeypatch, looked_u
     assert looked_up
 
 
+def test_ops_of_which_the_trace_says_nothing_take_room_too(monkeypatch, looked_up):
+    monkeypatch.setattr(catalogue, "_MOST_LAST_BYTES", 500_000)
+    where, plane = Catalogue(), plane_of(traced())
+    counts = [4000, 4001]
+    for count in counts:
+        where.kinds(plane, range(100, 100 + count))
+    where.kinds(plane, range(100, 100 + counts[0]))
+    assert looked_up == [*counts, counts[0]]
+
+
 def test_the_same_bytes_say_what_the_plane_calls_their_stats():
     where = Catalogue()
     trace = traced(Op("fusion.1", "loop fusion", flops=5))
