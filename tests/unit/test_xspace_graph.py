@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.traces import CONV, Traced, run_step
+from tpumon.xspace import read_trace
 from tpumon.xspace.columns.columns import StatColumn
 from tpumon.xspace.columns.timeline import Events
-from tpumon.xspace.steps import graph
+from tpumon.xspace.steps import graph, linking
 from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
 from tpumon.xspace.steps.linking import _nested
 
@@ -231,3 +235,27 @@ def test_events_are_within_the_innermost_one_around_them_unless_asynchronous(spa
     within, around = _nested(events)
     assert set(zip(within.tolist(), around.tolist(), strict=True)) == expected
     assert len(within) == len(expected)
+
+
+def test_what_threads_show_is_in_memory_once_while_roots_are_followed(monkeypatch):
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    run_step(core, 0, [(CONV, 50)])
+    core.put(core.line("Steps").events[0].stats, {"_ct": 1, "_c": 7})
+    host.event("thread", "step", 0, 60, _r=1, _pt=1, _p=7)
+    threads, alive = [], []
+    collect, follow = linking._Threads, Graph.numbers
+
+    def noted(*args):
+        found = collect(*args)
+        threads.append(weakref.ref(found))
+        return found
+
+    def checked(*args):
+        alive.extend(reference() for reference in threads)
+        return follow(*args)
+
+    monkeypatch.setattr(linking, "_Threads", noted)
+    monkeypatch.setattr(Graph, "numbers", checked)
+    read_trace(traced.bytes())
+    assert alive == [None]
