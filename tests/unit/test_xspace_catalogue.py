@@ -91,6 +91,39 @@ def test_the_one_that_was_asked_for_longest_ago_makes_room(monkeypatch, looked_u
     assert looked_up
 
 
+def test_ops_of_which_the_trace_says_nothing_take_room_too(monkeypatch, looked_up):
+    monkeypatch.setattr(catalogue, "_MOST_LAST_BYTES", 500_000)
+    where, plane = Catalogue(), plane_of(traced())
+    counts = [4000, 4001]
+    for count in counts:
+        where.kinds(plane, range(100, 100 + count))
+    where.kinds(plane, range(100, 100 + counts[0]))
+    assert looked_up == [*counts, counts[0]]
+
+
+def with_many_stats(first):
+    """A core whose plane calls a thousand stats the same."""
+    trace = traced(*OPS)
+    for number in range(first, first + 1000):
+        trace.space.planes[0].stat_metadata[number].name = "flops"
+    return trace
+
+
+def test_what_planes_call_their_stats_takes_room_too(monkeypatch, looked_up):
+    monkeypatch.setattr(catalogue, "_MOST_BYTES", 150_000)
+    monkeypatch.setattr(catalogue, "_MOST_LAST_BYTES", 150_000)
+    where, one, other = Catalogue(), with_many_stats(1000), with_many_stats(2000)
+    kinds_of(where, one)
+    count = len(where)
+    kinds_of(where, other)
+    assert len(where) == 2 * count
+    looked_up.clear()
+    kinds_of(where, one)
+    assert looked_up
+    kinds_of(where, with_many_stats(3000))
+    assert len(where) == count
+
+
 def test_the_same_bytes_say_what_the_plane_calls_their_stats():
     where = Catalogue()
     trace = traced(Op("fusion.1", "loop fusion", flops=5))

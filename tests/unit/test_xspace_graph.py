@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.traces import CONV, Traced, run_step
+from tpumon.xspace import read_trace
 from tpumon.xspace.columns.columns import StatColumn
 from tpumon.xspace.columns.timeline import Events
-from tpumon.xspace.steps import graph
+from tpumon.xspace.steps import graph, linking
 from tpumon.xspace.steps.graph import Graph, Links, _Edges, _numbered
 from tpumon.xspace.steps.linking import _nested
 
@@ -165,6 +169,36 @@ def test_markers_have_the_number_of_the_first_root_that_leads_to_them(parents, p
     assert graph_of.numbers(devices, NODES).tolist() == expected
 
 
+@pytest.mark.parametrize("threads", [2, 40])
+def test_what_holds_of_all_contexts_is_worked_out_once_however_many_threads_make_some(monkeypatch, threads):
+    masks = []
+
+    class Counted(np.ndarray):
+        def __and__(self, other):
+            masks.append(np.asarray(self) & other)
+            return masks[-1]
+
+    original = graph._linked
+    monkeypatch.setattr(graph, "_linked", lambda *args: tuple(mask.view(Counted) for mask in original(*args)))
+    made, devices = Links(), Links()
+    for thread in range(threads):
+        made.add(np.array([thread]), np.array([True]), 0, [np.array([thread // 2], dtype=np.uint64)])
+    devices.add(np.array([0]), np.array([True]), 0, [np.array([threads // 2 - 1], dtype=np.uint64)])
+    nothing, roots = np.zeros(0, dtype=np.int64), np.arange(threads)
+    graph_of = Graph(
+        size=threads,
+        within=nothing,
+        around=nothing,
+        roots=roots,
+        levels=np.ones(threads, dtype=np.uint64),
+        begins_ps=roots,
+        made=made,
+        used=Links(),
+    )
+    assert graph_of.numbers(devices, 1).tolist() == [threads - 2]
+    assert len(masks) == 1
+
+
 def test_roots_of_a_circle_number_nothing():
     """Each is below the other, so none is the outer one."""
     nodes, all_of = np.arange(2), np.ones(2, dtype=np.bool_)
@@ -201,3 +235,27 @@ def test_events_are_within_the_innermost_one_around_them_unless_asynchronous(spa
     within, around = _nested(events)
     assert set(zip(within.tolist(), around.tolist(), strict=True)) == expected
     assert len(within) == len(expected)
+
+
+def test_what_threads_show_is_in_memory_once_while_roots_are_followed(monkeypatch):
+    traced = Traced()
+    core, host = traced.core(0), traced.host()
+    run_step(core, 0, [(CONV, 50)])
+    core.put(core.line("Steps").events[0].stats, {"_ct": 1, "_c": 7})
+    host.event("thread", "step", 0, 60, _r=1, _pt=1, _p=7)
+    threads, alive = [], []
+    collect, follow = linking._Threads, Graph.numbers
+
+    def noted(*args):
+        found = collect(*args)
+        threads.append(weakref.ref(found))
+        return found
+
+    def checked(*args):
+        alive.extend(reference() for reference in threads)
+        return follow(*args)
+
+    monkeypatch.setattr(linking, "_Threads", noted)
+    monkeypatch.setattr(Graph, "numbers", checked)
+    read_trace(traced.bytes())
+    assert alive == [None]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from sys import getsizeof
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,7 +41,8 @@ Kinds = NDArray[np.void]
 """Rows of KIND."""
 
 _MOST_ROWS, _MOST_BYTES = 131_072, 32 << 20  # of metadata; a program has some thousand ops of some hundred bytes
-_MOST_LAST, _MOST_LAST_BYTES = 16, 8 << 20  # of what was asked last
+_MOST_LAST, _MOST_LAST_BYTES = 16, 8 << 20  # of what was asked last; the newest is kept in any case
+_NAME_BYTES = 128  # what a stat's number and name take, generously
 _UNKNOWN = (-1.0, -1.0)  # padding
 _ID = re.compile(rb"\x08[\x80-\xff]*[\x00-\x7f]?")  # an XEventMetadata's, with which it begins
 _Names = tuple[tuple[int, str], ...]
@@ -110,8 +112,10 @@ class Catalogue:
         return kinds
 
     def _remember(self, names: _Names, said: list[bytes], kinds: Kinds) -> None:
+        # An op of which the trace says nothing is a row and an entry, too.
+        size = kinds.nbytes + getsizeof(said) + sum(map(getsizeof, said)) + _NAME_BYTES * len(names)
         with self._lock:
-            self._last.insert(0, (names, said, kinds, sum(map(len, said))))
+            self._last.insert(0, (names, said, kinds, size))
             while len(self._last) > 1 and (
                 len(self._last) > _MOST_LAST or sum(size for *_, size in self._last) > _MOST_LAST_BYTES
             ):
@@ -121,6 +125,8 @@ class Catalogue:
         with self._lock:
             if self._count + len(metadata) > _MOST_ROWS or self._bytes > _MOST_BYTES:
                 self._clear()
+            if names not in self._known:
+                self._bytes += _NAME_BYTES * (len(names) + 1)
             known = self._known.setdefault(names, {})
             new = [i for i, raw in enumerate(metadata) if raw not in known][: _MOST_ROWS - self._count]
             while self._count + len(new) > len(self._rows):

@@ -52,7 +52,7 @@ class Links:
     def contexts(self, column: int) -> list[tuple[Words, int]]:
         """One number of each link's context, in parts, and how long each is; 0 where its kind has no such number.
 
-        One number stands for a part of which it is every one.
+        Of a part whose numbers are all the same, it is there once.
         """
         return [
             (context[column] if column < len(context) else np.zeros(1, dtype=np.uint64), len(nodes))
@@ -117,8 +117,9 @@ class Graph:
         def edges(linked: Mask) -> _Edges:
             """From node to node within, from maker to context, from there to the nodes that use it."""
             parts = [(self.around, self.within)]
+            going = linked & shared
             for nodes, of in self.made.parts(made_of) if size > self.size else ():
-                go = (linked & shared)[of]
+                go = going[of]
                 parts.append((nodes[go], source[of[go]]))
             for nodes, of in self.used.parts(used_of):
                 come = linked[of]
@@ -152,7 +153,7 @@ class Graph:
 
 
 def _linked(makers: Ints, used_of: Ints, wanted_of: Ints) -> tuple[Mask, Mask]:
-    """Which contexts lead from a maker to users on the host, and which of them count with the markers that use them.
+    """Which contexts lead from makers to users on the host, and which still do if markers count as users, too.
 
     Args:
         makers: of each context, how many there are.

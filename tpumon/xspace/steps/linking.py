@@ -99,7 +99,9 @@ def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
                 f"the trace has more than {_MOST_ROOTS:,} roots of steps: step markers are matched by counting instead"
             )
             raise _CappedError(words)
-    numbers = threads.graph().numbers(devices, first)
+    graph = threads.graph()
+    del threads  # what it holds is in the graph now, and need not be there twice
+    numbers = graph.numbers(devices, first)
     return numbers if (numbers >= 0).any() else None
 
 
