@@ -93,10 +93,11 @@ def across_of(found: Sequence[tuple[float, str]]) -> Across | None:
     if not found:
         return None
     values = sorted(value for value, _ in found)
+    count = len(values)
     return Across(
-        count=len(values),
+        count=count,
         min=values[0],
-        avg=fsum(value / len(values) for value in values),  # of the sum, the largest floats would overflow
+        avg=fsum([value / count for value in values]),  # of the sum, the largest floats would overflow
         max=values[-1],
         median=median(values),
         min_worker=min(found, key=itemgetter(0))[1],
