@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import random
+import struct
 import sys
+import zlib
 from itertools import pairwise
 from statistics import median
 
@@ -13,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tpumon.history import Tiers
+from tpumon.history import tiers as tiers_module
 from tpumon.history.tiers import STATES
 
 KEYS = ("mxu", "step")
@@ -64,12 +67,25 @@ def test_round_values_are_kept_exactly(value):
     ("value", "then"),
     [
         (None, None), (math.nan, None), (-math.nan, None), (-1.0, None), (math.inf, None), (-math.inf, None),
-        (0.0, 0.0), (1e-300, 0.0), (1e-30, 0.0), (65504.0, 65504.0), (1e6, 65504.0), (1e300, 65504.0),
+        (-1e300, None), (-0.0, 0.0), (0.0, 0.0), (1e-300, 0.0), (1e-30, 0.0), (65504.0, 65504.0), (1e6, 65504.0),
+        (1e300, 65504.0),
     ],
 )  # fmt: skip
 def test_what_is_absent_zero_or_out_of_bounds(value, then):
     """Absent is absent, zero is zero, and what no TPU has is the limit. Its neighbours stay as they are."""
     assert kept(0.5, value, 0.5) == [0.5, then, 0.5]
+
+
+def test_the_largest_figure_does_not_become_absent_with_time():
+    for point in filled(500, 10.0, lambda _: 1e6).series("mxu", 0, NOW):
+        assert point.min == point.median == point.max == close(65504.0, 3 * EXACT)
+
+
+def test_samples_that_share_a_hundredth_of_a_second_are_handed_on():
+    """Wherever one block of rows ends and the next one begins."""
+    tiers = filled(600, 0.006)
+    back = Tiers.unpacked(tiers.packed(), KEYS, KEYS)
+    assert back.series("mxu", 0, NOW) == tiers.series("mxu", 0, NOW)
 
 
 def test_the_last_quarter_of_an_hour_is_kept_sample_by_sample():
@@ -209,21 +225,84 @@ def test_less_room_leaves_out_what_is_oldest():
     assert max(point.max for point in old) == close(100.0)
 
 
-@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: b"TPH2" + data))
+@given(st.binary(max_size=200) | st.binary(max_size=200).map(lambda data: b"TPH3" + data))
 def test_bytes_that_are_no_history_are_refused(data):
     with pytest.raises(ValueError, match="history"):
         Tiers.unpacked(data, KEYS, KEYS)
 
 
+def goes_on(packed, theirs=KEYS):
+    """Reads a history that came from elsewhere, and adds to it for some hours; what is refused is left out."""
+    try:
+        tiers = Tiers.unpacked(bytes(packed), theirs, KEYS)
+    except ValueError:
+        return None
+    for i in range(500):
+        assert len(tiers.series("mxu", 0, 2 * NOW, 10_000)) <= 4 * 1600 if i % 100 == 0 else True
+        tiers.add(NOW + 30.0 * (i + 1), "live", (0.5, 1.0))
+    for key in KEYS:
+        for point in tiers.series(key, 0, 2 * NOW, 10_000):
+            assert point.min is point.max is None if point.median is None else point.min <= point.median <= point.max
+    assert Tiers.unpacked(tiers.packed(), KEYS, KEYS).newest_unix_s == pytest.approx(NOW + 15_000)
+    return tiers
+
+
+def parts_of(packed):
+    """Where each tier begins, and what it says of itself."""
+    at, found = tiers_module._HEAD.size, []
+    for _ in tiers_module._TIERS:
+        head = tiers_module._TIER.unpack_from(packed, at)
+        found.append((at, head))
+        at += tiers_module._TIER.size + 2 * head[2] + head[3]
+    return found
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_damaged_history_raises_nothing_else_and_stays_bounded(data):
-    """Whatever a server sends: refused, or read as what is left of it."""
+    """Whatever a server sends: refused, or read as what is left of it. Later samples can be added to that."""
     packed = bytearray(filled(300, 10.0).packed())
     for _ in range(data.draw(st.integers(1, 4))):
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
-    try:
-        back = Tiers.unpacked(bytes(packed), KEYS, KEYS)
-    except ValueError:
-        return
-    assert len(back.series("mxu", 0, 2 * NOW, 10_000)) <= 4 * 1600
+    goes_on(packed, data.draw(st.sampled_from([KEYS, ("step", "mxu"), ("mxu", "other")])))
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("place", [1 << 62, -(1 << 62), 0, 1 << 40])
+def test_rows_that_wait_at_a_place_of_no_time_are_refused(number, place):
+    packed = bytearray(filled(2000, 10.0).packed())
+    at, (trimmed, _, waiting, size) = parts_of(packed)[number]
+    tiers_module._TIER.pack_into(packed, at, trimmed, place, waiting, size)
+    assert (goes_on(packed) is None) is (number > 0)
+
+
+@pytest.mark.parametrize("numbers", [(0xFFFF,), (15_000, 0xFFFF, 0xFFFF), (16_128, 0xFFFF, 0), (0, 1, 0), (0xFFFF, 0)])
+def test_numbers_of_no_figure_are_absent_or_its_limits(numbers):
+    packed = bytearray(filled(2000, 10.0).packed())
+    for at, (_, _, waiting, _) in parts_of(packed):
+        begin = at + tiers_module._TIER.size
+        for number in range(waiting):
+            packed[begin + 2 * number : begin + 2 * number + 2] = numbers[number % len(numbers)].to_bytes(2, "little")
+    assert goes_on(packed) is not None
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize(("gap", "fill"), [(0xFFFFFFFF, 1), (1, 255), (1, 0), (1, 58)])
+@pytest.mark.parametrize("theirs", [KEYS, ("step", "mxu")])
+def test_forged_blocks_of_rows_have_no_rows_or_bounded_ones(number, gap, fill, theirs):
+    packed = filled(2000, 10.0).packed()
+    at, (trimmed, waits_at, waiting, size) = parts_of(packed)[number]
+    width, last = tiers_module._TIERS[number].layout.width(2), int((NOW - 1000) / tiers_module._TIERS[number].unit_s)
+    plain = struct.pack("<39I", *[gap] * 39) + bytes(2 * width) + bytes([fill, 255, 0, 7] * 20 * width)
+    data = zlib.compress(plain)
+    block = struct.pack("<qqHI", last - 50, last, 40, len(data)) + data
+    begin = at + tiers_module._TIER.size
+    rows = begin + 2 * waiting
+    head = tiers_module._TIER.pack(trimmed, waits_at, waiting, len(block))
+    assert goes_on(packed[:at] + head + packed[begin:rows] + block + packed[rows + size :], theirs) is not None
+
+
+@pytest.mark.parametrize("shift_s", [1e18, -1e18, math.inf, math.nan])
+def test_history_is_not_moved_to_no_time_at_all(shift_s):
+    with pytest.raises(ValueError, match="history"):
+        Tiers.unpacked(filled(10, 10.0).packed(), KEYS, KEYS, shift_s=shift_s)

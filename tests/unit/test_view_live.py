@@ -335,6 +335,29 @@ def test_a_table_of_workers_that_wait_delays_no_other_picture(monkeypatch, waits
     assert loop._refresh_from == 100.0 + pause_s
 
 
+@pytest.mark.parametrize(
+    ("fetched_at", "drawable_at", "fetch_at"),
+    [(0.0, 0.0, 100.02), (99.9, 99.9, 100.15), (99.9, 100.5, 100.5), (99.9, 104.0, 100.9), (98.0, 104.0, 100.02)],
+)
+def test_samples_are_taken_when_they_can_be_drawn_but_a_second_later_at_the_latest(
+    monkeypatch, fetched_at, drawable_at, fetch_at
+):
+    """Those that come while nothing was drawn for long are taken at once."""
+    monkeypatch.setattr(live_loop.time, "monotonic", lambda: 100.0)
+    wake, woken = os.pipe()
+    os.set_blocking(wake, False)
+    os.write(woken, b"x")
+    loop = live_loop._Loop(None, lambda: ((), False), wake, print, -1, None, None, None)
+    try:
+        loop._fetched_at, loop._refresh_from = fetched_at, drawable_at
+        loop._on_wake(0)
+    finally:
+        loop.close()
+        os.close(wake)
+        os.close(woken)
+    assert loop._fetch_at == pytest.approx(fetch_at)
+
+
 def test_another_size_is_a_whole_picture(live):
     """Larger and smaller: nothing is left of the picture before, the last line is the last."""
     terminal = live().running()

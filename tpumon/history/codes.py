@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 
 ABSENT = 0x7E00
-_INFINITY = 0x7C00  # this and more, also any negative number, is not a figure
+_HIGHEST = 0x7BFF  # of a figure: infinity, NaN and all negative numbers come after it
 _LARGEST = 65504.0
 _PER_OCTAVE = 1024
 _TIME_BYTES = 8
@@ -25,7 +25,7 @@ def coded(value: float) -> int:
 
 def value_of(code: int) -> float | None:
     """Reverses `coded`; None: the figure is absent."""
-    if code >= _INFINITY:
+    if code > _HIGHEST:
         return None
     value: float = _HALF.unpack(_WHOLE.pack(code))[0]
     return value
@@ -48,7 +48,7 @@ class Packing:
         try:
             return self._pack(at_s, state, *figures)
         except OverflowError:
-            return self._pack(at_s, state, *[min(figure, _LARGEST) for figure in figures])
+            return self._pack(at_s, state, *[max(min(figure, _LARGEST), -1.0) for figure in figures])
 
     def unpack(self, queries: bytearray) -> tuple[list[float], array[int]]:
         """The times of the queries, and of each its state and the codes of its figures, one after the other."""
@@ -63,7 +63,7 @@ class Packing:
 def present(codes: Sequence[int]) -> list[int]:
     """The codes of those figures that are not absent, sorted."""
     found = sorted(codes)
-    return found if found[-1] < _INFINITY else [code for code in found if code < _INFINITY]
+    return found if found[-1] <= _HIGHEST else [code for code in found if code <= _HIGHEST]
 
 
 def middle(codes: Sequence[int]) -> int:
@@ -75,3 +75,13 @@ def middle(codes: Sequence[int]) -> int:
     if lower // _PER_OCTAVE == upper // _PER_OCTAVE:  # between two powers of two, they are evenly spaced
         return (lower + upper + 1) // 2
     return coded(((value_of(lower) or 0.0) + (value_of(upper) or 0.0)) / 2)
+
+
+def lowest(code: int, below: int) -> int:
+    """The code of the min, so far below the median; whatever comes from elsewhere, it is that of a figure."""
+    return max(code - below, 0) if code <= _HIGHEST else code
+
+
+def highest(code: int, above: int) -> int:
+    """The code of the max, so far above the median; whatever comes from elsewhere, it is that of a figure."""
+    return min(code + above, _HIGHEST) if code <= _HIGHEST else code

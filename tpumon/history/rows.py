@@ -40,7 +40,7 @@ def _head(block: bytes, at: int = 0) -> _Head:
 
 
 class Rows:
-    """Rows of `width` whole numbers (0 to 65535) each, at growing whole places.
+    """Rows of `width` whole numbers (0 to 65535) each, at whole places that never go back.
 
     Args:
         width: numbers of a row.
@@ -96,22 +96,26 @@ class Rows:
         Returns:
             Whether it did.
         """
-        before = self._count
-        while self._blocks:
-            head = _head(self._blocks[0])
-            if head.last < oldest or self._count - head.rows >= most_rows:
-                self._count -= head.rows
-                del self._blocks[0]
-                continue
-            if head.rows == _BLOCK_ROWS and self._count - _BLOCK_ROWS // 2 >= most_rows:
-                places, numbers = self._plain(self._blocks[0])
-                half = len(places) // 2
-                self._blocks[:1] = (
-                    [self._sealed(places[half:], numbers[half * self._width :], again=False)] if half else []
-                )
-                self._count -= head.rows - (len(places) - half)
-            break
+        before, gone = self._count, 0
+        for block in self._blocks:
+            head = _head(block)
+            if head.last >= oldest and self._count - head.rows < most_rows:
+                if head.rows == _BLOCK_ROWS and self._count - _BLOCK_ROWS // 2 >= most_rows:
+                    self._halve(gone)
+                break
+            self._count -= head.rows
+            gone += 1
+        del self._blocks[:gone]
         return self._count < before
+
+    def _halve(self, at: int) -> None:
+        """Forgets the older half of a block; all of a damaged one."""
+        places, numbers = self._plain(self._blocks[at])
+        half = len(places) // 2
+        self._count -= _head(self._blocks[at]).rows - (len(places) - half)
+        self._blocks[at : at + 1] = (
+            [self._sealed(places[half:], numbers[half * self._width :], again=False)] if half else []
+        )
 
     def read(self, columns: Sequence[int], first: int, last: float) -> Iterator[tuple[int, ...]]:
         """The rows from `first` to before `last`: the place of each, and its numbers in these columns."""
@@ -152,8 +156,8 @@ class Rows:
                 raise ValueError("history ends early") from None
             block = plain[at : at + _HEAD.size + size]
             at += _HEAD.size + size
-            before = _head(rows._blocks[-1]).last if rows._blocks else -1
-            if not (before < first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(block) == _HEAD.size + size):
+            before = _head(rows._blocks[-1]).last if rows._blocks else 0
+            if not (before <= first <= last < _LATEST and 0 < count <= _BLOCK_ROWS and len(block) == _HEAD.size + size):
                 raise ValueError("history is damaged")
             rows._blocks.append(block)
             rows._count += count
@@ -197,7 +201,8 @@ class Rows:
         return _HEAD.pack(places[0], places[-1], len(places), len(data)) + data
 
     def _opened(self, block: bytes, columns: Sequence[int]) -> tuple[list[int], list[array[int]]]:
-        first, _, rows, _ = _head(block)
+        first, last, rows, _ = _head(block)
+        none: tuple[list[int], list[array[int]]] = [], [array("H") for _ in columns]
         gaps = 4 * (rows - 1)
         start = gaps + 2 * self._width
         size = start + 2 * rows * self._width
@@ -206,10 +211,12 @@ class Rows:
         except zlib.error:
             plain = b""
         if len(plain) != size:  # it came from elsewhere, and is damaged
-            return [], [array("H") for _ in columns]
+            return none
         places = [first]
         for gap in from_little("I", plain[:gaps]):
             places.append(places[-1] + gap)
+        if places[-1] > last:  # so are those that follow: rows would no longer be in order
+            return none
         least = from_little("H", plain[gaps:start])
         read = []
         for column in columns:

@@ -1,8 +1,8 @@
 """A worker's figures over time, in tiers: the older, the coarser. Bounded by number of rows, and compressed.
 
 A row of the first tier is one query: the worker's state and its figures, exact to 0.05 %. Rows of the others hold the
-number of queries, the states that the worker was in, and the median, min and max of each figure, exact to 0.15 %.
-Zero is exact, and an absent value is absent.
+number of queries, the states that the worker was in, and the median, min and max of each figure: min and max are exact
+to 0.15 %, medians of medians to 0.4 %. Zero is exact, and an absent value is absent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operator import or_
 from statistics import median
 from typing import NamedTuple, get_args
 
-from tpumon.history.codes import ABSENT, Packing, middle, present, value_of
+from tpumon.history.codes import ABSENT, Packing, highest, lowest, middle, present, value_of
 from tpumon.history.rows import LARGEST, Rows, from_little, little
 from tpumon.model import State
 from tpumon.model.frozen import frozen
@@ -161,7 +161,7 @@ class Tiers:
             self._make_rows()
             self._until_s = (_place(at_s, _TIERS[1].unit_s) + 1) * _TIERS[1].unit_s
         self._last_s = at_s
-        numbers = [math.nan if figure is None else figure for figure in figures]
+        numbers = [math.nan if figure is None else figure + 0.0 for figure in figures]  # -0.0 is a figure, too
         self._new += self._packing.pack(at_s, _BITS[state], numbers)
 
     def _make_rows(self) -> None:
@@ -216,12 +216,17 @@ class Tiers:
             magic, shift, last_s, count = _HEAD.unpack_from(plain)
         except struct.error:
             raise ValueError("history is too short") from None
-        if magic != _MAGIC or count != len(_TIERS) or not (abs(shift) < _LATEST_S and last_s < _LATEST_S):
+        if magic != _MAGIC or count != len(_TIERS):
             raise ValueError("history of another version")
+        shift += shift_s
+        if not (abs(shift) < _LATEST_S and (abs(last_s) < _LATEST_S or last_s == -math.inf)):
+            raise ValueError("history of no time at all")
         at = _HEAD.size
-        tiers._shift_s, tiers._last_s = shift + shift_s, last_s
+        tiers._shift_s, tiers._last_s = shift, last_s
+        next_s = last_s
         for tier in tiers._tiers:
             at = tier.unpack(plain, at, theirs, keys)
+            next_s = tier.continued(next_s)
         return tiers
 
     def series(self, key: str, begin_unix_s: float, end_unix_s: float, most_points: int = 600) -> list[Point]:
@@ -263,15 +268,15 @@ class Tiers:
         return [row for piece in reversed(pieces) for row in piece]
 
     def _point(self, row: _Row) -> Point:
-        code, below, above = row.codes
+        low, code, high = row.codes
         value = value_of(code)
         start_unix_s = row.start_s + self._shift_s
         return Point(
             start_unix_s=start_unix_s,
             end_unix_s=start_unix_s + row.length_s,
-            min=value_of(code - below) if below else value,
+            min=value if low == code else value_of(low),
             median=value,
-            max=value_of(code + above) if above else value,
+            max=value if high == code else value_of(high),
             count=row.queries,
             states=_states_of(row.states),
             of_medians=row.length_s > _TIERS[1].unit_s,
@@ -284,7 +289,7 @@ def _states_of(bits: int) -> frozenset[State]:
 
 
 class _Row(NamedTuple):
-    """One row of a tier and one figure: `codes` are the median, and how far min and max are from it."""
+    """One row of a tier and one figure: `codes` are those of min, median and max."""
 
     start_s: float
     length_s: float
@@ -395,6 +400,17 @@ class _Tier:
                 self._rows.extend((place,), _in_order(row, layout, places))
         return middle + int(size)
 
+    def continued(self, from_s: float) -> float:
+        """Checks that it can go on with what comes from a moment on; returns where what it hands on itself begins.
+
+        Raises:
+            ValueError: it has later rows, or rows in no order.
+        """
+        places = [place for place in (self._rows.last, self._at) if place is not None]
+        if places and not (from_s > -math.inf and 0 <= places[0] <= places[-1] <= _place(from_s, self._spec.unit_s)):
+            raise ValueError("history is damaged")
+        return from_s if self._at is None else self._at * self._spec.unit_s
+
     @property
     def oldest_s(self) -> float | None:
         first = self._rows.first
@@ -419,14 +435,15 @@ class _Tier:
         column, unit = layout.place(place), layout.unit
         if layout is _ONE:
             for at, states, code in self._rows.read((0, column), first, last):
-                yield _Row(at * unit_s, 0.0, 1, states, (code, 0, 0))
+                yield _Row(at * unit_s, 0.0, 1, states, (code, code, code))
             return
         rows = self._rows.read((0, 1, column, column + 1, column + 2), first, last)
         if self._at is not None and first <= self._at < last:
             row = self._merged()
             rows = chain(rows, [(self._at, row[0], row[1], *row[column : column + 3])])
         for at, count, states, code, below, above in rows:
-            yield _Row(at * unit_s, unit_s, count, states, (code * unit, below * unit, above * unit))
+            codes = lowest(code * unit, below * unit), code * unit, highest(code * unit, above * unit)
+            yield _Row(at * unit_s, unit_s, count, states, codes)
 
 
 def merged_rows(rows: array[int], layout: _Layout, figures: int) -> array[int]:
@@ -450,10 +467,11 @@ def merged_rows(rows: array[int], layout: _Layout, figures: int) -> array[int]:
         low, high = found[0], found[-1]
         if layout is _SEVERAL:
             below, above = rows[place + 1 :: width], rows[place + 2 :: width]
-            low = min(code - less * unit for code, less in zip(codes, below, strict=True))
-            high = max(code + more * unit for code, more in zip(codes, above, strict=True) if code <= found[-1])
-        low, median_, high = (low + 1) // unit, (middle(found) + 1) // unit, (high + 1) // unit
-        merged.extend((median_, max(median_ - low, 0), max(high - median_, 0)))
+            low = min(lowest(code, less * unit) for code, less in zip(codes, below, strict=True))
+            high = max(highest(code, more * unit) for code, more in zip(codes, above, strict=True) if code <= found[-1])
+        # Rounded down: the code above the highest is that of no figure.
+        low, median_, high = low // unit, middle(found) // unit, high // unit
+        merged.extend((median_, median_ - low, high - median_))
     return merged
 
 
