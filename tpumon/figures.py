@@ -274,8 +274,6 @@ FIGURES: tuple[Figure, ...] = (MXU, IDLE, DUTY, FLOPS, HBM_BANDWIDTH, STEP, INFE
 COMPARED: Mapping[str, Figure] = {figure.key: figure for figure in FIGURES if figure.compared}
 """The figures by which workers are compared, by key."""
 
-_COMPARED_VALUES = tuple((key, figure.value) for key, figure in COMPARED.items())
-
 WORST, NAME = "worst", "name"
 
 SORT_KEYS: tuple[str, ...] = (WORST, NAME, *COMPARED)
@@ -309,7 +307,7 @@ OP_KINDS: Mapping[str, str] = {
 
 def values(figures: Figures) -> Mapping[str, float | None]:
     """Returns the compared figures, by key."""
-    return {key: value(figures) for key, value in _COMPARED_VALUES}
+    return {key: figure.value(figures) for key, figure in COMPARED.items()}
 
 
 def of_level(figures: Figures, level: int) -> Figures:
