@@ -67,10 +67,8 @@ class Figure:
 
 
 def _average(name: str) -> Callable[[Figures], float | None]:
-    get = attrgetter(name)
-
     def value(figures: Figures) -> float | None:
-        spread: Spread | StepTimes | None = get(figures)
+        spread: Spread | StepTimes | None = getattr(figures, name)
         return None if spread is None else spread.avg
 
     return value
@@ -95,7 +93,8 @@ def _hbm_of_devices(figures: Figures) -> list[tuple[float, float]]:
 
 def _hbm_ratio(figures: Figures) -> float | None:
     """HBM used relative to its total on the fullest device; of the whole worker if devices are not reported."""
-    if figures.devices and (devices := _hbm_of_devices(figures)):
+    devices = _hbm_of_devices(figures)
+    if devices:
         return max(used / total for used, total in devices)
     if figures.hbm_used_bytes is None or not figures.hbm_total_bytes:
         return None

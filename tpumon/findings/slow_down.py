@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tpumon.figures import MXU, STEP
@@ -105,7 +104,7 @@ class SlowDown(Rule[_Memory, None]):
         figures, mxu = seen.figures, seen.values[MXU.key]
         key = (seen.sample.source, figures.step_source, figures.step_name, next(iter(figures.programs), None))
         flops = mxu * step_s if mxu and key[2:] == (None, None) else None
-        program = _first_alike(memory.programs, key, flops)
+        program = next((one for one in memory.programs if one.key == key and _is_alike(one.flops, flops)), None)
         if program is None or program is not memory.programs[-1]:
             others = [one for one in memory.programs if one is not program]
             program = program or _Program(key, flops)
@@ -145,13 +144,6 @@ class SlowDown(Rule[_Memory, None]):
             confidence="high" if program.flops is not None or program.key[3] is not None else "medium",
             figure=STEP.key,
         )
-
-
-def _first_alike(programs: Sequence[_Program], key: _Key, flops: float | None) -> _Program | None:
-    for program in programs:
-        if program.key == key and _is_alike(program.flops, flops):
-            return program
-    return None
 
 
 def _is_alike(known: float | None, flops: float | None) -> bool:

@@ -375,16 +375,16 @@ class _Tier:
         except struct.error:
             raise ValueError("history ends early") from None
         at += _TIER.size
-        middle: int = at + 2 * waiting
+        begin: int = at + 2 * waiting
         layout, waits = self._spec.layout, self._finer.layout
         width = waits.width(len(theirs))
         most = 2 * round(self._spec.unit_s / self._finer.unit_s)
-        numbers = from_little("H", plain[at:middle])
+        numbers = from_little("H", plain[at:begin])
         if len(numbers) != waiting or waiting % width or waiting > width * most:
             raise ValueError("history is damaged")
         places = [theirs.index(key) if key in theirs else None for key in keys]
         rows = Rows.unpacked(
-            plain[middle : middle + size],
+            plain[begin : begin + size],
             layout.width(len(theirs)),
             self._spec.most_rows,
             rare=self._spec.unit_s > _SAMPLES_UNIT_S,
@@ -398,7 +398,7 @@ class _Tier:
         else:
             for place, row in rows.all():
                 self._rows.extend((place,), _in_order(row, layout, places))
-        return middle + int(size)
+        return begin + int(size)
 
     def continued(self, from_s: float) -> float:
         """Checks that it can go on with what comes from a moment on; returns where what it hands on itself begins.
