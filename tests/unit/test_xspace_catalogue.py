@@ -31,7 +31,7 @@ def plane_of(trace):
 
 def kinds_of(where, trace):
     plane = plane_of(trace)
-    return where.kinds(plane, sorted(plane.outline.event_metadata)).tolist()
+    return where.kinds(plane, sorted(plane.metadata_by_id)).rows.tolist()
 
 
 def test_ops_that_are_known_are_what_they_were_when_new():
@@ -173,7 +173,7 @@ def test_an_op_that_needs_its_plane_is_not_kept():
 
 
 def plane_kinds(where, trace):
-    return where.kinds(plane_of(trace), [1])
+    return where.kinds(plane_of(trace), [1]).rows
 
 
 def test_ops_within_ops_cost_their_number_only():

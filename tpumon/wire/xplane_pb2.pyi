@@ -137,14 +137,7 @@ class TraceOutline(_message.Message):
     def __init__(self, planes: _Optional[_Iterable[_Union[PlaneOutline, _Mapping]]] = ..., errors: _Optional[_Iterable[str]] = ..., warnings: _Optional[_Iterable[str]] = ..., hostnames: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PlaneOutline(_message.Message):
-    __slots__ = ("id", "name", "lines", "event_metadata", "stat_metadata", "stats")
-    class EventMetadataEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: int
-        value: bytes
-        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    __slots__ = ("id", "name", "lines", "stat_metadata", "stats")
     class StatMetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -155,16 +148,27 @@ class PlaneOutline(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
-    EVENT_METADATA_FIELD_NUMBER: _ClassVar[int]
     STAT_METADATA_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     id: int
     name: str
     lines: _containers.RepeatedCompositeFieldContainer[LineOutline]
-    event_metadata: _containers.ScalarMap[int, bytes]
     stat_metadata: _containers.MessageMap[int, XStatMetadata]
     stats: _containers.RepeatedCompositeFieldContainer[XStat]
-    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., lines: _Optional[_Iterable[_Union[LineOutline, _Mapping]]] = ..., event_metadata: _Optional[_Mapping[int, bytes]] = ..., stat_metadata: _Optional[_Mapping[int, XStatMetadata]] = ..., stats: _Optional[_Iterable[_Union[XStat, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., lines: _Optional[_Iterable[_Union[LineOutline, _Mapping]]] = ..., stat_metadata: _Optional[_Mapping[int, XStatMetadata]] = ..., stats: _Optional[_Iterable[_Union[XStat, _Mapping]]] = ...) -> None: ...
+
+class PlaneEventMetadata(_message.Message):
+    __slots__ = ("event_metadata",)
+    class EventMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: bytes
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[bytes] = ...) -> None: ...
+    EVENT_METADATA_FIELD_NUMBER: _ClassVar[int]
+    event_metadata: _containers.ScalarMap[int, bytes]
+    def __init__(self, event_metadata: _Optional[_Mapping[int, bytes]] = ...) -> None: ...
 
 class LineOutline(_message.Message):
     __slots__ = ("id", "name", "timestamp_ns", "events")

@@ -228,7 +228,7 @@ def _trace(
     spent = _host_times(space, host, cores)
     device_type = _device_type(space, hardware)
     windows = [core.window_ps for core in cores if core.window_ps is not None]
-    host_stats = space.host.stats() if space.host else {}
+    host_stats = space.host.stats if space.host else {}
     planes_per_chip = max(Counter(core.place.chip for core in lines if core.place.chip is not None).values(), default=1)
     trace = Trace(
         hardware=hardware,
@@ -237,7 +237,7 @@ def _trace(
         cores=tuple(core.totals for core in cores),
         window_ps=gpus.window_ps or _window(windows, host, truncation),
         duty_ps=(duties.busy_ps, duties.total_ps),
-        peak=peak_of(space.tpu_planes[0].stats() if space.tpu_planes else {}, device_type, planes_per_chip),
+        peak=peak_of(space.tpu_planes[0].stats if space.tpu_planes else {}, device_type, planes_per_chip),
         mxu_counter=_ratio(host_stats.get("matrix_unit_utilization_percent")),
         mxu_perf_counters=mxu_busy_ratio(space.tpu_planes) if hardware == "TPU" else None,
         has_matrix_ops=_has_matrix_ops(cores, ran=ran),
@@ -421,9 +421,9 @@ def _host(space: Space, functions: Sequence[Function]) -> HostActivity | None:
 
 def _device_type(space: Space, hardware: Hardware) -> str | None:
     if hardware == "TPU":
-        return _text(space.tensor_cores[0].stats().get("device_type_string"))
+        return _text(space.tensor_cores[0].stats.get("device_type_string"))
     if hardware == "GPU":
-        return gpu_name(space.gpus[0].stats())
+        return gpu_name(space.gpus[0].stats)
     return "CPU"
 
 

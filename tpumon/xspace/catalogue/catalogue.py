@@ -37,15 +37,40 @@ KIND = np.dtype(
 )
 """One kind of op as a row of an array; `key` tells ops apart, `category_key` names of categories, else as in OpKind."""
 
-Kinds = NDArray[np.void]
-"""Rows of KIND."""
-
 _MOST_ROWS, _MOST_BYTES = 131_072, 32 << 20  # of metadata; a program has some thousand ops of some hundred bytes
 _MOST_LAST, _MOST_LAST_BYTES = 16, 8 << 20  # of what was asked last; the newest is kept in any case
 _NAME_BYTES = 128  # what a stat's number and name take, generously
 _UNKNOWN = (-1.0, -1.0)  # padding
 _ID = re.compile(rb"\x08[\x80-\xff]*[\x00-\x7f]?")  # an XEventMetadata's, with which it begins
 _Names = tuple[tuple[int, str], ...]
+
+
+class Kinds:
+    """The kinds of a core's ops; as a rule, the next core's are the very same.
+
+    Attributes:
+        rows: of KIND.
+        order: of those that XProf adds up, by their keys ascending: indices of rows.
+        ordered: the columns of KIND in this order, by name.
+
+    Args:
+        rows: of KIND; they do not change any more.
+    """
+
+    def __init__(self, rows: NDArray[np.void]) -> None:
+        rows.flags.writeable = False
+        self.rows = rows
+        order = np.argsort(rows["key"], kind="stable")
+        self.order = order[rows["counted"][order]]
+        self.ordered = {name: rows[name][self.order] for name in rows.dtype.names or ()}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def nbytes(self) -> int:
+        """What they take of memory."""
+        return 2 * self.rows.nbytes
 
 
 class Catalogue:
@@ -94,7 +119,7 @@ class Catalogue:
         with self._lock:
             known = self._known.get(names, {})
             rows = np.array([known.get(raw, -1) for raw in metadata], dtype=np.int64)
-            kinds = self._rows[np.maximum(rows, 0)]
+            kinds_of_ops = self._rows[np.maximum(rows, 0)]
         unknown = np.flatnonzero(rows < 0)
         if len(unknown):
             new = [metadata[i] for i in unknown.tolist()]
@@ -102,12 +127,12 @@ class Catalogue:
             found = {raw: op_kind(plane, raw, wanted, read) for raw in dict.fromkeys(new)}
             table = np.array([_row(kind) for kind in found.values()], dtype=KIND)
             place = dict(zip(found, range(len(found)), strict=True))
-            kinds[unknown] = table[[place[raw] for raw in new]]
+            kinds_of_ops[unknown] = table[[place[raw] for raw in new]]
             alone = [raw for raw, kind in found.items() if kind.stands_alone]
             self._learn(names, alone, table[[place[raw] for raw in alone]])
             if len(alone) < len(found):
-                return kinds
-        kinds.flags.writeable = False  # it is handed out again
+                return Kinds(kinds_of_ops)
+        kinds = Kinds(kinds_of_ops)
         self._remember(names, said, kinds)
         return kinds
 
@@ -121,7 +146,7 @@ class Catalogue:
             ):
                 self._last.pop()
 
-    def _learn(self, names: _Names, metadata: Sequence[bytes], kinds: Kinds) -> None:
+    def _learn(self, names: _Names, metadata: Sequence[bytes], kinds: NDArray[np.void]) -> None:
         with self._lock:
             if self._count + len(metadata) > _MOST_ROWS or self._bytes > _MOST_BYTES:
                 self._clear()

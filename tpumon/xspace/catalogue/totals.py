@@ -93,25 +93,18 @@ class OpTable:
 def merge_tables(tables: Sequence[OpTable]) -> OpTable:
     """Ops of several cores or hosts as one; XProf: OpMetricsDbCombiner."""
     columns = {name: np.concatenate([getattr(table, name) for table in tables]) for name in (*_SUMS, *_FLAGS, *_SAME)}
-    return _merged(np.concatenate([table.key for table in tables]), columns)
-
-
-def _merged(key: Ints, columns: dict[str, NDArray[np.generic]]) -> OpTable:
-    """One row for each key."""
+    key = np.concatenate([table.key for table in tables])
     order = np.argsort(key, kind="stable")
     key = key[order]
     first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else order
-    if len(first) == len(order):  # as of one core, nearly always
-        columns = {name: column[order] for name, column in columns.items()}
-    else:
-        kept = order[first]
-        columns = {
-            name: column[kept]
-            if name in _SAME
-            else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
-            for name, column in columns.items()
-        }
-    return OpTable(key=key[first], **columns)  # type: ignore[arg-type]
+    kept = order[first]
+    columns = {
+        name: column[kept]
+        if name in _SAME
+        else (np.add if name in _SUMS else np.logical_or).reduceat(column[order], first)
+        for name, column in columns.items()
+    }
+    return OpTable(key=key[first], **columns)
 
 
 @struct
@@ -209,12 +202,12 @@ class OpIndex:
 
     def totals(self, events: Events, durations_ps: Ints, self_ps: Ints) -> OpTable:
         """Sums per op; XProf: XEventsOpMetricsDbBuilder."""
-        kinds = self.kinds
+        rows, order, ordered = self.kinds.rows, self.kinds.order, self.kinds.ordered
         scale = events.stats.get("Time Scale Multiplier")
         times = self._sums(durations_ps)
-        counts = np.bincount(self.of_event, minlength=len(kinds))
-        flops, model_flops = counts * kinds["flops"], counts * kinds["model_flops"]
-        custom = kinds["custom"]
+        counts = np.bincount(self.of_event, minlength=len(rows))
+        flops, model_flops = counts * rows["flops"], counts * rows["model_flops"]
+        custom = rows["custom"]
         if custom.any():  # their FLOPs come with their events
             flops += custom * self._told(events, "flops")
             model_flops += custom * self._told(events, "model_flops")
@@ -226,12 +219,15 @@ class OpIndex:
             "normalized_ps": times if scale is None else self._sums(durations_ps * scale.numbers(1.0)),
             "flops": flops,
             "model_flops": model_flops,
-            "hbm_bytes": counts * kinds["hbm_bytes"],
+            "hbm_bytes": counts * rows["hbm_bytes"],
             "number": self._numbers,
-            **{name: kinds[name] for name in (*_FLAGS, *_OF_KIND)},
         }
-        counted = kinds["counted"]
-        return _merged(kinds["key"][counted], {name: column[counted] for name, column in columns.items()})
+        table = OpTable(
+            **{name: column[order] for name, column in columns.items()},
+            **{name: ordered[name] for name in ("key", *_FLAGS, *_OF_KIND)},
+        )
+        alike = (table.key[1:] == table.key[:-1]).any()
+        return merge_tables([table]) if alike else table
 
     def _told(self, events: Events, stat: str) -> Floats:
         """Sums of what the events themselves say; 0 for what is absurd."""

@@ -39,6 +39,8 @@ _EIGHT, _TWENTY_FOUR, _THIRTY_TWO, _FIFTY_SIX = (np.uint64(n) for n in (8, 24, 3
 _SHORT_STAT_MASK, _SHORT_STAT, _SAME_STAT = 0x80FF80FF, 0x00080022, 0xFFFFFF80FF
 _VALUE_AT = 5
 
+_NOWHERE = 1 << 62  # a position beyond all: where a field ends that is not understood
+
 
 def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumns:
     """Decodes serialized XEvents.
@@ -233,19 +235,21 @@ class _Reader:
         rows: Ints | slice = these
         at, ends = self._packed.begin[these], self._packed.end[these]
         for _ in range(_MOST_ROUNDS if (at < ends).all() else 0):
-            words = self._words[at]
-            first, differing = int(words[0]), differing_bits(words)
-            tag = first & 0xFF
-            following = None
-            if tag == _STAT:
-                following = self._read_same_stat(rows, at, words, first, differing)
-            elif tag in self._numbers and not differing & 0xFF:
-                following = self._read_number(tag, rows, at, words, differing)
+            tag, following = int(self._data[at[0]]), None
+            if tag == _STAT and not self._wanted:
+                following = self._skip_stat(at)
+            elif tag == _STAT or tag in self._numbers:
+                words = self._words[at]
+                differing = differing_bits(words)
+                if tag == _STAT:
+                    following = self._read_same_stat(rows, at, words, differing)
+                elif not differing & 0xFF:
+                    following = self._read_number(tag, rows, at, words, differing)
             if following is None:
                 break
             left = ends - following
             least = left.min()
-            if least < 0 or following.min() < 0:
+            if least < 0:
                 break
             at = following
             if not least:
@@ -255,16 +259,23 @@ class _Reader:
                 rows, at, ends = going + these.start if isinstance(rows, slice) else rows[going], at[going], ends[going]
         return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
 
-    def _read_same_stat(self, rows: Ints | slice, at: Ints, words: Words, first: int, differing: int) -> Ints | None:
+    def _skip_stat(self, at: Ints) -> Ints | None:
+        """Where a stat ends that all events have here, whatever it says; None if one is long, or there is none."""
+        sizes = self._data.take(at + 1)
+        if (self._data.take(at) != _STAT).any() or sizes.max() >= 0x80:
+            return None
+        return at + 2 + sizes
+
+    def _read_same_stat(self, rows: Ints | slice, at: Ints, words: Words, differing: int) -> Ints | None:
         """Reads a stat that all events have here, its value of the same kind; None if that is not so.
 
         Args:
             rows: the events.
             at: where they have it.
             words: what they have there.
-            first: the first one's word.
             differing: bits that are not the same in all words.
         """
+        first = int(words[0])
         if (first & _SHORT_STAT_MASK) != _SHORT_STAT or differing & _SAME_STAT:
             return None
         if differing & 0xFF00:
@@ -295,14 +306,14 @@ class _Reader:
                 return
             words = self._words[at]
             tags = words.astype(np.uint8)
-            following = np.full(len(at), -1, dtype=np.int64)
+            following = np.full(len(at), _NOWHERE)
             for tag in distinct(tags):
                 picked = slice(None) if (whole := (tags == tag)).all() else whole
                 if tag == _STAT:
                     following[picked] = self._read_stat(rows[picked], at[picked], words[picked], ends[picked])
                 else:
                     following[picked] = self._read_number(tag, rows[picked], at[picked], words[picked])
-            odd = (following < 0) | (following > ends)
+            odd = following > ends
             if odd.any():
                 self._odd.append(rows[odd])
                 following = np.where(odd, ends, following)
@@ -310,10 +321,10 @@ class _Reader:
         self._odd.append(rows[at < ends])
 
     def _read_number(self, tag: int, rows: Ints | slice, at: Ints, words: Words, differing: int | None = None) -> Ints:
-        """Reads a varint field of some events; returns where the next field begins, -1 where it is not understood."""
+        """Reads a varint field of some events; returns where the next field begins, _NOWHERE if that is unclear."""
         column = self._numbers.get(tag)
         if column is None and tag != _OCCURRENCES:
-            return np.full(len(at), -1, dtype=np.int64)
+            return np.full(len(at), _NOWHERE)
         # Seven bytes of the word follow the tag.
         values, lengths, most = decode(words >> _EIGHT, None if differing is None else differing >> 8)
         after = at + 1 + lengths
@@ -327,7 +338,7 @@ class _Reader:
         return after
 
     def _read_stat(self, rows: Ints, at: Ints, words: Words, ends: Ints) -> Ints:
-        """Reads a stat of some events; returns where the next field begins, -1 where it is not understood."""
+        """Reads a stat of some events; returns where the next field begins, _NOWHERE if that is unclear."""
         sizes = ((words >> _EIGHT) & _FIRST_LOW_BITS).view(np.int64)
         # As nearly all begin: a length and an id of one byte each, then the value's tag.
         usual = ((words & np.uint64(_SHORT_STAT_MASK)) == np.uint64(_SHORT_STAT)) & (sizes > 2)
@@ -352,15 +363,15 @@ class _Reader:
         lengths, begins = self._varints(at + 1)
         sizes = lengths.view(np.int64)
         # Compared so that no sum can overflow.
-        fits = (begins >= 0) & (sizes >= 0) & (sizes <= ends - begins)
-        after = np.where(fits, begins + sizes, -1)
+        fits = (sizes >= 0) & (sizes <= ends - begins)
+        after = np.where(fits, begins + sizes, _NOWHERE)
         if not len(self._wanted):
             return after
         begins = np.where(fits, begins, 0)
         ids, values_at = self._varints(begins + 1)
-        has_id = fits & (sizes > 2) & (self._data[begins] == _ID) & (values_at >= 0) & (values_at < after)
+        has_id = fits & (sizes > 2) & (self._data[begins] == _ID) & (values_at < after)
         # An empty stat has id 0 and no value; nobody asks for that. The rest is the runtime's to read.
-        after[fits & ~has_id & (sizes > 0)] = -1
+        after[fits & ~has_id & (sizes > 0)] = _NOWHERE
         kept = has_id & among(ids.view(np.int64), self._wanted)
         if kept.any():
             kinds = self._data[values_at[kept]]
@@ -378,10 +389,10 @@ class _Reader:
                 values, after = self._varints(begins)
             elif kind in {_STRING, _BYTES}:
                 lengths, text = self._varints(begins)
-                after = np.where(lengths < len(self._data), text + lengths.view(np.int64), -1)
+                after = np.where(lengths < len(self._data), text + lengths.view(np.int64), _NOWHERE)
                 values = np.zeros(len(begins), dtype=np.uint64)
             else:
-                values, after = np.zeros(len(begins), dtype=np.uint64), np.full(len(begins), -1)
+                values, after = np.zeros(len(begins), dtype=np.uint64), np.full(len(begins), _NOWHERE)
             kind_rows, kind_ids = rows[here], ids[here]
             bad = after != ends[here]
             if bad.any():
@@ -391,7 +402,7 @@ class _Reader:
                 self._put(number, kind_rows[own], values[own], is_double=kind == _DOUBLE)
 
     def _varints(self, at: Ints) -> tuple[Words, Ints]:
-        """The varints that begin at these positions and the positions after them; -1 after one that does not end."""
+        """The varints that begin at these positions, and where they end; _NOWHERE for one that does not."""
         values, lengths, most = decode(self._words[at])
         after = at + lengths
         if most == 8:
@@ -402,7 +413,7 @@ class _Reader:
             values[long[is_ten]] |= (tenth[is_ten] & 1).astype(np.uint64) << np.uint64(63)
             after[long] = at[long] + np.where(is_ten, 10, 9)
             # A tenth byte that goes on, or holds more than one bit: let the runtime say what it makes of it.
-            after[long[is_ten & (tenth > 1)]] = -1
+            after[long[is_ten & (tenth > 1)]] = _NOWHERE
         return values, after
 
     def _read_odd(self, odd: Ints) -> None:

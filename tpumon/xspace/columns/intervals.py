@@ -77,9 +77,10 @@ def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
     """How much time the intervals cover together."""
     if not len(begin_ps):
         return 0
-    begin_ps, end_ps = _by_begin(begin_ps, end_ps)
-    reach = np.maximum.accumulate(end_ps)
-    return int(reach[0] - begin_ps[0] + (reach[1:] - np.maximum(begin_ps[1:], reach[:-1])).sum())
+    # Nothing goes on where as many have ended as have begun: from the n-th end, if the next begin comes after it.
+    begin_ps, end_ps = np.sort(begin_ps, kind="stable"), np.sort(end_ps, kind="stable")
+    pauses_ps = np.maximum(begin_ps[1:] - end_ps[:-1], 0)
+    return int(end_ps[-1] - begin_ps[0] - pauses_ps.sum())
 
 
 def _by_begin(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:

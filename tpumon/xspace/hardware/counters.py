@@ -54,7 +54,7 @@ def _sampled(planes: Sequence[Plane]) -> tuple[float, float]:
         lines = plane.lines(_SAMPLES)
         levels = {
             number: int(match[1])
-            for number in (plane.outline.event_metadata if lines else ())
+            for number in (plane.metadata_by_id if lines else ())
             if (match := _BUSY.fullmatch(plane.event_name(number)))
         }
         for line in lines if levels else ():

@@ -205,6 +205,7 @@ class CoreOps:
         self_ps: the same without the ops within.
         category: of each event, values of Category.
         counted: whether XProf adds the event's op up.
+        has_infeed: whether any op is an infeed.
         all_reduce_id: which all-reduce the event is part of, -1 where it does not say; None where no event says.
         table: the ops, added up.
     """
@@ -215,6 +216,7 @@ class CoreOps:
     self_ps: Ints
     category: NDArray[np.uint8]
     counted: Mask
+    has_infeed: bool
     all_reduce_id: Ints | None
     table: OpTable
 
@@ -227,11 +229,6 @@ class CoreOps:
     def op_time_ps(self) -> float:
         """Self time of all counted ops."""
         return float(self.self_ps.sum() if self.counted.all() else self.self_ps[self.counted].sum())
-
-    @property
-    def has_infeed(self) -> bool:
-        """Whether any op is an infeed."""
-        return bool(_IS_INFEED[self.category].any())
 
     def duty(self, modules: Events, *, shared: bool) -> Duty:
         """When the core worked.
@@ -254,6 +251,7 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
         SourceError: `malformed`.
     """
     index = OpIndex(plane, events.metadata_id)
+    category, counted = index.kinds.rows["category"], index.kinds.rows["counted"]
     begin_ps, duration_ps = events.device_span_ps()
     self_ps = self_times_ps(begin_ps, duration_ps)
     all_reduce = events.stats.get("all_reduce_unique_id")
@@ -262,8 +260,9 @@ def core_ops(plane: Plane, events: Events) -> CoreOps:
         device_begin_ps=begin_ps,
         device_duration_ps=duration_ps,
         self_ps=self_ps,
-        category=index.spread(index.kinds["category"]),
-        counted=index.spread(index.kinds["counted"]),
+        category=index.spread(category),
+        counted=index.spread(counted),
+        has_infeed=bool(_IS_INFEED[category].any()),
         all_reduce_id=None if all_reduce is None else all_reduce.integers(-1),
         table=index.totals(events, duration_ps, self_ps),
     )
@@ -290,7 +289,7 @@ def read_sparse_core(plane: Plane, span_ps: tuple[int, int] | None = None, *, sh
 def core_place(plane: Plane) -> CorePlace:
     """From the stat core_details; what it does not say is None, as XProf then counts the core as a chip of its own."""
     unknown = CorePlace(chip=None, global_chip=None, core=0)
-    details = plane.stats().get("core_details")
+    details = plane.stats.get("core_details")
     if not isinstance(details, bytes):
         return unknown
     message = CoreDetails()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import PlaneOutline, XEvent, XEventMetadata, XStat
+from tpumon.wire.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
 from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
@@ -20,6 +21,9 @@ from tpumon.xspace.wire.lines import Line, read_line
 from tpumon.xspace.wire.stored import Stored
 
 Value = int | float | str | bytes
+_Message = TypeVar("_Message", PlaneOutline, PlaneEventMetadata)
+_Ids = TypeVar("_Ids", bound=Sized)
+_Spans = tuple[tuple[int, int], ...]
 
 TENSOR_CORE_STEPS = "Steps"
 TENSOR_CORE_MODULES, SPARSE_CORE_MODULES = "XLA Modules", "Sparse Core Modules"
@@ -31,7 +35,7 @@ _TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")
 _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})")
 
 MOST_LINES = 10_000  # a thread is a line
-_MOST_IDS = 1_000_000  # of a plane's events and stats; a program has some thousand ops
+_MOST_IDS = 1_000_000  # of a plane's events, and of its stats; a program has some thousand ops
 _LINES = 3  # field number of XPlane
 _DROPPED = b"dropped"
 _PIECES = tuple(np.frombuffer(_DROPPED[at : at + 4], dtype="<u4")[0] for at in range(4))
@@ -39,23 +43,31 @@ _BLOCK_WORDS = 1 << 14  # what is looked at in one go stays in the processor's c
 _SMALL_LETTERS = np.uint32(0x20202020)  # the bit that makes a letter a small one, in each byte
 
 
-@struct(kw_only=False)
+@struct
 class Outline:
-    """What the wire says of a plane, its lines not read yet.
+    """What the wire says of a plane, its events not read yet.
 
     Attributes:
-        outline: all but the lines.
+        name: the plane's.
+        stat_names: metadata id of each stat: its name.
+        stats: the plane's own.
         lines: in the trace's order; MOST_LINES of them and one more, where there are more.
-        says_dropped: whether the word "dropped" occurs outside of the lines, in capital letters or small ones.
+        stored: what holds the plane.
+        rest: where the plane is, but for its lines.
+        says_dropped: whether the word "dropped" occurs there, in capital letters or small ones.
     """
 
-    outline: PlaneOutline
+    name: str
+    stat_names: Mapping[int, str]
+    stats: Mapping[str, Value]
     lines: tuple[Line, ...]
+    stored: Stored
+    rest: _Spans
     says_dropped: bool
 
 
 def read_outline(stored: Stored, begin: int, end: int) -> Outline:
-    """Reads a plane but for its events.
+    """Reads a plane but for its events, and what they have in common.
 
     Args:
         stored: what holds the plane.
@@ -63,30 +75,48 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
         end: where in it.
 
     Raises:
-        SourceError: `malformed`; `too-large`, it names more than a million events and stats.
+        SourceError: `malformed`; `too-large`, it names more than a million stats.
     """
-    head: list[memoryview] = []
-    lines: list[tuple[int, int]] = []
-    tail_begin = end
+    lines, rest = _parted(stored, begin, end, to_the_end=False)
+    raw = _joined(stored, rest)
+    outline = _parsed(PlaneOutline, raw)
+    if outline.lines:  # some come after the rest, as nobody writes them
+        lines, rest = _parted(stored, begin, end, to_the_end=True)
+        raw = _joined(stored, rest)
+        outline = _parsed(PlaneOutline, raw)
+    names = {number: each.name for number, each in _bounded(outline.stat_metadata).items()}
+    return Outline(
+        name=outline.name,
+        stat_names=names,
+        stats=named(outline.stats, names, names),
+        lines=tuple(read_line(stored, *span) for span in lines[: MOST_LINES + 1]),
+        stored=stored,
+        rest=rest,
+        says_dropped=_says_dropped(raw),
+    )
+
+
+def _parted(stored: Stored, begin: int, end: int, *, to_the_end: bool) -> tuple[_Spans, _Spans]:
+    """Where a plane's lines are, and where the rest is; as a rule, no line comes after that."""
+    lines, rest = [], []
     for number, at, value_begin, value_end, _ in fields(stored, begin, end):
-        if number > _LINES:
-            tail_begin = at
-            break
         if number == _LINES:
             lines.append((value_begin, value_end))
-        else:
-            head.append(stored[at:value_end])
-    tail = b"".join([*head, stored[tail_begin:end]])
-    outline = _parsed(tail)
-    if outline.lines:
-        # Some lines come after the rest, as nobody writes them: field by field, then.
-        every = [(number, at, first, last) for number, at, first, last, _ in fields(stored, begin, end)]
-        lines = [(first, last) for number, _, first, last in every if number == _LINES]
-        tail = b"".join(stored[at:last] for number, at, _, last in every if number != _LINES)
-        outline = _parsed(tail)
-    if len(outline.event_metadata) + len(outline.stat_metadata) > _MOST_IDS:  # FLOPs would be left out with the others
-        raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events and stats")
-    return Outline(outline, tuple(read_line(stored, *span) for span in lines[: MOST_LINES + 1]), _says_dropped(tail))
+            rest.append((begin, at))
+            begin = value_end
+        elif number > _LINES and not to_the_end:
+            break
+    return tuple(lines), (*rest, (begin, end))
+
+
+def _joined(stored: Stored, spans: _Spans) -> bytes:
+    return b"".join([stored[begin:end] for begin, end in spans if begin < end])
+
+
+def _bounded(ids: _Ids) -> _Ids:
+    if len(ids) > _MOST_IDS:  # FLOPs would be left out with the others
+        raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events or of stats")
+    return ids
 
 
 def _says_dropped(raw: bytes) -> bool:
@@ -102,9 +132,9 @@ def _says_dropped(raw: bytes) -> bool:
     return False
 
 
-def _parsed(raw: bytes) -> PlaneOutline:
+def _parsed(kind: type[_Message], raw: bytes) -> _Message:
     try:
-        return PlaneOutline.FromString(raw)
+        return kind.FromString(raw)
     except DecodeError as error:
         raise SourceError("malformed", NOT_A_TRACE) from error
 
@@ -113,19 +143,19 @@ class Plane:
     """One plane of a trace, its events not read yet.
 
     Attributes:
-        outline: what the wire says, but for the lines.
         all_lines: the lines, in the trace's order.
         says_dropped: whether its metadata or its own stats hold the word "dropped".
         base_ns: what all timestamps of the trace count from.
         name: as the trace says.
         stat_names: metadata id of each stat: its name.
+        stats: the plane's own.
     """
 
     def __init__(self, parts: Outline, base_ns: int) -> None:
-        self.outline, self.all_lines, self.base_ns = parts.outline, parts.lines[:MOST_LINES], base_ns
+        self.all_lines, self.base_ns = parts.lines[:MOST_LINES], base_ns
         self.says_dropped = parts.says_dropped
-        self.name = self.outline.name
-        self.stat_names = {number: metadata.name for number, metadata in self.outline.stat_metadata.items()}
+        self.name, self.stat_names, self.stats = parts.name, parts.stat_names, parts.stats
+        self._stored, self._rest = parts.stored, parts.rest
         self._stat_numbers: dict[str, list[int]] = {}
         for number, name in self.stat_names.items():
             self._stat_numbers.setdefault(name, []).append(number)
@@ -138,9 +168,14 @@ class Plane:
         """XProf: GetSparseCoreId."""
         return _SPARSE_CORE.fullmatch(self.name) is not None
 
-    def stats(self) -> dict[str, Value]:
-        """The plane's own stats."""
-        return named(self.outline.stats, self.stat_names, self.stat_names)
+    @cached_property
+    def metadata_by_id(self) -> Mapping[int, bytes]:
+        """Metadata id of each kind of event: what they have in common, serialized. Nobody asks that of a SparseCore.
+
+        Raises:
+            SourceError: `malformed`; `too-large`, there are more than a million.
+        """
+        return _bounded(_parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata)
 
     def numbers_of(self, names: Iterable[str]) -> dict[int, str]:
         """Metadata ids of the stats of these names."""
@@ -148,7 +183,7 @@ class Plane:
 
     def metadata(self, numbers: Iterable[int]) -> list[bytes]:
         """What events with these metadata ids have in common, serialized; nothing where the trace does not say."""
-        get = self.outline.event_metadata.get
+        get = self.metadata_by_id.get
         return [get(number, b"") for number in numbers]
 
     def event_metadata(self, number: int) -> XEventMetadata:

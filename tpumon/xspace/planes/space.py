@@ -126,5 +126,5 @@ def _stop_ps(planes: Sequence[Plane], base_ns: int) -> int | None:
 
 def _environment_ns(planes: Sequence[Plane], stat: str) -> int | None:
     environment = next((plane for plane in planes if plane.name == _ENVIRONMENT), None)
-    time_ns = environment.stats().get(stat) if environment else None
+    time_ns = environment.stats.get(stat) if environment else None
     return time_ns if isinstance(time_ns, int) and 0 < time_ns < _LATEST_START_NS else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from google.protobuf.message import DecodeError
 
 from tpumon.model.frozen import struct
@@ -59,8 +61,8 @@ def read_surroundings(stored: Stored) -> Surroundings:
     )
 
 
-def _stats(plane: Plane | None) -> dict[str, Value]:
-    return plane.stats() if plane is not None else {}
+def _stats(plane: Plane | None) -> Mapping[str, Value]:
+    return plane.stats if plane is not None else {}
 
 
 def _time_ns(value: Value | None) -> int | None:

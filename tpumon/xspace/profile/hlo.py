@@ -95,7 +95,7 @@ def _programs(plane: Plane | None) -> Iterator[tuple[int, str, HloProgram]]:
     if plane is None:
         return
     wanted = plane.numbers_of((_STAT,))
-    for number in list(plane.outline.event_metadata)[:_MOST_PROGRAMS]:
+    for number in list(plane.metadata_by_id)[:_MOST_PROGRAMS]:
         metadata = plane.event_metadata(number)
         match = _NAME.fullmatch(metadata.name)
         raw = next((stat.bytes_value for stat in metadata.stats if stat.metadata_id in wanted), b"")

@@ -70,7 +70,7 @@ def read_host_input(plane: Plane | None) -> HostInput:
     """
     if plane is None:
         return HostInput()
-    names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
+    names = {number: plane.event_name(number) for number in plane.metadata_by_id}
     stages = {number: category for number, name in names.items() if (category := _category(name))}
     if not stages:
         return HostInput()

@@ -100,7 +100,7 @@ def read_memory(plane: Plane | None) -> tuple[MemoryUse, ...]:
         return ()
     kinds = {
         number: name
-        for number in plane.outline.event_metadata
+        for number in plane.metadata_by_id
         if (name := plane.event_name(number)) in {_ALLOCATION, _DEALLOCATION}
     }
     if not kinds:

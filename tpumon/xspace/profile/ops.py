@@ -111,8 +111,8 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable]) -> tuple[Op, ..
     for plane in planes:
         if not missing:
             break
-        numbers = list(plane.outline.event_metadata)
-        kinds = CATALOGUE.kinds(plane, numbers)
+        numbers = list(plane.metadata_by_id)
+        kinds = CATALOGUE.kinds(plane, numbers).rows
         wanted = plane.numbers_of(_STATS)
         for row in np.flatnonzero(kinds["counted"]).tolist():
             key = int(kinds["key"][row])

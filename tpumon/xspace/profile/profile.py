@@ -103,7 +103,7 @@ def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[i
     for plane in space.tensor_cores:
         if len(names) == len(wanted):
             break
-        for raw in plane.outline.event_metadata.values():
+        for raw in plane.metadata_by_id.values():
             # Ops have a number in brackets at their end, too, but rarely.
             if _MAYBE_PROGRAM.search(raw) and (found := named_program(parsed_metadata(raw).name)):
                 number, name = found
@@ -113,7 +113,7 @@ def program_names(space: Space, trace: Trace, wanted: Collection[int]) -> dict[i
 
 
 def _peaks(space: Space) -> Peaks:
-    stats = space.tpu_planes[0].stats() if space.tpu_planes else {}
+    stats = space.tpu_planes[0].stats if space.tpu_planes else {}
 
     def rate(name: str) -> float | None:
         value = stats.get(f"peak_{name}_bw_gigabytes_per_second")

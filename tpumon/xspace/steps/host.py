@@ -103,7 +103,7 @@ def read_host(plane: Plane, gpus: Sequence[Plane] = ()) -> HostActivity:
     Raises:
         SourceError: `malformed`.
     """
-    names = {number: plane.event_name(number) for number in plane.outline.event_metadata}
+    names = {number: plane.event_name(number) for number in plane.metadata_by_id}
     lines = plane.lines()
     wanted = (_STEP_NUMBER, _FUNCTION_CALL, HLO_MODULE, _PROGRAM, EAGER_OP)
     threads = [plane.read([line], wanted) for line in lines]

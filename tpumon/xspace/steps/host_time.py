@@ -30,7 +30,7 @@ _TENSORFLOW_THREAD = "tf_"  # how the names of TensorFlow's own threads begin
 
 def may_show_input(plane: Plane) -> bool:
     """Whether any event may be one of waiting for input; decided without reading the events."""
-    named = (ask in raw for raw in plane.outline.event_metadata.values() for ask in _ASKS)
+    named = (ask in raw for raw in plane.metadata_by_id.values() for ask in _ASKS)
     return EAGER_OP in plane.stat_names.values() or any(named)
 
 
@@ -40,7 +40,7 @@ def read_compiling(plane: Plane) -> Events:
     Raises:
         SourceError: `malformed`.
     """
-    wanted = _numbers({number: plane.event_name(number) for number in plane.outline.event_metadata}, _COMPILING)
+    wanted = _numbers({number: plane.event_name(number) for number in plane.metadata_by_id}, _COMPILING)
     return plane.read_kinds(plane.lines(), wanted)
 
 

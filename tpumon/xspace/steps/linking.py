@@ -82,7 +82,7 @@ def _numbers(host: Plane | None, cores: Sequence[CoreLines]) -> Ints | None:
     """The number of each marker of all cores, one core after the other, -1 where none; None where none has one."""
     if host is None or not any(len(core.steps) for core in cores):
         return None
-    names = {number: host.event_name(number) for number in host.outline.event_metadata}
+    names = {number: host.event_name(number) for number in host.metadata_by_id}
     if _ROOT not in host.stat_names.values() and not _ROOT_NAMES.keys() & set(names.values()):
         return None
     devices, first = Links(), 0

@@ -75,15 +75,13 @@ def _marks_of(plane: Plane) -> Iterator[Mark]:
     if not plane.says_dropped:
         return
     ids = frozenset(
-        number
-        for number, raw in plane.outline.event_metadata.items()
-        if _IN_METADATA.search(raw) and _is_mark(plane, number)
+        number for number, raw in plane.metadata_by_id.items() if _IN_METADATA.search(raw) and _is_mark(plane, number)
     )
     stats = plane.stat_names
     wanted = {number: _STAT for number, stat in stats.items() if stat.lower() == _STAT}
     if not ids and not wanted:
         return
-    if _counts(named(plane.outline.stats, stats, wanted)):
+    if _counts({name.lower(): value for name, value in plane.stats.items()}):
         yield Mark(f"{_short(plane)} reports dropped traces", plane.name)
     for line in plane.all_lines:
         if wanted and _line_counts(line, stats, wanted):

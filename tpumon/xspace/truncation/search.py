@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from tpumon.model.frozen import struct
-from tpumon.xspace.columns.columns import Ints
+from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, union
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines
@@ -195,7 +195,7 @@ def _dead(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
 
 
 def _has_collectives(plane: Plane) -> bool:
-    return any(_COLLECTIVE.search(plane.event_name(number)) for number in plane.outline.event_metadata)
+    return any(_COLLECTIVE.search(plane.event_name(number)) for number in plane.metadata_by_id)
 
 
 def _lost_ops(cores: Sequence[CoreRuns], *, strict: bool) -> Iterator[_Loss]:
@@ -242,9 +242,12 @@ def _out_of_step(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
         begins, ends = leader.begins_of(function), leader.ends_of(function)
         if leader is core or len(begins) < 2:
             continue
+        missed = _missed(core, begins, ends)
+        if not missed.any() or not len(own):
+            continue
         away_ps = np.abs(own - begins[_nearest(begins, own)])
-        if len(own) and (away_ps <= _ALIGNED_RATIO * period_ps).mean() >= _LOCKSTEP_RATIO:
-            yield from _silences(core, leader, begins, ends, sure=len(own) >= _SURE_RUNS)
+        if (away_ps <= _ALIGNED_RATIO * period_ps).mean() >= _LOCKSTEP_RATIO:
+            yield from _silences(core, leader, missed, begins, ends, sure=len(own) >= _SURE_RUNS)
 
 
 def _early_cores(cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
@@ -266,17 +269,24 @@ def _nearest(sorted_ps: Ints, at_ps: Ints) -> Ints:
     return np.where(at_ps - sorted_ps[left] <= sorted_ps[right] - at_ps, left, right)
 
 
-def _silences(core: CoreRuns, leader: CoreRuns, begins: Ints, ends: Ints, *, sure: bool) -> Iterator[_Loss]:
-    """Times in which the leader ran and the core did nothing; one run alone must be the only one of its kind."""
+def _missed(core: CoreRuns, begins: Ints, ends: Ints) -> Mask:
+    """In which of the leader's runs the core did nothing."""
     active_begins, active_ends = core.activity
     first = np.searchsorted(active_ends, begins, side="right")
-    missed = (first >= len(active_begins)) | (active_begins[np.minimum(first, len(active_begins) - 1)] >= ends)
+    missed: Mask = (first >= len(active_begins)) | (active_begins[np.minimum(first, len(active_begins) - 1)] >= ends)
+    return missed
+
+
+def _silences(
+    core: CoreRuns, leader: CoreRuns, missed: Mask, begins: Ints, ends: Ints, *, sure: bool
+) -> Iterator[_Loss]:
+    """Times in which the leader ran and the core did nothing; one run alone must be the only one of its kind."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], missed.astype(np.int8), [0]])))
     groups = list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
     for start, stop in groups:
         if stop - start == 1 and not (sure and len(groups) == 1):
             continue
-        span = _silence(active_begins, active_ends, int(begins[start]), int(ends[stop - 1]))
+        span = _silence(*core.activity, int(begins[start]), int(ends[stop - 1]))
         yield _Loss(f"{core.name} is silent during {_count(stop - start, 'run')} on {leader.name}", (span,))
 
 
@@ -296,7 +306,7 @@ def _periods_ps(cores: Sequence[CoreRuns]) -> Ints:
 def _holes(cores: Sequence[CoreRuns], dispatches: _Dispatches) -> Iterator[_Loss]:
     """Silences of all cores, many periods long, in which the host went on dispatching."""
     periods = _periods_ps(cores)
-    if not len(periods):
+    if not len(periods) or not dispatches.recorded:
         return
     begins, ends = _together(cores)
     long = np.flatnonzero(begins[1:] - ends[:-1] > _HOLE_PERIODS * float(np.median(periods)))
@@ -337,7 +347,12 @@ class _Dispatches:
     """Starts of what launches programs on the host's threads, by name; read when first asked for."""
 
     def __init__(self, host: Plane | None) -> None:
-        self._host = host
+        self._host = host if host is not None and host.lines() else None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the host's threads have any event; samples have none as a rule."""
+        return self._host is not None
 
     @cached_property
     def starts(self) -> list[Ints]:
@@ -345,7 +360,7 @@ class _Dispatches:
         host = self._host
         if host is None:
             return []
-        kinds = [n for n in host.outline.event_metadata if _DISPATCH.fullmatch(host.event_name(n))]
+        kinds = [n for n in host.metadata_by_id if _DISPATCH.fullmatch(host.event_name(n))]
         events = host.read_kinds(host.lines(), kinds)
         return [np.sort(events.begin_ps[rows]) for _, rows in by_id(events.metadata_id)]
 
