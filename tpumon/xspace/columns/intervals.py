@@ -100,7 +100,7 @@ def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
 def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:
     """The order in which an outer event comes before what it holds; None where the events are in it already."""
     later = begin_ps[1:] > begin_ps[:-1]
-    if (later | ((begin_ps[1:] == begin_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1]))).all():
+    if later.all() or (later | ((begin_ps[1:] == begin_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1]))).all():
         return None
     # Events are nearly in order, which makes sorting by one number quick; by their durations they are in none.
     order = np.argsort(begin_ps, kind="stable")

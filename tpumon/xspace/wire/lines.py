@@ -190,34 +190,30 @@ def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
         Begins and ends of the events that lie in the portion as a whole, of which there is at least one.
     """
     data: Bytes = np.frombuffer(padded, dtype=np.uint8)
-    found, sizes = [], []
-    for start in range(0, size, _BLOCK_BYTES):
-        block = data[start : min(start + _BLOCK_BYTES, size) + 5]
-        here = _beginnings(block)
-        found.append(here + start)
-        sizes.append(block[here + 1])
+    blocks = range(0, size, _BLOCK_BYTES)
+    found = [start + _beginnings(data[start : min(start + _BLOCK_BYTES, size) + 5]) for start in blocks]
     at = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
     if not len(at) or at[0]:
         return None
-    lengths = np.concatenate(sizes)
-    end = at + 2 + lengths
+    end = at + 2 + data.take(at + 1)
     if len(wrong := np.flatnonzero(at[1:] != end[:-1])):
         # Few bytes of an event look like the beginning of another one; nearly all of those only so long.
         suspects = np.concatenate([wrong, wrong + 1])
         kept = np.ones(len(at), dtype=np.bool_)
         kept[suspects] = _begins(data, at[suspects])
-        at, end, lengths = at[kept], end[kept], lengths[kept]
+        at, end = at[kept], end[kept]
     if (at[1:] != end[:-1]).any():
         kept = _begins(data, at)
-        at, end, lengths = at[kept], end[kept], lengths[kept]
+        at, end = at[kept], end[kept]
         # What begins before an earlier one ends lies within it.
         outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
-        at, end, lengths = at[outer], end[outer], lengths[outer]
+        at, end = at[outer], end[outer]
     if len(at) and end[-1] > size:
-        at, end, lengths = at[:-1], end[:-1], lengths[:-1]
-    if not len(at) or at[0] or (at[1:] != end[:-1]).any() or lengths.max() >= 0x80:
+        at, end = at[:-1], end[:-1]
+    begin = at + 2
+    if not len(at) or at[0] or (at[1:] != end[:-1]).any() or (end - begin).max() >= 0x80:
         return None
-    return at + 2, end
+    return begin, end
 
 
 def _begins(data: Bytes, at: Ints) -> Mask:
