@@ -75,3 +75,9 @@ def test_what_does_not_change_is_declared_so_wherever_the_model_is_known():
 
 
 _COSTLY = "@dataclass(frozen=True, slots=True"
+
+
+def test_the_model_has_the_names_that_it_declares_and_no_others():
+    assert all(getattr(model, name) is not None for name in model.__all__)
+    with pytest.raises(AttributeError, match=r"'tpumon.model' has no attribute 'Fgures'"):
+        _ = model.Fgures

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
+from tpumon.model.caution import Caution, CautionCode
 from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
 from tpumon.model.frozen import frozen
 
 SCHEMA_VERSION = 1
-
-CautionCode = Literal[
-    "truncated",
-    "lighter",
-    "impossible-times",
-    "impossible-values",
-    "peaks-from-table",
-    "custom-call-flops",
-    "hbm-incomplete",
-    "missing-cores",
-    "pauses",
-    "long-steps",
-    "gpu",
-    "unclear-device",
-    "runtime-error",
-    "profiler",
-    "capped",
-]
-"""Kind of a caution. `profiler`: the message comes from the profiler itself; `capped`: there is too much of something,
-and the rest is left out."""
 
 _RUNTIME = "runtime"
 """In JSON, the source of a sample that only the runtime metric service answered, whatever the sender's version."""
@@ -70,14 +51,6 @@ class Failure:
     def port_closed(self) -> bool:
         """Whether the host is there, but nothing listens: the process that did has ended."""
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
-
-
-@frozen(kw_only=False)
-class Caution:
-    """A warning about the figures of a sample; `message` is one line."""
-
-    code: CautionCode
-    message: str
 
 
 @frozen

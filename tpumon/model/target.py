@@ -7,9 +7,6 @@ from dataclasses import field
 
 from tpumon.model.frozen import frozen
 
-SIMULATED_MARK = "Simulated by tpumon"
-"""Start of the line that marks every text, trace and metric of the simulator."""
-
 LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
 
