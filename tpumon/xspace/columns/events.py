@@ -236,7 +236,7 @@ class _Reader:
         at, ends = self._packed.begin[these], self._packed.end[these]
         for _ in range(_MOST_ROUNDS if (at < ends).all() else 0):
             tag, following = int(self._data[at[0]]), None
-            if tag == _STAT and not self._wanted:
+            if tag == _STAT and not self._asks_for(int(at[0])):
                 following = self._skip_stat(at)
             elif tag == _STAT or tag in self._numbers:
                 words = self._words[at]
@@ -259,10 +259,18 @@ class _Reader:
                 rows, at, ends = going + these.start if isinstance(rows, slice) else rows[going], at[going], ends[going]
         return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
 
+    def _asks_for(self, at: int) -> bool:
+        """Whether the stat that begins at a position may be one of those wanted."""
+        if not self._wanted:
+            return False
+        is_short = self._data[at + 2] == _ID and self._data[at + 3] < 0x80
+        return not is_short or bool(self._is_wanted[self._data[at + 3]])
+
     def _skip_stat(self, at: Ints) -> Ints | None:
-        """Where a stat ends that all events have here, whatever it says; None if one is long, or there is none."""
+        """Where a stat ends that all events have here and nobody asks for; None if that is not so, or one is long."""
+        alike = (0, 2, 3) if self._wanted else (0,)  # of its bytes: its tag, and its number after a tag
         sizes = self._data.take(at + 1)
-        if (self._data.take(at) != _STAT).any() or sizes.max() >= 0x80:
+        if sizes.max() >= 0x80 or any((self._data.take(at + i) != self._data[at[0] + i]).any() for i in alike):
             return None
         return at + 2 + sizes
 
@@ -283,8 +291,6 @@ class _Reader:
         else:
             after = at + ((first >> 8 & 0x7F) + 2)
         number, kind = first >> 24 & 0x7F, first >> 32 & 0xFF
-        if not self._is_wanted[number]:
-            return after
         if kind in _VARINTS:
             values, ends = self._varints(at + _VALUE_AT)
         elif kind == _DOUBLE:
