@@ -60,9 +60,9 @@ ODDITIES = st.sampled_from(
 )
 
 
-def expected(events):
+def expected(events, wanted):
     """By stat: row, bits and whether a double's; an event that has a stat twice has its last one."""
-    stats = {number: {} for number in WANTED}
+    stats = {number: {} for number in wanted}
     for row, event in enumerate(events):
         for stat in event.stats:
             if stat.metadata_id in stats:
@@ -78,15 +78,16 @@ def entries(column):
     return list(zip(rows.tolist(), column.values[rows].tolist(), doubles, strict=True))
 
 
-def same(found, events):
+def same(found, events, wanted=WANTED):
     assert found.metadata_id.tolist() == [event.metadata_id for event in events]
     assert found.offset_ps.tolist() == [event.offset_ps for event in events]
     assert found.duration_ps.tolist() == [event.duration_ps for event in events]
-    for number, told in expected(events).items():
+    for number, told in expected(events, wanted).items():
         assert entries(found.stats.get(number)) == told
+    assert found.stats.keys() <= set(wanted)
 
 
-def check(raw):
+def check(raw, wanted=WANTED):
     """Compares with the runtime, by positions and by messages.
 
     Events that the runtime refuses are refused, or broken only where nobody asks.
@@ -95,10 +96,10 @@ def check(raw):
         events = [XEvent.FromString(one) for one in raw]
     except DecodeError:
         with contextlib.suppress(SourceError):
-            read_events(pack(raw), WANTED)
+            read_events(pack(raw), wanted)
         return
-    same(read_events(pack(raw), WANTED), events)
-    same(columns_of(events, WANTED), events)
+    same(read_events(pack(raw), wanted), events, wanted)
+    same(columns_of(events, wanted), events, wanted)
 
 
 @given(st.lists(EVENTS, max_size=40))
@@ -255,6 +256,35 @@ def test_one_event_that_is_not_simple_is_the_runtimes(paths, after):
     raw = [usual(row).SerializeToString() for row in range(1, 100)]
     check([*raw, usual(3).SerializeToString() + after])
     assert paths == {"in step": 0, "apart": 1, "odd": 1}
+
+
+UNASKED = usual(7, ((5, "uint64_value"), (4000, "str_value")))
+TEXTS = [XStat(metadata_id=5, bytes_value=b"x" * first + b"\x18\x05" * 150) for first in (0, 1)]
+DURATIONS = [XEvent(metadata_id=1, offset_ps=7, duration_ps=14, stats=[text]).SerializeToString() for text in TEXTS]
+AFTER_STATS = {
+    "nothing more": (UNASKED.SerializeToString(), "in step"),
+    "another stat": (usual(7, ((1, "double_value"), (2, "str_value"))).SerializeToString(), "in step"),
+    "an empty stat": (usual(7, ((5, "uint64_value"),)).SerializeToString() + b"\x22\x00", "in step"),
+    "a long stat": (usual(200, ((5, "uint64_value"), (4000, "str_value"))).SerializeToString(), "apart"),
+    "durations in a long stat": (DURATIONS[0], "apart"),
+    "durations in a long stat, one byte later": (DURATIONS[1], "apart"),
+    "a duration": (UNASKED.SerializeToString() + b"\x18\x09", "in step"),
+    "a count of occurrences": (UNASKED.SerializeToString() + b"\x28\x09", "apart"),
+}
+
+
+@pytest.mark.parametrize(("other", "way"), AFTER_STATS.values(), ids=AFTER_STATS)
+@pytest.mark.parametrize("place", [0, 50, 99])
+def test_where_no_stat_is_wanted_stats_are_skipped_and_nothing_else_is(paths, other, way, place):
+    raw = [usual(row, ((5, "uint64_value"), (4000, "str_value"))).SerializeToString() for row in range(1, 100)]
+    raw = [*raw[:place], other, *raw[place:]]
+    check(raw, wanted=())
+    assert (paths["in step"], paths["apart"]) == ((1, 0) if way == "in step" else (0, 1))
+
+
+@given(st.lists(st.tuples(EVENTS, ODDITIES), max_size=20))
+def test_where_no_stat_is_wanted_the_rest_is_what_protobuf_reads(parts):
+    check([event.SerializeToString() + after for event, after in parts], wanted=())
 
 
 LAYOUTS = st.lists(
