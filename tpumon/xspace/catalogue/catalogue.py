@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Sequence
 from sys import getsizeof
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +52,8 @@ class Kinds:
     Attributes:
         rows: of KIND.
         order: of those that XProf adds up, by their keys ascending: indices of rows.
-        ordered: the columns of KIND in this order, by name.
+        first: where another key begins in this order.
+        by_key: the columns of KIND, one element for each key: as of its first row, or true if any of its rows is.
 
     Args:
         rows: of KIND; they do not change any more.
@@ -62,15 +64,27 @@ class Kinds:
         self.rows = rows
         order = np.argsort(rows["key"], kind="stable")
         self.order = order[rows["counted"][order]]
-        self.ordered = {name: rows[name][self.order] for name in rows.dtype.names or ()}
+        key = rows["key"][self.order]
+        self.first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])[: len(key)])
+        self.by_key: dict[str, NDArray[Any]] = {}
+        for name in rows.dtype.names or ():
+            column = rows[name][self.order]
+            any_of_them = column.dtype == np.bool_ and len(column)
+            self.by_key[name] = np.logical_or.reduceat(column, self.first) if any_of_them else column[self.first]
+            self.by_key[name].flags.writeable = False  # all tables of these ops have it
 
     def __len__(self) -> int:
         return len(self.rows)
 
+    def added(self, column: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Sums by key of a column that has one element for each row."""
+        ordered = column[self.order]
+        return ordered if len(self.first) == len(ordered) else np.add.reduceat(ordered, self.first)
+
     @property
     def nbytes(self) -> int:
-        """What they take of memory."""
-        return 2 * self.rows.nbytes
+        """What they take of memory, generously."""
+        return 3 * self.rows.nbytes
 
 
 class Catalogue:

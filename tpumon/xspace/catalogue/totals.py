@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -202,7 +202,7 @@ class OpIndex:
 
     def totals(self, events: Events, durations_ps: Ints, self_ps: Ints) -> OpTable:
         """Sums per op; XProf: XEventsOpMetricsDbBuilder."""
-        rows, order, ordered = self.kinds.rows, self.kinds.order, self.kinds.ordered
+        kinds, rows = self.kinds, self.kinds.rows
         scale = events.stats.get("Time Scale Multiplier")
         times = self._sums(durations_ps)
         counts = np.bincount(self.of_event, minlength=len(rows))
@@ -220,14 +220,10 @@ class OpIndex:
             "flops": flops,
             "model_flops": model_flops,
             "hbm_bytes": counts * rows["hbm_bytes"],
-            "number": self._numbers,
         }
-        table = OpTable(
-            **{name: column[order] for name, column in columns.items()},
-            **{name: ordered[name] for name in ("key", *_FLAGS, *_OF_KIND)},
-        )
-        alike = (table.key[1:] == table.key[:-1]).any()
-        return merge_tables([table]) if alike else table
+        table: dict[str, NDArray[Any]] = {name: kinds.added(column) for name, column in columns.items()}
+        table |= {name: kinds.by_key[name] for name in ("key", *_FLAGS, *_OF_KIND)}
+        return OpTable(number=self._numbers[kinds.order[kinds.first]], **table)
 
     def _told(self, events: Events, stat: str) -> Floats:
         """Sums of what the events themselves say; 0 for what is absurd."""
