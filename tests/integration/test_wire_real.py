@@ -28,9 +28,10 @@ THEIR_NAMES = {
     "MonitorResult": "ProfilerServiceMonitorResult",
     "TraceOutline": "XSpace",
     "PlaneOutline": "XPlane",
+    "PlaneEventMetadata": "XPlane",
     "LineOutline": "XLine",
 }
-KEPT_AS_BYTES = {("ProfileResponse", "xspace"), ("LineOutline", "events"), ("PlaneOutline", "EventMetadataEntry")}
+KEPT_AS_BYTES = {("ProfileResponse", "xspace"), ("LineOutline", "events"), ("PlaneEventMetadata", "EventMetadataEntry")}
 """Messages that we leave unopened: the same on the wire."""
 
 

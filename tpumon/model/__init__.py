@@ -89,6 +89,10 @@ __all__ = [
 _MODULES = ("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job", "runtime")
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     for module in _MODULES if name in __all__ else ():
         found = vars(importlib.import_module(f"{__name__}.{module}"))

@@ -125,6 +125,18 @@ def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> Ev
     )
 
 
+def parsed_event(raw: bytes) -> XEvent:
+    """A serialized event, as the runtime reads it.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    try:
+        return XEvent.FromString(raw)
+    except DecodeError as error:
+        raise SourceError("malformed", "the trace is broken: an event does not parse") from error
+
+
 class _Put(Protocol):
     def __call__(self, number: int, rows: Ints, values: Words, /, *, is_double: bool) -> None: ...
 
@@ -260,7 +272,7 @@ class _Reader:
         return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
 
     def _asks_for(self, at: int) -> bool:
-        """Whether the stat that begins at a position may be one of those wanted."""
+        """Whether the stat that begins at a position may be one of those wanted; an empty one never is."""
         if not self._wanted:
             return False
         is_short = self._data[at + 2] == _ID and self._data[at + 3] < 0x80
@@ -425,12 +437,7 @@ class _Reader:
     def _read_odd(self, odd: Ints) -> None:
         """Lets the protobuf runtime read the events that are not so simple; what was read of them does not count."""
         packed, rows = self._packed, distinct(odd)
-        events = []
-        for row in rows:
-            try:
-                events.append((row, XEvent.FromString(bytes(packed.data[packed.begin[row] : packed.end[row]]))))
-            except DecodeError as error:
-                raise SourceError("malformed", "the trace is broken: an event does not parse") from error
+        events = [(row, parsed_event(bytes(packed.data[packed.begin[row] : packed.end[row]]))) for row in rows]
         for builder in self._table.stats.values():
             builder.forget(odd + self._first)
         for row, event in events:

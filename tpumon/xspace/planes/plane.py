@@ -36,6 +36,7 @@ _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})"
 
 MOST_LINES = 10_000  # a thread is a line
 _MOST_IDS = 1_000_000  # of a plane's events, and of its stats; a program has some thousand ops
+_MOST_SPANS = 1000  # that are remembered of a plane; nearly all have two
 _LINES = 3  # field number of XPlane
 _DROPPED = b"dropped"
 _PIECES = tuple(np.frombuffer(_DROPPED[at : at + 4], dtype="<u4")[0] for at in range(4))
@@ -52,8 +53,8 @@ class Outline:
         stat_names: metadata id of each stat: its name.
         stats: the plane's own.
         lines: in the trace's order; MOST_LINES of them and one more, where there are more.
-        stored: what holds the plane.
-        rest: where the plane is, but for its lines.
+        stored: what holds the rest of the plane.
+        rest: where in it.
         says_dropped: whether the word "dropped" occurs there, in capital letters or small ones.
     """
 
@@ -79,19 +80,20 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
     """
     lines, rest = _parted(stored, begin, end, to_the_end=False)
     raw = _joined(stored, rest)
-    outline = _parsed(PlaneOutline, raw)
-    if outline.lines:  # some come after the rest, as nobody writes them
+    message = _parsed(PlaneOutline, raw)
+    if message.lines:  # some come after the rest, as nobody writes them
         lines, rest = _parted(stored, begin, end, to_the_end=True)
         raw = _joined(stored, rest)
-        outline = _parsed(PlaneOutline, raw)
-    names = {number: each.name for number, each in _bounded(outline.stat_metadata).items()}
+        message = _parsed(PlaneOutline, raw)
+    names = {number: each.name for number, each in _bounded(message.stat_metadata).items()}
+    few = len(rest) <= _MOST_SPANS
     return Outline(
-        name=outline.name,
+        name=message.name,
         stat_names=names,
-        stats=named(outline.stats, names, names),
+        stats=named(message.stats, names, names),
         lines=tuple(read_line(stored, *span) for span in lines[: MOST_LINES + 1]),
-        stored=stored,
-        rest=rest,
+        stored=stored if few else memoryview(raw),
+        rest=rest if few else ((0, len(raw)),),
         says_dropped=_says_dropped(raw),
     )
 
@@ -102,19 +104,22 @@ def _parted(stored: Stored, begin: int, end: int, *, to_the_end: bool) -> tuple[
     for number, at, value_begin, value_end, _ in fields(stored, begin, end):
         if number == _LINES:
             lines.append((value_begin, value_end))
-            rest.append((begin, at))
+            if begin < at:
+                rest.append((begin, at))
             begin = value_end
         elif number > _LINES and not to_the_end:
             break
-    return tuple(lines), (*rest, (begin, end))
+    if begin < end:
+        rest.append((begin, end))
+    return tuple(lines), tuple(rest)
 
 
 def _joined(stored: Stored, spans: _Spans) -> bytes:
-    return b"".join([stored[begin:end] for begin, end in spans if begin < end])
+    return b"".join([stored[begin:end] for begin, end in spans])
 
 
 def _bounded(ids: _Ids) -> _Ids:
-    if len(ids) > _MOST_IDS:  # FLOPs would be left out with the others
+    if len(ids) > _MOST_IDS:  # without the others, FLOPs would be missing
         raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events or of stats")
     return ids
 
@@ -170,7 +175,7 @@ class Plane:
 
     @cached_property
     def metadata_by_id(self) -> Mapping[int, bytes]:
-        """Metadata id of each kind of event: what they have in common, serialized. Nobody asks that of a SparseCore.
+        """Metadata id of each kind of event: what they have in common, serialized. Of a SparseCore, few ask for it.
 
         Raises:
             SourceError: `malformed`; `too-large`, there are more than a million.

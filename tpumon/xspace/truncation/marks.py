@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.columns.events import read_events
+from tpumon.wire.xplane_pb2 import XStat
+from tpumon.xspace.columns.events import parsed_event, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import PS_PER_NS
 from tpumon.xspace.planes.plane import Plane, Value, named
@@ -81,7 +81,7 @@ def _marks_of(plane: Plane) -> Iterator[Mark]:
     wanted = {number: _STAT for number, stat in stats.items() if stat.lower() == _STAT}
     if not ids and not wanted:
         return
-    if _counts({name.lower(): value for name, value in plane.stats.items()}):
+    if any(_counts({name.lower(): value}) for name, value in plane.stats.items()):
         yield Mark(f"{_short(plane)} reports dropped traces", plane.name)
     for line in plane.all_lines:
         if wanted and _line_counts(line, stats, wanted):
@@ -107,7 +107,7 @@ def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int
     marking = ids | {number for number in kinds if _counts_in_metadata(plane, number, wanted)}
     marks = among(columns.metadata_id, marking)
     for row in {row for column in columns.stats.values() for row in column.rows.tolist()}:
-        event = XEvent.FromString(bytes(packed.data[packed.begin[row] : packed.end[row]]))
+        event = parsed_event(bytes(packed.data[packed.begin[row] : packed.end[row]]))
         marks[row] |= _counts(named(event.stats, plane.stat_names, wanted))
     for row in np.flatnonzero(marks)[:_MOST_EVENTS].tolist():
         begin_ps = int(columns.offset_ps[row]) + (line.timestamp_ns - plane.base_ns) * PS_PER_NS
