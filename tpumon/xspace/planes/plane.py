@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -22,7 +22,6 @@ from tpumon.xspace.wire.stored import Stored
 
 Value = int | float | str | bytes
 _Message = TypeVar("_Message", PlaneOutline, PlaneEventMetadata)
-_Ids = TypeVar("_Ids", bound=Sized)
 _Spans = tuple[tuple[int, int], ...]
 
 TENSOR_CORE_STEPS = "Steps"
@@ -35,7 +34,7 @@ _TENSOR_CORE = re.compile(r"/device:TPU:(\d{1,9})")
 _SPARSE_CORE = re.compile(r"/device:TPU:(\d{1,9}) SparseCore(?: \w+)? (\d{1,9})")
 
 MOST_LINES = 10_000  # a thread is a line
-_MOST_IDS = 1_000_000  # of a plane's events, and of its stats; a program has some thousand ops
+_MOST_IDS = 1_000_000  # of a plane's events and stats; a program has some thousand ops
 _MOST_SPANS = 1000  # that are remembered of a plane; nearly all have two
 _LINES = 3  # field number of XPlane
 _DROPPED = b"dropped"
@@ -76,7 +75,7 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
         end: where in it.
 
     Raises:
-        SourceError: `malformed`; `too-large`, it names more than a million stats.
+        SourceError: `malformed`; `too-large`, it has more than a million ids of stats.
     """
     lines, rest = _parted(stored, begin, end, to_the_end=False)
     raw = _joined(stored, rest)
@@ -85,7 +84,8 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
         lines, rest = _parted(stored, begin, end, to_the_end=True)
         raw = _joined(stored, rest)
         message = _parsed(PlaneOutline, raw)
-    names = {number: each.name for number, each in _bounded(message.stat_metadata).items()}
+    _check_ids(len(message.stat_metadata))
+    names = {number: each.name for number, each in message.stat_metadata.items()}
     few = len(rest) <= _MOST_SPANS
     return Outline(
         name=message.name,
@@ -118,10 +118,9 @@ def _joined(stored: Stored, spans: _Spans) -> bytes:
     return b"".join([stored[begin:end] for begin, end in spans])
 
 
-def _bounded(ids: _Ids) -> _Ids:
-    if len(ids) > _MOST_IDS:  # without the others, FLOPs would be missing
-        raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events or of stats")
-    return ids
+def _check_ids(count: int) -> None:
+    if count > _MOST_IDS:  # without the others, FLOPs would be missing
+        raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events and stats")
 
 
 def _says_dropped(raw: bytes) -> bool:
@@ -178,9 +177,11 @@ class Plane:
         """Metadata id of each kind of event: what they have in common, serialized. Of a SparseCore, few ask for it.
 
         Raises:
-            SourceError: `malformed`; `too-large`, there are more than a million.
+            SourceError: `malformed`; `too-large`, with those of stats there are more than a million.
         """
-        return _bounded(_parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata)
+        found = _parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata
+        _check_ids(len(found) + len(self.stat_names))
+        return found
 
     def numbers_of(self, names: Iterable[str]) -> dict[int, str]:
         """Metadata ids of the stats of these names."""
