@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 
-from google.protobuf.message import DecodeError
-
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import LineOutline
 from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.parsed import parsed
 
 _DEVICE_PLANE = re.compile(r"/device:(TPU|GPU):\d+")
 _PLANE, _ERROR, _WARNING = 1, 2, 3  # fields of XSpace
@@ -93,8 +92,4 @@ def _text(raw: memoryview) -> str:
 
 
 def _event_count(line: memoryview) -> int:
-    try:
-        return len(LineOutline.FromString(bytes(line)).events)
-    except DecodeError as error:
-        message = "not a trace: the bytes do not parse as an XSpace"
-        raise SourceError("malformed", message) from error
+    return len(parsed(LineOutline, bytes(line)).events)

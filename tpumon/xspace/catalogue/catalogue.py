@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.xspace.catalogue.kinds import METADATA_STATS, Known, OpKind, op_kind
+from tpumon.xspace.columns.intervals import first_of_equal
 from tpumon.xspace.planes.plane import Plane
 
 KIND = np.dtype(
@@ -64,8 +65,7 @@ class Kinds:
         self.rows = rows
         order = np.argsort(rows["key"], kind="stable")
         self.order = order[rows["counted"][order]]
-        key = rows["key"][self.order]
-        self.first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])[: len(key)])
+        self.first = first_of_equal(rows["key"][self.order])
         self.by_key: dict[str, NDArray[Any]] = {}
         for name in rows.dtype.names or ():
             column = rows[name][self.order]

@@ -14,7 +14,7 @@ from tpumon.xspace.catalogue.kinds import ABSURD
 from tpumon.xspace.catalogue.shapes import WIDTHS
 from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.columns.columns import Floats, Ints, Mask
-from tpumon.xspace.columns.intervals import indexed
+from tpumon.xspace.columns.intervals import first_of_equal, indexed
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.plane import Plane
 
@@ -96,7 +96,7 @@ def merge_tables(tables: Sequence[OpTable]) -> OpTable:
     key = np.concatenate([table.key for table in tables])
     order = np.argsort(key, kind="stable")
     key = key[order]
-    first = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]])) if len(key) else order
+    first = first_of_equal(key)
     kept = order[first]
     columns = {
         name: column[kept]

@@ -12,15 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
-from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words, with_room
 from tpumon.xspace.columns.intervals import among, distinct
 from tpumon.xspace.columns.varints import decode, differing_bits
 from tpumon.xspace.wire.lines import MOST_EVENTS, Packed
+from tpumon.xspace.wire.parsed import parsed
 
 Bytes = NDArray[np.uint8]
 
@@ -131,10 +130,7 @@ def parsed_event(raw: bytes) -> XEvent:
     Raises:
         SourceError: `malformed`.
     """
-    try:
-        return XEvent.FromString(raw)
-    except DecodeError as error:
-        raise SourceError("malformed", "the trace is broken: an event does not parse") from error
+    return parsed(XEvent, raw, "the trace is broken: an event does not parse")
 
 
 class _Put(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,13 @@ def distinct(values: Ints | NDArray[np.uint8]) -> list[int]:
     if (values == values[0]).all():
         return [int(values[0])]
     ordered = np.sort(values)
-    return [int(ordered[0]), *ordered[1:][ordered[1:] != ordered[:-1]].tolist()]
+    found: list[int] = ordered[first_of_equal(ordered)].tolist()
+    return found
+
+
+def first_of_equal(values: NDArray[Any]) -> Ints:
+    """Where each run of equal values begins: indices, ascending."""
+    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])[: len(values)])
 
 
 def indexed(numbers: Ints) -> tuple[Ints, Ints]:
@@ -57,8 +64,7 @@ def by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
     """Each different id, ascending, and the rows that have it, ascending: in one sort, however many ids there are."""
     order = np.argsort(ids, kind="stable")
     ordered = ids[order]
-    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    for begin, end in pairwise([0, *edges.tolist(), len(ids)] if len(ids) else ()):
+    for begin, end in pairwise([*first_of_equal(ordered).tolist(), len(ids)]):
         yield int(ordered[begin]), order[begin:end]
 
 

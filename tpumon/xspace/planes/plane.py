@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TypeVar
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
@@ -16,12 +14,12 @@ from tpumon.wire.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEv
 from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
-from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
+from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import Line, read_line
+from tpumon.xspace.wire.parsed import parsed
 from tpumon.xspace.wire.stored import Stored
 
 Value = int | float | str | bytes
-_Message = TypeVar("_Message", PlaneOutline, PlaneEventMetadata)
 _Spans = tuple[tuple[int, int], ...]
 
 TENSOR_CORE_STEPS = "Steps"
@@ -79,11 +77,11 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
     """
     lines, rest = _parted(stored, begin, end, to_the_end=False)
     raw = _joined(stored, rest)
-    message = _parsed(PlaneOutline, raw)
+    message = parsed(PlaneOutline, raw)
     if message.lines:  # some come after the rest, as nobody writes them
         lines, rest = _parted(stored, begin, end, to_the_end=True)
         raw = _joined(stored, rest)
-        message = _parsed(PlaneOutline, raw)
+        message = parsed(PlaneOutline, raw)
     _check_ids(len(message.stat_metadata))
     names = {number: each.name for number, each in message.stat_metadata.items()}
     few = len(rest) <= _MOST_SPANS
@@ -136,13 +134,6 @@ def _says_dropped(raw: bytes) -> bool:
     return False
 
 
-def _parsed(kind: type[_Message], raw: bytes) -> _Message:
-    try:
-        return kind.FromString(raw)
-    except DecodeError as error:
-        raise SourceError("malformed", NOT_A_TRACE) from error
-
-
 class Plane:
     """One plane of a trace, its events not read yet.
 
@@ -179,7 +170,7 @@ class Plane:
         Raises:
             SourceError: `malformed`; `too-large`, with those of stats there are more than a million.
         """
-        found = _parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata
+        found = parsed(PlaneEventMetadata, _joined(self._stored, self._rest)).event_metadata
         _check_ids(len(found) + len(self.stat_names))
         return found
 
@@ -277,10 +268,7 @@ def parsed_metadata(raw: bytes) -> XEventMetadata:
     Raises:
         SourceError: `malformed`.
     """
-    try:
-        return XEventMetadata.FromString(raw)
-    except DecodeError as error:
-        raise SourceError("malformed", "the trace is broken: an event's metadata does not parse") from error
+    return parsed(XEventMetadata, raw, "the trace is broken: an event's metadata does not parse")
 
 
 def named(stats: Iterable[XStat], names: Mapping[int, str], wanted: Mapping[int, str]) -> dict[str, Value]:

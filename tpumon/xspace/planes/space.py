@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from google.protobuf.message import DecodeError
-
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
 from tpumon.text import one_line
 from tpumon.wire.xplane_pb2 import TraceOutline
 from tpumon.xspace.columns.timeline import LATEST_NS, PS_PER_NS
 from tpumon.xspace.planes.plane import HOST_THREADS, MOST_LINES, TPU_PREFIX, Outline, Plane, read_outline
-from tpumon.xspace.wire.fields import NOT_A_TRACE, fields
+from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.parsed import parsed
 from tpumon.xspace.wire.stored import Stored
 
 _ENVIRONMENT = "Task Environment"
@@ -68,7 +67,7 @@ def read_space(stored: Stored) -> Space:
             spans.append((value_begin, end))
         else:
             head.append(stored[begin:end])
-    trace = _parsed(b"".join(head))
+    trace = parsed(TraceOutline, b"".join(head))
     capped = _too_many(spans, _MOST_PLANES, "planes")
     parts: list[Outline] = []
     for begin, end in spans[:_MOST_PLANES]:
@@ -101,13 +100,6 @@ def read_space(stored: Stored) -> Space:
 def _too_many(parts: Sequence[object], most: int, what: str) -> list[str]:
     """The line to say if some of these are left out."""
     return [f"the trace has more than {most} {what}: the others are left out"] if len(parts) > most else []
-
-
-def _parsed(raw: bytes) -> TraceOutline:
-    try:
-        return TraceOutline.FromString(raw)
-    except DecodeError as error:
-        raise SourceError("malformed", NOT_A_TRACE) from error
 
 
 def _start_unix_s(planes: Sequence[Plane]) -> float | None:

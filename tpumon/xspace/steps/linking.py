@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpumon.xspace.columns.columns import Ints, Mask, StatColumn, Words
-from tpumon.xspace.columns.intervals import among, parents, timeline_order
+from tpumon.xspace.columns.intervals import among, first_of_equal, parents, timeline_order
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
 from tpumon.xspace.planes.plane import Plane
@@ -244,7 +244,7 @@ def _nested(events: Events) -> tuple[Ints, Ints]:
 
 def _merged(steps: Events, rows: Ints, groups: Ints) -> tuple[Events, Ints]:
     """Neighbouring markers of one number as one, on the host's clock and the device's; XProf: MergeHostSteps."""
-    first = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]])) if len(groups) else groups
+    first = first_of_equal(groups)
     begin_ps, duration_ps = _merged_spans(steps.begin_ps[rows], steps.end_ps[rows], first)
     own_begin_ps, own_duration_ps = steps.device_span_ps()
     own_ends_ps = (own_begin_ps + own_duration_ps)[rows]

@@ -15,6 +15,7 @@ from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import LineOutline, XLine
 from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.parsed import parsed
 from tpumon.xspace.wire.stored import Stored
 
 Ints = NDArray[np.int64]
@@ -170,10 +171,7 @@ def read_line(stored: Stored, begin: int = 0, end: int | None = None) -> Line:
 
 
 def _outline(raw: memoryview) -> LineOutline:
-    try:
-        return LineOutline.FromString(bytes(raw))
-    except DecodeError as error:
-        raise SourceError("malformed", "the trace is broken: a line does not parse") from error
+    return parsed(LineOutline, bytes(raw), "the trace is broken: a line does not parse")
 
 
 def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
