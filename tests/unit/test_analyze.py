@@ -146,6 +146,15 @@ def test_a_file_that_may_not_be_opened_is_unreadable(tmp_path, capsys, monkeypat
     assert errors == f"tpumon: {file}: Permission denied\n"
 
 
+@pytest.mark.parametrize(("begin", "command"), [(b"\x1f\x8b\x08", "gunzip"), (b"\x28\xb5\x2f\xfd", "zstd -d")])
+def test_a_packed_file_is_to_be_unpacked_first(begin, command, tmp_path, capsys):
+    file = put(tmp_path, "a", begin + bytes(100))
+    status, found, errors = analyzed(capsys, file)
+    assert status == 1
+    assert found["hosts"][0]["errors"][0]["reason"] == "refused"
+    assert errors == f"tpumon: {file}: it is packed; unpack it first: {command} {file}\n"
+
+
 @pytest.mark.parametrize("what", ["nothing there", "no trace in it"])
 def test_a_path_without_a_trace_is_a_usage_error(what, tmp_path):
     path = tmp_path / "gone" if what == "nothing there" else tmp_path

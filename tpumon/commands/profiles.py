@@ -14,6 +14,7 @@ from tpumon.logdir import SESSIONS, TRACE_SUFFIX
 from tpumon.text import one_line
 
 _MAX_BYTES = 1 << 31  # the limit of protobuf
+_UNPACKERS = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "zstd -d"}  # by how a packed file begins; no trace does
 
 
 def trace_files(paths: Iterable[str]) -> list[Path]:
@@ -76,7 +77,7 @@ def opened(file: Path) -> Iterator[BinaryIO]:
     """Opens a file to read. Opening a pipe that nobody writes to, or reading a device, might never end.
 
     Raises:
-        SourceError: `refused`, it is not a regular file; `too-large`.
+        SourceError: `refused`, it is not a regular file, or packed; `too-large`.
         OSError: it cannot be opened.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
@@ -86,6 +87,11 @@ def opened(file: Path) -> Iterator[BinaryIO]:
             raise SourceError("refused", "not a regular file, but a directory, pipe or device")
         if status.st_size > _MAX_BYTES:
             raise SourceError("too-large", f"{status.st_size} bytes; the maximum is {_MAX_BYTES}")
+        begin = handle.read(max(map(len, _UNPACKERS)))
+        handle.seek(0)
+        for magic, command in _UNPACKERS.items():
+            if begin.startswith(magic):
+                raise SourceError("refused", f"it is packed; unpack it first: {command} {one_line(str(file))}")
         yield handle
 
 

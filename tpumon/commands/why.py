@@ -74,7 +74,7 @@ def is_capture(where: str) -> bool:
     """Whether a path leads to a saved profile rather than to recorded samples."""
     path = Path(where).expanduser()
     if not path.is_dir():
-        return path.name.endswith(TRACE_SUFFIX)
+        return TRACE_SUFFIX in path.name  # a packed one is refused with the words for that
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 
