@@ -31,13 +31,14 @@ _TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _PIECE_BYTES = 1 << 20
 _LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
 _FLUSHED = b"\x00\x00\xff\xff"  # where deflate was flushed
-_DAMAGED = "a damaged part is left out"
+_DAMAGED, _NO_SAMPLE = "a damaged part is left out", "a line that is no sample is left out"
 _MAGIC = b"\x1f\x8b\x08"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
 _MOST_FILES = 100_000
+_LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
 _MOST_WORKERS = 10_000
 
 
@@ -143,10 +144,10 @@ class Recording:
         """The lines of a file, each with the time at which it was known; those without are said."""
         for line in _split(self._bytes(file)):
             time, took_s = (_number(pattern, line) for pattern in (_TIME, _TOOK))
-            if time is None:
-                self._tell(file, "a line that is no sample is left out")
+            if time is None or (known := time + (took_s or 0.0)) > _LATEST_UNIX_S:
+                self._tell(file, _NO_SAMPLE)
             else:
-                yield time + (took_s or 0.0), line
+                yield known, line
 
     def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
         try:
@@ -156,7 +157,7 @@ class Recording:
             # By who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
             return replace(bounded(Sample.from_json(raw)), findings=None, judged=None)
         except (ValueError, TypeError, AttributeError, RecursionError):
-            self._tell(file, "a line that is no sample is left out")
+            self._tell(file, _NO_SAMPLE)
             return None
 
     def _bytes(self, file: Path) -> Iterator[bytes]:

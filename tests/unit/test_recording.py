@@ -192,6 +192,19 @@ def test_plain_lines_are_a_recording_too(tmp_path):
         assert said == [f"{file}: a line that is no sample is left out"]
 
 
+@pytest.mark.parametrize(("field", "value"), [("time_unix_s", 1e17), ("took_s", 1e17)])
+def test_a_line_whose_time_no_calendar_has_is_left_out(field, value, tmp_path):
+    """Once the whole recording could not be shown for one such line."""
+    lines = [json.dumps(sample("w", time_unix_s=START + at, took_s=0.0).to_json()) for at in range(2)]
+    odd = json.dumps(sample("w", time_unix_s=START).to_json() | {field: value})
+    file = tmp_path / "s.jsonl"
+    file.write_text("\n".join([lines[0], odd, lines[1], ""]))
+    events, said = read(file)
+    assert [event.time_unix_s for event in events if isinstance(event, Sample)] == [START, START + 1]
+    assert said == [f"{file}: a line that is no sample is left out"]
+    assert Recording(str(file)).span_unix_s() == (START, START + 1)
+
+
 def test_reading_may_begin_anywhere(tmp_path):
     """The workers are told first, whatever was before."""
     recorded = Tape(tmp_path)
