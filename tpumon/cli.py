@@ -32,16 +32,15 @@ from tpumon.command_line.reporting import ReportOptions, report_settings
 from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
 from tpumon.command_line.settings import (
     ReportFormat,
-    check_alone,
     check_from,
     check_no_queries,
     feed_of,
     given,
     level_of,
-    origin_of,
     report_format,
     sampling_of,
     selection_of,
+    source_of,
     stdout_of,
     thresholds_of,
     window_s_of,
@@ -106,10 +105,8 @@ def monitor(
             say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
         return None
     level = level_of(measure)
-    check_alone(context, origin)
-    if origin.from_ is not None:
-        check_from(context, targets)
-        check_no_queries(measure)
+    check_from(context, targets, origin)
+    check_no_queries(origin, measure)
     if level == 0:
         return _capture(context, targets, measure)
     from tpumon.commands import monitor
@@ -120,7 +117,7 @@ def monitor(
         raise UsageError("--fleet-summary requires --output jsonl")
     output = stdout_of(context, stdout, legacy=legacy)
     judged_by = thresholds_of(context, thresholds)
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
+    source = source_of(context, targets, origin, measure)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
@@ -308,9 +305,8 @@ def mcp_command(
     if level != 2 or measure.num_queries:
         raise UsageError("mcp requires --level 2, and takes no --num-queries")
     judged_by = thresholds_of(context, thresholds)
-    if origin.from_ is not None:
-        check_from(context, targets)
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
+    check_from(context, targets, origin)
+    source = source_of(context, targets, origin, measure)
     feed = feed_of(source, ExportOptions(), level, judged_by, listen=None)
     return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
 
@@ -324,19 +320,17 @@ def _judged(
 ) -> tuple[FeedSettings, int]:
     """Where the samples of one judgement come from, and how many of each worker it needs."""
     judged_by = thresholds_of(context, thresholds)
-    check_alone(context, origin)
+    check_from(context, targets, origin)
     # What a service's environment or a file says of these is meant for a monitor.
     samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
-    if origin.from_ is not None:
-        check_from(context, targets)
-        return feed_of(origin_of(origin), ExportOptions(), 2, judged_by, listen=None), samples
     at_once = replace(
         measure,
         level=2,
         num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
         interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
     )
-    return feed_of(sampling_of(context, targets, at_once), ExportOptions(), 2, judged_by, listen=None), samples
+    source = source_of(context, targets, origin, at_once)
+    return feed_of(source, ExportOptions(), 2, judged_by, listen=None), samples
 
 
 @app.command("analyze", cls=CommandPage)
@@ -466,14 +460,12 @@ def events_command(
     """
     from tpumon.commands import events
 
-    check_alone(context, origin)
-    if origin.from_ is not None:
-        check_from(context, targets)
-        check_no_queries(measure)
+    check_from(context, targets, origin)
+    check_no_queries(origin, measure)
     level = level_of(measure)
     if level == 0:
         raise UsageError("events requires --level 1 or 2")
-    source = sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
+    source = source_of(context, targets, origin, measure)
     if output not in {"text", "jsonl"} and not is_typed(context, "output"):
         output = "text"  # TPUMON_OUTPUT is meant for another command
     judged_by = thresholds_of(context, thresholds)

@@ -255,7 +255,7 @@ def test_how_a_server_is_asked_belongs_to_from(tmp_path):
     """Typed without --from, or with a recording, it is a mistake; from the environment it is meant for another use."""
     asked = settings("once", "--from", "h:1", "--selector", 'job="a"', "--from-auth", "f").feed.origin
     assert asked == Remote("http://h:1", 'job="a"', "f")
-    for command in ([], ["once"], ["why"], ["events"]):
+    for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
         with pytest.raises(UsageError, match="require --from URL"):
             settings(*command, "--selector", 'job="a"')
     with pytest.raises(UsageError, match="give label matchers"):

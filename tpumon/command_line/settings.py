@@ -219,24 +219,34 @@ NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 """Options that name workers."""
 
 
-def check_alone(context: typer.Context, origin: FromOptions) -> None:
-    """Refuses options that say how to read --from where that is not given."""
-    if origin.from_ is None and (is_typed(context, "selector") or is_typed(context, "from_auth")):
-        raise UsageError("--selector and --from-auth require --from URL")
-
-
-def check_from(context: typer.Context, targets: TargetOptions) -> None:
-    """Refuses options that name workers beside --from."""
-    if targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
+def check_from(context: typer.Context, targets: TargetOptions, origin: FromOptions) -> None:
+    """Refuses options that name workers beside --from, and those that say how to read it where it is not given."""
+    if origin.from_ is None:
+        if is_typed(context, "selector") or is_typed(context, "from_auth"):
+            raise UsageError("--selector and --from-auth require --from URL")
+    elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
 
 
-def check_no_queries(measure: MeasureOptions) -> None:
+def check_no_queries(origin: FromOptions, measure: MeasureOptions) -> None:
     """Refuses what a monitor with --from cannot do."""
+    if origin.from_ is None:
+        return
     if level_of(measure) == 0:
         raise UsageError("--from shows samples and cannot take a profile; name the workers with --service-addr")
     if measure.num_queries:
         raise UsageError("--from does not query workers; it cannot be combined with --num-queries")
+
+
+def source_of(
+    context: typer.Context, targets: TargetOptions, origin: FromOptions, measure: MeasureOptions
+) -> Sampling | Recorded | Remote:
+    """Where samples come from: what --from names, otherwise this process takes them.
+
+    Raises:
+        UsageError: options contradict each other.
+    """
+    return sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
 
 
 def origin_of(origin: FromOptions) -> Recorded | Remote:
