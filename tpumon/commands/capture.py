@@ -269,7 +269,7 @@ class _Session:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
-                xspace = await worker.profiler.take(capture)
+                xspace = bytes(await worker.profiler.take(capture))
             else:
                 xspace = await worker.profiler.take_written(capture, self._logdir, self._name)
             facts = await self._check(worker, xspace)

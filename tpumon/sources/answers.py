@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -12,11 +14,13 @@ from tpumon.errors import SourceError
 from tpumon.xspace.wire.fields import fields
 
 _Reply = TypeVar("_Reply", bound=Message)
+_Result = TypeVar("_Result")
 
 _SMALL_BYTES = 16 << 10  # parsed in the event loop
 _MOST_FIELDS = 20_000  # of a large answer; a host with 16 devices sends a few hundred
 _DEEPEST = 16
 _GZIP = b"\x1f\x8b"
+_DELIMITED = 2  # wire type
 
 # Parsing must not hold up other workers. Messages are counted before the runtime makes an object of each.
 _parsers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tpumon-parse")
@@ -34,38 +38,78 @@ async def parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
         SourceError: `malformed`, the bytes are not such a message, or have more fields than any server sends;
             `refused`, they are compressed.
     """
+    return await _run(data, partial(_parse, data, reply_type, name))
+
+
+async def parse_for(data: bytes, reply_type: type[Message], field: str, name: str) -> memoryview:
+    """The one field of bytes that an answer is sent for, as a view of the answer: the runtime would copy it twice.
+
+    Args:
+        data: an answer as received.
+        reply_type: its type.
+        field: its name; numbered below 16.
+        name: of the method, for messages.
+
+    Raises:
+        SourceError: as `parse`.
+    """
+    return await _run(data, partial(_parse_for, data, reply_type, field, name))
+
+
+async def _run(data: bytes, parsing: Callable[[], _Result]) -> _Result:
     if data.startswith(_GZIP):  # no message of ours begins so
         raise SourceError("refused", COMPRESSED)
     if len(data) <= _SMALL_BYTES:
-        return _parse(data, reply_type, name)
-    return await asyncio.get_running_loop().run_in_executor(_parsers, _count_and_parse, data, reply_type, name)
+        return parsing()
+    return await asyncio.get_running_loop().run_in_executor(_parsers, parsing)
+
+
+def _parse_for(data: bytes, reply_type: type[Message], field: str, name: str) -> memoryview:
+    try:
+        found, rest = _parted(memoryview(data), reply_type.DESCRIPTOR.fields_by_name[field].number)
+    except SourceError as error:
+        raise _malformed(name) from error
+    if getattr(_parse(rest, reply_type, name), field):  # written as nobody writes it
+        return memoryview(getattr(_parse(data, reply_type, name), field))
+    return found if 2 * len(found) >= len(data) else memoryview(bytes(found))  # a small part must not keep the whole
+
+
+def _parted(data: memoryview, number: int) -> tuple[memoryview, bytes]:
+    """A field of bytes, if it is written as it should be, and all the others; what is beyond the limit is a rest."""
+    found, begin, rest = data[:0], 0, []
+    for _, (_, at, value_begin, end, _) in zip(range(_MOST_FIELDS), fields(data), strict=False):
+        if data[at] == number << 3 | _DELIMITED:
+            rest.append(data[begin:at])
+            found, begin = data[value_begin:end], end
+    return found, b"".join([*rest, data[begin:]])
 
 
 COMPRESSED = "the server compresses its answers, which profiler servers do not; such answers are not opened"
 
 
-def _count_and_parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
-    try:
-        left = _count(memoryview(data), reply_type.DESCRIPTOR, _MOST_FIELDS, _DEEPEST)
-    except SourceError as error:
-        raise _malformed(data, name) from error
-    if left < 0:
-        message = f"the answer to {name} has more than {_MOST_FIELDS} fields, more than any server sends"
-        raise SourceError("malformed", message)
-    return _parse(data, reply_type, name)
-
-
 def _parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
+    if len(data) > _SMALL_BYTES:
+        _check_count(data, reply_type, name)
     reply = reply_type()
     try:
         reply.ParseFromString(data)
     except DecodeError as error:
-        raise _malformed(data, name) from error
+        raise _malformed(name) from error
     return reply
 
 
-def _malformed(data: bytes, name: str) -> SourceError:
-    return SourceError("malformed", f"the answer to {name} is not a profiler server's ({len(data)} bytes)")
+def _check_count(data: bytes, reply_type: type[Message], name: str) -> None:
+    try:
+        left = _count(memoryview(data), reply_type.DESCRIPTOR, _MOST_FIELDS, _DEEPEST)
+    except SourceError as error:
+        raise _malformed(name) from error
+    if left < 0:
+        message = f"the answer to {name} has more than {_MOST_FIELDS} fields, more than any server sends"
+        raise SourceError("malformed", message)
+
+
+def _malformed(name: str) -> SourceError:
+    return SourceError("malformed", f"the answer to {name} is not a profiler server's")
 
 
 def _count(raw: memoryview, of: Any, left: int, depth: int) -> int:

@@ -219,16 +219,16 @@ class Profiler:
             self._looked = None
         return known.returns_traces
 
-    async def take(self, capture: Capture) -> bytes:
+    async def take(self, capture: Capture) -> memoryview:
         """Takes a trace that the server returns: the serialized XSpace exactly as sent.
 
         Raises:
             SourceError: the call failed; `empty-trace`: the answer holds no trace.
         """
-        reply = await self._profile(capture, root=_NOWHERE)
-        if not reply.xspace:
+        xspace = await self._profile(capture, root=_NOWHERE)
+        if not xspace:
             raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
-        return reply.xspace
+        return xspace
 
     async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> bytes:
         """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
@@ -282,16 +282,14 @@ class Profiler:
         """What a trace of 1 ms without host events holds; None if the server cannot return one."""
         request = _request(Capture(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
         try:
-            reply = await self._client.call(
-                wire.PROFILE, request, ProfileResponse, timeout_s=self._client.grace_s(wire.PROFILE)
-            )
+            xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
         except SourceError as error:
             if _NOWHERE not in error.details:  # any status will do: an old server names the root it cannot write to
                 raise
             return None
-        return await self._outline(reply.xspace) if reply.xspace else None
+        return await self._outline(xspace) if xspace else None
 
-    async def _outline(self, xspace: bytes) -> Outline:
+    async def _outline(self, xspace: memoryview) -> Outline:
         """What the probe's trace holds. One of 1 ms is small; whatever is not is no answer to trust."""
         if len(xspace) > MOST_PROBE_BYTES:
             message = f"the answer to a probe of 1 ms is {len(xspace) / 1e6:.0f} MB; no profiler server sends that"
@@ -329,7 +327,7 @@ class Profiler:
 
     async def _profile(
         self, capture: Capture, *, root: str, session: str | None = None, host_name: str = ""
-    ) -> ProfileResponse:
+    ) -> memoryview:
         known = self._known
         if known is None or not self._stands():
             raise SourceError("unavailable", "the connection broke", address=self.address)
@@ -344,7 +342,11 @@ class Profiler:
         )
         # The server collects after the window, for as long again in the worst case seen; a large trace takes its time.
         timeout_s = capture.start_in_s + capture.window_s + max(ANSWER_GRACE_S, capture.window_s)
-        return await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=timeout_s)
+        return await self._trace(request, timeout_s=timeout_s)
+
+    async def _trace(self, request: ProfileRequest, *, timeout_s: float) -> memoryview:
+        """What the server returns: an XSpace; nothing, where it writes it to a file, or has none."""
+        return await self._client.call_for(wire.PROFILE, request, ProfileResponse, "xspace", timeout_s=timeout_s)
 
 
 def _unique_session_id() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import pickle
 import subprocess
@@ -30,11 +31,12 @@ _WALL_S = 60.0  # beyond: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_RESULT_BYTES = 32 << 20
 _MOST_IDLE = 2
+_PIPE_BYTES = 256 << 10  # a trace goes through in a quarter of the turns
 _PROGRAM = "tpumon.xspace.reading"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-async def read(xspace: bytes, lane: Lane, ops: int = 0) -> tuple[TraceFigures, float]:
+async def read(xspace: bytes | memoryview, lane: Lane, ops: int = 0) -> tuple[TraceFigures, float]:
     """The figures of a trace, from a process that reads it, and how many seconds of processor time that took.
 
     Args:
@@ -74,11 +76,14 @@ class _Reader:
             start_new_session=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
         )
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError, AttributeError):  # only Linux can, and a user may have too many already
+            fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         if nice:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
 
-    def read(self, xspace: bytes, ops: int, *, cpu_s: float, memory: int) -> object:
+    def read(self, xspace: bytes | memoryview, ops: int, *, cpu_s: float, memory: int) -> object:
         """What it makes of a trace.
 
         Raises:
@@ -162,7 +167,7 @@ class _Pool:
             with contextlib.suppress(OSError):  # said when a trace is to be read
                 self._put_back(self._take())
 
-    def read(self, xspace: bytes, ops: int, *, cpu_s: float, memory: int) -> tuple[TraceFigures, float]:
+    def read(self, xspace: bytes | memoryview, ops: int, *, cpu_s: float, memory: int) -> tuple[TraceFigures, float]:
         """Reads a trace in so much processor time and memory at most; blocks."""
         try:
             reader = self._take()

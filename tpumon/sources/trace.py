@@ -40,8 +40,8 @@ _COLLECTING_S = 5.0
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
 _QUICK_BYTES = 8_000_000
-_COPIES = 3  # gRPC's, the answer's and the trace's own, until the first two are gone
-_COPIES_LATER = 2  # the trace's own, and what is on its way to the process that reads it
+_COPIES = 3  # as gRPC receives it, as it puts it together, and the answer, until the first two are gone
+_COPIES_LATER = 2  # the answer, and what is on its way to the process that reads it
 _LEAST_BYTES = 1 << 20
 
 _CANNOT_BE_SEEN = (
@@ -58,7 +58,7 @@ _COST = "; the job is traced for 1 % of the time at most"
 class _Taken:
     """A trace, when its window began, how long the job was traced for it, the probe included, and if it is lighter."""
 
-    xspace: bytes
+    xspace: memoryview
     time_unix_s: float
     traced_s: float
     advanced: bool
@@ -192,7 +192,7 @@ class TraceSource(ProfilerSource):
             self._is_late = True
             raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
-    async def _read(self, xspace: bytes, turn: Turn, ops: int) -> TraceFigures:
+    async def _read(self, xspace: memoryview, turn: Turn, ops: int) -> TraceFigures:
         """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
 
         Raises:
@@ -230,7 +230,7 @@ class TraceSource(ProfilerSource):
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
             raise self._error("internal", message, traced_s) from error
 
-    async def _empty(self, xspace: bytes, error: SourceError, traced_s: float, level: int) -> SourceError:
+    async def _empty(self, xspace: memoryview, error: SourceError, traced_s: float, level: int) -> SourceError:
         """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
         if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
@@ -302,7 +302,7 @@ class TraceSource(ProfilerSource):
             takes_options=bool(self._profiler.returns_traces and self._profiler.has_devices),
         )
 
-    async def _take_returned(self, capture: Capture) -> tuple[bytes, bool]:
+    async def _take_returned(self, capture: Capture) -> tuple[memoryview, bool]:
         """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
 
         A server that refuses them has traced nothing yet, and is asked again without them.
@@ -319,9 +319,9 @@ class TraceSource(ProfilerSource):
                 raise  # the job was traced: the next query goes without them
         return await self._profiler.take(replace(capture, advanced={})), False
 
-    async def _take_written(self, capture: Capture) -> tuple[bytes, bool]:
+    async def _take_written(self, capture: Capture) -> tuple[memoryview, bool]:
         """Takes a trace from a server that can only write it to a file; such servers know no options."""
-        return await self._take_file(capture), False
+        return memoryview(await self._take_file(capture)), False
 
     async def _take_file(self, capture: Capture) -> bytes:
         if self._writes_elsewhere_on == self._client.connection:

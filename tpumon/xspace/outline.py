@@ -36,7 +36,7 @@ class Outline:
     simulated: bool
 
 
-def outline(xspace: bytes, *, count_events: bool = True) -> Outline:
+def outline(xspace: bytes | memoryview, *, count_events: bool = True) -> Outline:
     """Reads a serialized XSpace down to its events, which stay unopened.
 
     Args:
