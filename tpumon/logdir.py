@@ -51,7 +51,7 @@ class LogDir(Protocol):
             TpumonError: it cannot be done; says why.
         """
 
-    def save(self, session: str, file_name: str, content: bytes) -> str:
+    def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         """Writes a file, whole or not at all; returns its path.
 
         Raises:
@@ -133,7 +133,7 @@ class LocalLogDir:
         except OSError as error:
             raise _cannot_write(self.root, error) from error
 
-    def save(self, session: str, file_name: str, content: bytes) -> str:
+    def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         path = self._root / session / file_name
         partial = path.with_name(f".{file_name}.{os.getpid()}.partial")
         try:
@@ -201,13 +201,13 @@ class RemoteLogDir:
         except Exception as error:
             raise _cannot_write(self._root, error) from error
 
-    def save(self, session: str, file_name: str, content: bytes) -> str:
+    def save(self, session: str, file_name: str, content: bytes | memoryview) -> str:
         # An object appears in a bucket when it is closed, whole: no renaming needed.
         path = f"{self._root}/{session}/{file_name}"
         try:
             self._gfile.makedirs(f"{self._root}/{session}")
             with self._gfile.GFile(path, "wb") as file:
-                file.write(content)
+                file.write(bytes(content))  # TensorFlow takes no views
         except Exception as error:
             raise _cannot_write(path, error) from error
         return path

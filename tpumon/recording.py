@@ -154,8 +154,7 @@ class Recording:
             raw = json.loads(line)
             if isinstance(raw, dict) and "targets" in raw:
                 return _workers(raw)
-            # By who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
-            return replace(bounded(Sample.from_json(raw)), findings=None, judged=None)
+            return _sample(raw)
         except (ValueError, TypeError, AttributeError, RecursionError):
             self._tell(file, _NO_SAMPLE)
             return None
@@ -349,6 +348,14 @@ def _workers(raw: dict[str, Any]) -> Workers:
                 worker=worker, address=address, slice=text(one.get("slice")), independent=independent
             )
     return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
+
+
+def _sample(raw: dict[str, Any]) -> Sample:
+    sample = Sample.from_json(raw)
+    if sample.time_unix_s > _LATEST_UNIX_S:
+        raise ValueError(sample.time_unix_s)
+    # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
+    return replace(bounded(sample), findings=None, judged=None)
 
 
 def _number(pattern: re.Pattern[bytes], line: bytes) -> float | None:

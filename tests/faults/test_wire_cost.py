@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import sys
 
 import pytest
 
@@ -112,6 +114,15 @@ def read(*traces):
         return out
 
     return asyncio.run(main())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has larger pipes")
+def test_a_trace_goes_to_its_reader_in_large_pieces():
+    reader = readers._Reader(0)
+    try:
+        assert fcntl.fcntl(reader._process.stdin, fcntl.F_GETPIPE_SZ) == 256 << 10
+    finally:
+        reader.end()
 
 
 def test_a_trace_is_read_elsewhere_with_the_same_figures():

@@ -192,11 +192,15 @@ def test_plain_lines_are_a_recording_too(tmp_path):
         assert said == [f"{file}: a line that is no sample is left out"]
 
 
-@pytest.mark.parametrize(("field", "value"), [("time_unix_s", 1e17), ("took_s", 1e17)])
-def test_a_line_whose_time_no_calendar_has_is_left_out(field, value, tmp_path):
+@pytest.mark.parametrize(
+    ("field", "value", "twice"), [("time_unix_s", 1e17, False), ("time_unix_s", 1e17, True), ("took_s", 1e17, False)]
+)
+def test_a_line_whose_time_no_calendar_has_is_left_out(field, value, twice, tmp_path):
     """Once the whole recording could not be shown for one such line."""
     lines = [json.dumps(sample("w", time_unix_s=START + at, took_s=0.0).to_json()) for at in range(2)]
-    odd = json.dumps(sample("w", time_unix_s=START).to_json() | {field: value})
+    odd = json.dumps(sample("w", time_unix_s=START, took_s=0.0).to_json() | {field: value})
+    if twice:  # the first one counts for who looks for it, the last one for who decodes
+        odd = odd.replace("{", '{"time_unix_s": 1700000000.0, ', 1)
     file = tmp_path / "s.jsonl"
     file.write_text("\n".join([lines[0], odd, lines[1], ""]))
     events, said = read(file)

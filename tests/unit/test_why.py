@@ -252,7 +252,7 @@ def test_a_packed_profile_is_to_be_unpacked_first(tmp_path, capsys):
     path = tmp_path / "x.xplane.pb.gz"
     path.write_bytes(b"\x1f\x8b\x08" + bytes(100))
     assert why.run(settings(path)) == 3
-    assert "it is packed; unpack it first: gunzip" in capsys.readouterr().err
+    assert "it is packed; unpack it first: gzip" in capsys.readouterr().err
 
 
 def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):

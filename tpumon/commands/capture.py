@@ -269,9 +269,10 @@ class _Session:
         file_name = trace_file_name(worker.target.address)
         try:
             if worker.returns_traces:
-                xspace = bytes(await worker.profiler.take(capture))
+                xspace = await worker.profiler.take(capture)
             else:
-                xspace = await worker.profiler.take_written(capture, self._logdir, self._name)
+                written = await worker.profiler.take_written(capture, self._logdir, self._name)
+                xspace = memoryview(written)
             facts = await self._check(worker, xspace)
             path = f"{self._logdir.root}/{self._name}/{file_name}"
             if worker.returns_traces:
@@ -281,7 +282,7 @@ class _Session:
             return
         worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
 
-    async def _check(self, worker: _Worker, xspace: bytes) -> Outline:
+    async def _check(self, worker: _Worker, xspace: memoryview) -> Outline:
         """Reads what the trace holds. Raises SourceError if it is no trace, or empty."""
         try:
             facts = await asyncio.to_thread(outline, xspace)

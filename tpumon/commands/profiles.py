@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from tpumon.logdir import SESSIONS, TRACE_SUFFIX
 from tpumon.text import one_line
 
 _MAX_BYTES = 1 << 31  # the limit of protobuf
-_UNPACKERS = {b"\x1f\x8b": "gunzip", b"\x28\xb5\x2f\xfd": "zstd -d"}  # by how a packed file begins; no trace does
+_UNPACKERS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by how a packed file begins; no trace does
 
 
 def trace_files(paths: Iterable[str]) -> list[Path]:
@@ -91,7 +92,9 @@ def opened(file: Path) -> Iterator[BinaryIO]:
         handle.seek(0)
         for magic, command in _UNPACKERS.items():
             if begin.startswith(magic):
-                raise SourceError("refused", f"it is packed; unpack it first: {command} {one_line(str(file))}")
+                # By the file's contents, whatever its name is.
+                how = f"{command} -dc < {shlex.quote(one_line(str(file)))} > unpacked{TRACE_SUFFIX}"
+                raise SourceError("refused", f"it is packed; unpack it first: {how}")
         yield handle
 
 

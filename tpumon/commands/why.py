@@ -74,7 +74,7 @@ def is_capture(where: str) -> bool:
     """Whether a path leads to a saved profile rather than to recorded samples."""
     path = Path(where).expanduser()
     if not path.is_dir():
-        return TRACE_SUFFIX in path.name  # a packed one is refused with the words for that
+        return path.name.endswith((TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz", f"{TRACE_SUFFIX}.zst"))  # packed: refused later
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 
 from tpumon.errors import SourceError
 from tpumon.xspace.wire.fields import fields
+from tpumon.xspace.wire.parsed import parsed
 
 _Reply = TypeVar("_Reply", bound=Message)
 _Result = TypeVar("_Result")
@@ -38,7 +39,7 @@ async def parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
         SourceError: `malformed`, the bytes are not such a message, or have more fields than any server sends;
             `refused`, they are compressed.
     """
-    return await _run(data, partial(_parse, data, reply_type, name))
+    return await _run(data, partial(_parse, data, reply_type, _broken(data, name)))
 
 
 async def parse_for(data: bytes, reply_type: type[Message], field: str, name: str) -> memoryview:
@@ -53,7 +54,7 @@ async def parse_for(data: bytes, reply_type: type[Message], field: str, name: st
     Raises:
         SourceError: as `parse`.
     """
-    return await _run(data, partial(_parse_for, data, reply_type, field, name))
+    return await _run(data, partial(_parse_for, data, reply_type, field, _broken(data, name)))
 
 
 async def _run(data: bytes, parsing: Callable[[], _Result]) -> _Result:
@@ -64,13 +65,19 @@ async def _run(data: bytes, parsing: Callable[[], _Result]) -> _Result:
     return await asyncio.get_running_loop().run_in_executor(_parsers, parsing)
 
 
-def _parse_for(data: bytes, reply_type: type[Message], field: str, name: str) -> memoryview:
+def _broken(data: bytes, name: str) -> str:
+    return f"the answer to {name} is not a profiler server's ({len(data)} bytes)"
+
+
+def _parse_for(data: bytes, reply_type: type[Message], field: str, broken: str) -> memoryview:
+    if len(data) <= _SMALL_BYTES:
+        return memoryview(getattr(parsed(reply_type, data, broken), field))
     try:
         found, rest = _parted(memoryview(data), reply_type.DESCRIPTOR.fields_by_name[field].number)
     except SourceError as error:
-        raise _malformed(name) from error
-    if getattr(_parse(rest, reply_type, name), field):  # written as nobody writes it
-        return memoryview(getattr(_parse(data, reply_type, name), field))
+        raise SourceError("malformed", broken) from error
+    if getattr(_parse(rest, reply_type, broken), field):  # written as nobody writes it
+        return memoryview(getattr(_parse(data, reply_type, broken), field))
     return found if 2 * len(found) >= len(data) else memoryview(bytes(found))  # a small part must not keep the whole
 
 
@@ -87,29 +94,15 @@ def _parted(data: memoryview, number: int) -> tuple[memoryview, bytes]:
 COMPRESSED = "the server compresses its answers, which profiler servers do not; such answers are not opened"
 
 
-def _parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
+def _parse(data: bytes, reply_type: type[_Reply], broken: str) -> _Reply:
     if len(data) > _SMALL_BYTES:
-        _check_count(data, reply_type, name)
-    reply = reply_type()
-    try:
-        reply.ParseFromString(data)
-    except DecodeError as error:
-        raise _malformed(name) from error
-    return reply
-
-
-def _check_count(data: bytes, reply_type: type[Message], name: str) -> None:
-    try:
-        left = _count(memoryview(data), reply_type.DESCRIPTOR, _MOST_FIELDS, _DEEPEST)
-    except SourceError as error:
-        raise _malformed(name) from error
-    if left < 0:
-        message = f"the answer to {name} has more than {_MOST_FIELDS} fields, more than any server sends"
-        raise SourceError("malformed", message)
-
-
-def _malformed(name: str) -> SourceError:
-    return SourceError("malformed", f"the answer to {name} is not a profiler server's")
+        try:
+            left = _count(memoryview(data), reply_type.DESCRIPTOR, _MOST_FIELDS, _DEEPEST)
+        except SourceError as error:
+            raise SourceError("malformed", broken) from error
+        if left < 0:
+            raise SourceError("malformed", f"{broken}: it has more than {_MOST_FIELDS} fields")
+    return parsed(reply_type, data, broken)
 
 
 def _count(raw: memoryview, of: Any, left: int, depth: int) -> int:
