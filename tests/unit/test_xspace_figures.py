@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.protobuf import field
 from fakes.run import environment
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, INFEED, LOOP, Op, Plane, Traced, run_step
 from tpumon.errors import SourceError
@@ -499,21 +500,16 @@ def test_broken_metadata_is_refused():
     broken.lines.add(name="XLA Ops").events.add(metadata_id=1, duration_ps=5)
     # event_metadata {key: 1, value: two bytes that are no message}
     entry = b"\x08\x01\x12\x02\xff\xff"
-    assert refused(part(1, broken.SerializeToString() + part(4, entry))) == "malformed"
-
-
-def part(number, content):
-    """A field of a message, of less than 2,097,152 bytes."""
-    size = len(content)
-    return bytes([number << 3 | 2, size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14]) + content
+    assert refused(field(1, broken.SerializeToString() + field(4, entry))) == "malformed"
 
 
 def test_a_broken_event_that_says_that_others_were_dropped_is_refused():
     event = XEvent(metadata_id=1, stats=[XStat(metadata_id=7, int64_value=3)]).SerializeToString()
-    line = XLine(name="XLA TraceMe").SerializeToString() + part(4, event + b"\x22\x01\x08")  # a stat without its number
+    without_number = b"\x22\x01\x08"  # a stat
+    line = XLine(name="XLA TraceMe").SerializeToString() + field(4, event + without_number)
     plane = XPlane(name="/device:TPU:0")
     plane.stat_metadata[7].name = "dropped_traces"
-    assert refused(part(1, part(3, line) + plane.SerializeToString())) == "malformed"
+    assert refused(field(1, field(3, line) + plane.SerializeToString())) == "malformed"
 
 
 @pytest.mark.parametrize("count", [1, 999, 1000, 1001, 5000])
@@ -522,7 +518,7 @@ def test_what_lies_between_many_lines_is_read_and_remembered_in_few_pieces(count
     plane.event_metadata[1].name = "a"
     event = XLine(events=[XEvent(metadata_id=1, duration_ps=5)]).SerializeToString()
     number = XPlane(id=3).SerializeToString()
-    raw = part(1, (number + part(3, event)) * count + plane.SerializeToString())
+    raw = field(1, (number + field(3, event)) * count + plane.SerializeToString())
     (found,) = read_space(memoryview(raw)).tpu_planes
     assert (found.name, len(found.lines()), found.event_name(1)) == ("/device:TPU:0", count, "a")
     assert len(found._rest) <= 1000

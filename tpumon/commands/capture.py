@@ -271,8 +271,7 @@ class _Session:
             if worker.returns_traces:
                 xspace = await worker.profiler.take(capture)
             else:
-                written = await worker.profiler.take_written(capture, self._logdir, self._name)
-                xspace = memoryview(written)
+                xspace = await worker.profiler.take_written(capture, self._logdir, self._name)
             facts = await self._check(worker, xspace)
             path = f"{self._logdir.root}/{self._name}/{file_name}"
             if worker.returns_traces:

@@ -230,7 +230,7 @@ class Profiler:
             raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
         return xspace
 
-    async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> bytes:
+    async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> memoryview:
         """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
 
         Raises:
@@ -251,7 +251,7 @@ class Profiler:
                 )
                 raise SourceError("refused", message, address=self.address)
             await asyncio.sleep(_LOOK_S)
-        return content
+        return memoryview(content)
 
     def _stands(self) -> bool:
         """Whether what is known still holds: it was learned on the present connection."""

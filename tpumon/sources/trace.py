@@ -321,9 +321,9 @@ class TraceSource(ProfilerSource):
 
     async def _take_written(self, capture: Capture) -> tuple[memoryview, bool]:
         """Takes a trace from a server that can only write it to a file; such servers know no options."""
-        return memoryview(await self._take_file(capture)), False
+        return await self._take_file(capture), False
 
-    async def _take_file(self, capture: Capture) -> bytes:
+    async def _take_file(self, capture: Capture) -> memoryview:
         if self._writes_elsewhere_on == self._client.connection:
             raise self._error("refused", _CANNOT_BE_SEEN)
         if self._options.logdir is not None:
@@ -333,7 +333,7 @@ class TraceSource(ProfilerSource):
         with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
             return await self._take_into(LocalLogDir(private), capture)
 
-    async def _take_into(self, logdir: LogDir, capture: Capture) -> bytes:
+    async def _take_into(self, logdir: LogDir, capture: Capture) -> memoryview:
         session = f"tpumon-{secrets.token_hex(8)}"
         try:
             return await self._profiler.take_written(capture, logdir, session)
