@@ -1,11 +1,12 @@
 """One process following a fleet: how old its newest samples are, CPU share and RSS.
 
-1,000 workers by Monitor every 10 s, then 256 by traces of 2 MB every 30 s, of which one worker's are 50 MB. The workers
-are served by processes of their own. Targets: 95th percentile of age under 1.5 intervals; by Monitor 30 % of a core
-and 200 MB; by traces 400 MB.
+1,000 workers by Monitor every 10 s, then 256 by traces of 2.6 MB every 30 s, of which one worker's are 50 MB. The
+workers are served by processes of their own. Targets: 95th percentile of age under 1.5 intervals; by Monitor 30 % of a
+core and 200 MB; by traces 400 MB.
 CPU and RSS are of the process that follows; those of the processes that read traces for it stand beside.
+Last, as many usual traces as one core takes, the processes that read them on the same core: target 60 a second.
 
-python tests/bench/fleet.py [monitor|traces]
+python tests/bench/fleet.py [monitor|traces|core]
 """
 
 from __future__ import annotations
@@ -22,12 +23,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import quantiles
+from statistics import median, quantiles
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FIRST_PORT = 21000
-BIG_TRACE_BYTES, TRACE_BYTES = 50_000_000, 2_000_000
-BYTES_PER_EVENT = 53
+BIG_TRACE_EVENTS, TRACE_EVENTS, PROBE_EVENTS = 950_000, 37_735, 188
 
 
 @contextmanager
@@ -70,7 +70,7 @@ class Ages:
         self._monitor = monitor
         self._newest: dict[str, float] = {}
         self.interval_s = 0.0
-        self.failed = self.with_hbm = 0
+        self.answered = self.failed = self.with_hbm = 0
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
@@ -80,6 +80,7 @@ class Ages:
             if sample["source"] is None:
                 self.failed += 1
             else:
+                self.answered += 1
                 self._newest[sample["worker"]] = sample["time_unix_s"]
                 self.interval_s = sample["interval_s"]
                 self.with_hbm += sample["hbm_used_bytes"] is not None
@@ -124,6 +125,29 @@ def tpumon_on(file: Path, targets: list[str], interval_s: float, *options: str) 
     return (*command, "--output", "jsonl", *options)
 
 
+def on_one_core() -> None:
+    """Follows workers with usual traces, faster than one core can; prints how many it takes, in pieces of 10 s."""
+    with tempfile.TemporaryDirectory() as directory, process(__file__, "serve", "256", "usual") as server:
+        assert server.stdout is not None
+        os.sched_setaffinity(server.pid, os.sched_getaffinity(0) - {0})
+        targets = server.stdout.readline().strip().split(",")
+        with process(*tpumon_on(Path(directory, "targets.json"), targets, 3, "--max-duty", "0.9")) as monitor:
+            os.sched_setaffinity(monitor.pid, {0})
+            ages = Ages(monitor)
+            time.sleep(40)
+            rates = []
+            for _ in range(9):
+                answered, before_s = ages.answered, cpu_s(monitor.pid) + cpu_of_children_s(monitor.pid)
+                time.sleep(10)
+                after_s = cpu_s(monitor.pid) + cpu_of_children_s(monitor.pid)
+                rates.append((ages.answered - answered) / (after_s - before_s))
+    print(
+        f"256 by traces of 2.6 MB on one core: {median(rates):.0f} a second of CPU "
+        f"({min(rates):.0f} to {max(rates):.0f}, target 60); {ages.failed} failed queries",
+        flush=True,
+    )
+
+
 def by_monitor() -> None:
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -146,12 +170,12 @@ def by_monitor() -> None:
 
 
 def by_traces() -> None:
-    with tempfile.TemporaryDirectory() as directory, process(__file__, "serve", "256") as server:
+    with tempfile.TemporaryDirectory() as directory, process(__file__, "serve", "256", "big") as server:
         assert server.stdout is not None
         targets = server.stdout.readline().strip().split(",")
         # The pace is what is measured, not the share of time that such a job may be traced for.
         command = tpumon_on(Path(directory, "targets.json"), targets, 30, "--max-duty", "0.2")
-        follow("256 by traces of 2 MB every 30 s", 256, 30, 65, 90, *command)
+        follow("256 by traces of 2.6 MB every 30 s", 256, 30, 65, 90, *command)
 
 
 async def sample(addresses: list[tuple[str, str]]) -> None:
@@ -180,14 +204,14 @@ def traces() -> dict[str, bytes]:
 
     answers = {}
     with tempfile.TemporaryDirectory() as directory:
-        for name, size in (("probe", 10_000), ("usual", TRACE_BYTES), ("big", BIG_TRACE_BYTES)):
-            write_trace(Path(directory, name), size // BYTES_PER_EVENT)
+        for name, events in (("probe", PROBE_EVENTS), ("usual", TRACE_EVENTS), ("big", BIG_TRACE_EVENTS)):
+            write_trace(Path(directory, name), events)
             answers[name] = ProfileResponse(xspace=Path(directory, name).read_bytes()).SerializeToString()
     return answers
 
 
-async def serve(count: int, answers: dict[str, bytes]) -> None:
-    """Profiler servers without Monitor, on a port each, that all return the same trace; the first one's is big."""
+async def serve(count: int, first: str, answers: dict[str, bytes]) -> None:
+    """Profiler servers without Monitor, on a port each, that all return the usual trace, but for the first one."""
     import grpc
 
     from tpumon import wire
@@ -207,7 +231,7 @@ async def serve(count: int, answers: dict[str, bytes]) -> None:
 
     addresses = []
     servers = []
-    for usual, ports in (("big", 1), ("usual", count - 1)):
+    for usual, ports in ((first, 1), ("usual", count - 1)):
         server = grpc.aio.server()
         handlers = {wire.MONITOR: grpc.unary_unary_rpc_method_handler(monitor), wire.PROFILE: profile(usual)}
 
@@ -230,14 +254,13 @@ def main() -> None:
     if sys.argv[1:2] in (["serve"], ["sample"]):
         try:
             if sys.argv[1] == "serve":
-                asyncio.run(serve(int(sys.argv[2]), traces()))
+                asyncio.run(serve(int(sys.argv[2]), sys.argv[3], traces()))
             asyncio.run(sample(json.loads(Path(sys.argv[2]).read_text())))
         except KeyboardInterrupt:
             os._exit(0)  # a server of grpc.aio complains when it outlives its loop
-    if sys.argv[1:2] != ["traces"]:
-        by_monitor()
-    if sys.argv[1:2] != ["monitor"]:
-        by_traces()
+    for name, measure in (("monitor", by_monitor), ("traces", by_traces), ("core", on_one_core)):
+        if sys.argv[1:2] in ([], [name]):
+            measure()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import sys
+import os
+import signal
 
 import pytest
 
@@ -16,6 +16,7 @@ from tpumon.errors import SourceError
 from tpumon.sources import readers
 from tpumon.sources.sharing import Bytes, Sharing
 from tpumon.xspace import figures, read_trace
+from tpumon.xspace.reading import LARGE_BYTES
 
 
 def nested_roots(count):
@@ -116,15 +117,6 @@ def read(*traces):
     return asyncio.run(main())
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux has larger pipes")
-def test_a_trace_goes_to_its_reader_in_large_pieces():
-    reader = readers._Reader(0)
-    try:
-        assert fcntl.fcntl(reader._process.stdin, fcntl.F_GETPIPE_SZ) == 256 << 10
-    finally:
-        reader.end()
-
-
 def test_a_trace_is_read_elsewhere_with_the_same_figures():
     """A process of its own gives what reading here gives; an error keeps its reason and words."""
     good = nested_roots(10)
@@ -132,6 +124,57 @@ def test_a_trace_is_read_elsewhere_with_the_same_figures():
     there, broken, again = read(good, b"\xff" * 100, good)
     assert there == again == here
     assert broken.reason == "malformed"
+
+
+def with_bytes(size):
+    """A trace with a number of bytes that nobody reads."""
+    return nested_roots(10) + field(1, field(2, "/host:metadata") + field(6, field(5, bytes(size))))
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """Processes of this test alone."""
+    pool = readers._Pool(0)
+    monkeypatch.setattr(readers, "_pools", {0: pool})
+    yield pool
+    pool.end_all()
+
+
+def size_of_file(pool):
+    """How much there is now in the file from which the only process reads."""
+    (reader,) = pool._all
+    return os.fstat(reader._trace.fileno()).st_size
+
+
+@pytest.mark.parametrize("has_memfd", [True, False])
+def test_a_reader_reads_each_trace_and_nothing_of_the_one_before(monkeypatch, pool, has_memfd):
+    """Large, small and empty traces in any order come out as if each were the first."""
+    if not has_memfd:
+        monkeypatch.setattr("ctypes.CDLL", lambda _name: None)
+    small, smaller, larger, large = nested_roots(10), nested_roots(5), with_bytes(1000), with_bytes(LARGE_BYTES)
+    first, *results = read(small, smaller, larger, large, b"", smaller, small)
+    assert results[0] == results[4] != first
+    assert first == results[1] == results[2] == results[5]
+    assert results[3].reason == "empty-trace"
+    assert size_of_file(pool) == len(small)
+
+
+def test_the_memory_of_a_large_trace_is_given_back(pool):
+    assert read(with_bytes(LARGE_BYTES))[0].figures
+    assert size_of_file(pool) == 0
+
+
+def test_a_reader_that_hangs_is_ended(monkeypatch, pool):
+    """Even one that takes no processor time; the next trace is read by another."""
+    before = read(nested_roots(10))
+    (reader,) = pool._all
+    os.kill(reader._process.pid, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(readers, "_WALL_S", 0.0)
+        (given_up,) = read(nested_roots(10))
+    assert given_up.reason == "too-large"
+    assert reader._process.returncode == -signal.SIGKILL
+    assert read(nested_roots(10)) == before
 
 
 def test_a_trace_that_takes_too_long_is_given_up(odd_readers, monkeypatch):

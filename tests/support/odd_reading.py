@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,11 @@ ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 _read_figures = top_ops.read_figures
 
 
-def _odd(xspace: bytes, most_ops: int) -> Any:
-    kept = []
-    while ENDLESS.encode() in xspace:
+def _odd(xspace: bytes | FileIO, most_ops: int) -> Any:
+    kept, small = [], xspace if isinstance(xspace, bytes) else b""  # a large one is a file, without a mark
+    while ENDLESS.encode() in small:
         pass
-    while HUNGRY.encode() in xspace:
+    while HUNGRY.encode() in small:
         kept.append(bytearray(1 << 20))
     return _read_figures(xspace, most_ops)
 

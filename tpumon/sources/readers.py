@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import os
 import pickle
+import select
 import subprocess
 import sys
 import threading
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
-from tpumon.system.memory import give_back_memory
+from tpumon.system.memory import file_in_memory, give_back_memory
 from tpumon.system.threads import in_thread
-from tpumon.xspace.reading import HEADER, LARGE_BYTES, LENGTH
+from tpumon.xspace.reading import LARGE_BYTES, REQUEST, RESULT
 
 if TYPE_CHECKING:
     from tpumon.sources.sharing import Lane
@@ -31,9 +31,7 @@ _WALL_S = 60.0  # beyond: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_RESULT_BYTES = 32 << 20
 _MOST_IDLE = 2
-_PIPE_BYTES = 256 << 10  # a trace goes through in a quarter of the turns
 _PROGRAM = "tpumon.xspace.reading"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 async def read(xspace: bytes | memoryview, lane: Lane, ops: int = 0) -> tuple[TraceFigures, float]:
@@ -60,60 +58,72 @@ def warm_up() -> None:
 
 
 class _Reader:
-    """One process.
+    """One process, and the file in memory from which it reads traces: a pipe would take 2 ms for each 2 MB.
 
     Args:
         nice: how much it yields to others.
     """
 
     def __init__(self, nice: int) -> None:
+        self._trace = file_in_memory()
         # In a session of its own: Ctrl-C on a terminal is this process's to handle.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _PROGRAM],  # nothing from the working directory
+            [sys.executable, "-P", "-m", _PROGRAM, str(self._trace.fileno())],  # nothing from the working directory
+            bufsize=0,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            pass_fds=[self._trace.fileno()],
             start_new_session=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
         )
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, AttributeError):  # only Linux can, and a user may have too many already
-            fcntl.fcntl(self._process.stdin, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         if nice:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
 
-    def read(self, xspace: bytes | memoryview, ops: int, *, cpu_s: float, memory: int) -> object:
-        """What it makes of a trace.
+    def read(self, xspace: bytes | memoryview, ops: int, *, cpu_s: float, memory: int) -> tuple[object, float]:
+        """What it makes of a trace, and the processor time that this took, in seconds.
 
         Raises:
             EOFError: the process ended, or was ended because it took too long.
         """
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        deadline = threading.Timer(_WALL_S + cpu_s, self._process.kill)
-        deadline.daemon = True
-        deadline.start()
+        assert self._process.stdin is not None
+        until_s = time.monotonic() + _WALL_S + cpu_s
         try:
-            stdin.write(HEADER.pack(len(xspace), cpu_s, memory, ops))
-            stdin.write(xspace)
-            stdin.flush()
+            self._hand_over(xspace)
+            self._process.stdin.write(REQUEST.pack(cpu_s, memory, ops))
+            size, took_cpu_s = RESULT.unpack(self._received(RESULT.size, until_s))
+            if size > _MOST_RESULT_BYTES:
+                raise EOFError
+            result = pickle.loads(self._received(size, until_s))  # noqa: S301 - ours
             if len(xspace) > LARGE_BYTES:
-                give_back_memory()  # what receiving it took
-            (size,) = LENGTH.unpack(_exactly(stdout.read(LENGTH.size), LENGTH.size))
-            return pickle.loads(_exactly(stdout.read(min(size, _MOST_RESULT_BYTES)), size))  # noqa: S301 - ours
+                os.ftruncate(self._trace.fileno(), 0)
         except OSError as error:
             raise EOFError from error
-        finally:
-            deadline.cancel()
+        return result, took_cpu_s
 
-    @property
-    def cpu_s(self) -> float:
-        """The processor time that it has taken so far, in seconds."""
-        stat = Path(f"/proc/{self._process.pid}/stat").read_text(errors="replace")
-        user, system = stat.rpartition(")")[2].split()[11:13]
-        return (int(user) + int(system)) / _TICKS_PER_S
+    def _hand_over(self, xspace: bytes | memoryview) -> None:
+        file, left = self._trace.fileno(), memoryview(xspace)
+        while left:  # by position: where the file is read is moved by the process, too
+            left = left[os.pwrite(file, left, len(xspace) - len(left)) :]
+        os.ftruncate(file, len(xspace))
+        if len(xspace) > LARGE_BYTES:
+            give_back_memory()  # what receiving it took
+
+    def _received(self, size: int, until_s: float) -> bytearray:
+        """So many bytes that the process writes."""
+        assert self._process.stdout is not None
+        stdout = self._process.stdout.fileno()
+        ready, data = select.poll(), bytearray()
+        ready.register(stdout, select.POLLIN)
+        while len(data) < size:
+            if not ready.poll(1000 * max(until_s - time.monotonic(), 0)):
+                self._process.kill()
+            piece = os.read(stdout, size - len(data))
+            if not piece:
+                raise EOFError
+            data += piece
+        return data
 
     @property
     def failed(self) -> bool:
@@ -125,7 +135,7 @@ class _Reader:
     def end(self) -> None:
         """Ends the process, whatever it does."""
         self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout):
+        for stream in (self._process.stdin, self._process.stdout, self._trace):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
@@ -135,12 +145,6 @@ class _Reader:
 def _python_path() -> str:
     """Where this package is, for a process that does not look into the working directory; then as it was."""
     return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
-
-
-def _exactly(data: bytes, size: int) -> bytes:
-    if len(data) != size:
-        raise EOFError
-    return data
 
 
 class _Pool:
@@ -176,9 +180,7 @@ class _Pool:
             raise SourceError("internal", message) from error
         start_s = time.monotonic()
         try:
-            before_s = reader.cpu_s
-            result = reader.read(xspace, ops, cpu_s=cpu_s, memory=memory)
-            took_cpu_s = reader.cpu_s - before_s
+            result, took_cpu_s = reader.read(xspace, ops, cpu_s=cpu_s, memory=memory)
         except EOFError:
             failed = reader.failed
             self._end(reader)

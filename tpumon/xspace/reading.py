@@ -1,4 +1,4 @@
-"""A process that reads traces: serialized XSpaces on stdin, their figures on stdout, one after the other.
+"""A process that reads traces, one after the other: serialized XSpaces in a file, their figures on stdout.
 
 Its parent may end it at any moment. Each trace may take so much processor time and memory and no more: whatever a
 trace is like, it holds nobody else up. `tpumon.sources.readers` starts it.
@@ -13,20 +13,22 @@ import resource
 import signal
 import struct
 import sys
+import time
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from tpumon.errors import SourceError
 from tpumon.system.collector import loading
-from tpumon.system.memory import give_back_memory
+from tpumon.system.memory import give_back_memory, reuse_memory
 from tpumon.text import one_line
 
-HEADER = struct.Struct("<QdQQ")
-"""Before a trace: its bytes, the processor time that reading it may take in seconds, the memory in bytes, and how many
-top operations are wanted."""
+REQUEST = struct.Struct("<dQQ")
+"""To read the trace that is in the file now: the processor time that this may take in seconds, the memory in bytes, and
+how many top operations are wanted."""
 
-LENGTH = struct.Struct("<Q")
-"""Before a result: its bytes. It is a pickled TraceFigures, or the reason and message of a SourceError."""
+RESULT = struct.Struct("<Qd")
+"""Before a result: its bytes, and the processor time it took in seconds. It is a pickled TraceFigures, or the reason
+and message of a SourceError."""
 
 LARGE_BYTES = 8_000_000
 """Traces of this size on are worth giving their memory back."""
@@ -35,21 +37,28 @@ _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
 
 
 def main() -> None:
-    """Reads traces until stdin ends."""
+    """Reads the trace in the file of this descriptor (first argument) for each request on stdin, until that ends."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes
+    reuse_memory()
     with loading():
         import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
 
-    while header := sys.stdin.buffer.read(HEADER.size):
-        size, cpu_s, memory, ops = HEADER.unpack(header)
-        _limit(cpu_s, memory)
-        result = pickle.dumps(_result(_take(sys.stdin.buffer, size), ops), protocol=5)
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        sys.stdout.buffer.write(LENGTH.pack(len(result)) + result)
-        sys.stdout.buffer.flush()
-        if size > LARGE_BYTES:
-            give_back_memory()
+    # Not buffered: a buffer would keep bytes of the trace before.
+    with os.fdopen(int(sys.argv[1]), "rb", buffering=0) as file:
+        while request := sys.stdin.buffer.read(REQUEST.size):
+            cpu_s, memory, ops = REQUEST.unpack(request)
+            start_s = time.process_time()
+            _limit(cpu_s, memory)
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            xspace = file if size > LARGE_BYTES else file.read()
+            result = pickle.dumps(_result(xspace, ops), protocol=5)
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            sys.stdout.buffer.write(RESULT.pack(len(result), time.process_time() - start_s) + result)
+            sys.stdout.buffer.flush()
+            if size > LARGE_BYTES:
+                give_back_memory()
 
 
 def _limit(cpu_s: float, memory: int) -> None:
@@ -60,14 +69,7 @@ def _limit(cpu_s: float, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_OWN_BYTES + memory, hard))
 
 
-def _take(stream: BinaryIO, size: int) -> bytes:
-    data = stream.read(size)
-    if len(data) < size:
-        os._exit(0)  # the parent is gone
-    return data
-
-
-def _result(xspace: bytes, ops: int) -> object:
+def _result(xspace: bytes | FileIO, ops: int) -> object:
     from tpumon.xspace.profile.top_ops import read_figures  # NumPy comes with it, which the parent does without
 
     try:
