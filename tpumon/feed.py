@@ -28,6 +28,7 @@ from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.heartbeat import Heartbeat
+from tpumon.system.memory import reuse_memory
 from tpumon.targets.selection import Selection, open_discovery
 from tpumon.view.notices import Notice, Notices
 
@@ -149,6 +150,8 @@ class Feed:
         """
         raise_descriptor_limit()
         origin = self._settings.origin
+        if isinstance(origin, Sampling):
+            reuse_memory()  # before there are threads
         if isinstance(origin, Sampling) and origin.sources.logdir is not None:
             origin.sources.logdir.prepare()
         with ExitStack() as stack:

@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -49,6 +49,16 @@ def cpu_s(pid: int) -> float:
 def memory_mb(pid: int, field: str) -> float:
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1000
+
+
+def files_in_memory_mb(pid: int) -> float:
+    """What a process holds in files that are in memory, which count as nobody's RSS."""
+    found = 0
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            if str(descriptor.readlink()).startswith("/memfd:"):
+                found += 512 * descriptor.stat().st_blocks
+    return found / 1e6
 
 
 def children(pid: int) -> list[int]:
@@ -108,12 +118,14 @@ def follow(name: str, workers: int, interval_s: float, settle_s: float, span_s: 
         heard = len(ages.now())
         p95_s = quantiles(seen, n=20)[-1]
         peak_mb, size_mb = memory_mb(monitor.pid, "VmHWM"), memory_mb(monitor.pid, "VmRSS")
+        files_mb = files_in_memory_mb(monitor.pid)
         readers_mb = sum(memory_mb(child, "VmHWM") for child in children(monitor.pid))
         print(
             f"{name}: {heard} of {workers} workers heard, {ages.failed} failed queries, {ages.with_hbm} with HBM; "
             f"effective interval {ages.interval_s:.0f} s, age p95 {p95_s:.1f} s, {p95_s / interval_s:.2f} of the "
             f"interval asked for (target 1.50); {ratio:.1%} of a core and {readers_ratio:.1%} in "
-            f"readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, readers at most {readers_mb:.0f} MB",
+            f"readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, readers at most {readers_mb:.0f} MB, files in "
+            f"memory {files_mb:.0f} MB",
             flush=True,
         )
 
@@ -126,13 +138,15 @@ def tpumon_on(file: Path, targets: list[str], interval_s: float, *options: str) 
 
 
 def on_one_core() -> None:
-    """Follows workers with usual traces, faster than one core can; prints how many it takes, in pieces of 10 s."""
+    """Follows workers with usual traces, more than one core can take; prints how many a second of CPU."""
+    cores = sorted(os.sched_getaffinity(0))
+    assert len(cores) > 1, "this takes two cores: one for the monitor, others for the workers"
     with tempfile.TemporaryDirectory() as directory, process(__file__, "serve", "256", "usual") as server:
         assert server.stdout is not None
-        os.sched_setaffinity(server.pid, os.sched_getaffinity(0) - {0})
+        os.sched_setaffinity(server.pid, cores[1:])
         targets = server.stdout.readline().strip().split(",")
         with process(*tpumon_on(Path(directory, "targets.json"), targets, 3, "--max-duty", "0.9")) as monitor:
-            os.sched_setaffinity(monitor.pid, {0})
+            os.sched_setaffinity(monitor.pid, cores[:1])
             ages = Ages(monitor)
             time.sleep(40)
             rates = []

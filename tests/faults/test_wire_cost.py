@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -90,6 +92,15 @@ def test_four_times_the_trace_costs_far_less_than_sixteen_times(shape, count):
 
 
 @pytest.fixture
+def pool(monkeypatch):
+    """Processes of this test alone."""
+    pool = readers._Pool(0)
+    monkeypatch.setattr(readers, "_pools", {0: pool})
+    yield pool
+    pool.end_all()
+
+
+@pytest.fixture
 def odd_readers():
     """Traces are read by processes that obey marks."""
     with odd_reading.odd_readers():
@@ -131,15 +142,6 @@ def with_bytes(size):
     return nested_roots(10) + field(1, field(2, "/host:metadata") + field(6, field(5, bytes(size))))
 
 
-@pytest.fixture
-def pool(monkeypatch):
-    """Processes of this test alone."""
-    pool = readers._Pool(0)
-    monkeypatch.setattr(readers, "_pools", {0: pool})
-    yield pool
-    pool.end_all()
-
-
 def size_of_file(pool):
     """How much there is now in the file from which the only process reads."""
     (reader,) = pool._all
@@ -157,11 +159,36 @@ def test_a_reader_reads_each_trace_and_nothing_of_the_one_before(monkeypatch, po
     assert first == results[1] == results[2] == results[5]
     assert results[3].reason == "empty-trace"
     assert size_of_file(pool) == len(small)
+    (reader,) = pool._all
+    assert ("memfd:" in str(Path(f"/proc/self/fd/{reader._trace.fileno()}").readlink())) == has_memfd
 
 
 def test_the_memory_of_a_large_trace_is_given_back(pool):
     assert read(with_bytes(LARGE_BYTES))[0].figures
     assert size_of_file(pool) == 0
+
+
+def test_a_reader_that_ended_while_it_waited_costs_no_trace(pool):
+    before = read(nested_roots(10))
+    (reader,) = pool._all
+    os.kill(reader._process.pid, signal.SIGKILL)
+    reader._process.wait()
+    assert read(nested_roots(10)) == before
+    assert reader not in pool._all
+
+
+def test_a_trace_that_cannot_be_handed_on_is_not_called_large(pool):
+    """The failure is this machine's: no shorter trace is asked for because of it."""
+    before = read(nested_roots(10))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        (failed,) = read(nested_roots(10))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert failed.reason == "internal"
+    assert failed.message.startswith("cannot hand this trace of 0.0 MB to the process that reads it: File too large")
+    assert read(nested_roots(10)) == before
 
 
 def test_a_reader_that_hangs_is_ended(monkeypatch, pool):

@@ -78,7 +78,7 @@ def test_an_ordinary_large_trace_fits_the_limits_of_deploy():
         Tpumon("--service-addr", node.address, "--output", "jsonl", "--interval", "1") as tpumon,
     ):
         tpumon.wait_for(lambda: '"source":"trace"' in tpumon.out.replace(" ", ""))
-        assert peak_mb(tpumon._process.pid) < 700
+        assert peak_mb(tpumon._process.pid) + 60 < 700  # it is also in a file in memory, which belongs to no process
 
 
 def test_readers_end_with_tpumon():
@@ -129,6 +129,7 @@ CLIENTS = """
 import asyncio, sys
 from tpumon import wire
 from tpumon.sources import Client
+from tpumon.system.memory import reuse_memory
 from tpumon.wire.profiler_pb2 import ProfileOptions, ProfileRequest, ProfileResponse
 
 def size_mb():
@@ -149,6 +150,7 @@ async def main():
     for client in clients:
         await client.close()
 
+reuse_memory()
 asyncio.run(main())
 """
 

@@ -17,7 +17,6 @@ from tpumon.sampler.pace import Budget, KeepingUp, Pace
 from tpumon.sampler.warnings import WarningLimit
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
-from tpumon.system.memory import reuse_memory
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.targets.base import Discovery
 from tpumon.text import one_line
@@ -85,7 +84,6 @@ class Sampler:
             NoTargetError: there is no worker to follow, and `num_queries` says not to wait.
             TpumonError: discovery gives up.
         """
-        reuse_memory()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._discover(group)

@@ -14,11 +14,12 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
-from tpumon.system.memory import file_in_memory, give_back_memory
+from tpumon.system.memory import file_in_memory, give_back_memory, give_back_memory_soon
 from tpumon.system.threads import in_thread
 from tpumon.xspace.reading import LARGE_BYTES, REQUEST, RESULT
 
@@ -58,25 +59,27 @@ def warm_up() -> None:
 
 
 class _Reader:
-    """One process, and the file in memory from which it reads traces: a pipe would take 2 ms for each 2 MB.
+    """One process, and the file in memory from which it reads traces: a pipe would take 2 ms more for a usual one.
 
     Args:
         nice: how much it yields to others.
     """
 
     def __init__(self, nice: int) -> None:
-        self._trace = file_in_memory()
-        # In a session of its own: Ctrl-C on a terminal is this process's to handle.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", _PROGRAM, str(self._trace.fileno())],  # nothing from the working directory
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[self._trace.fileno()],
-            start_new_session=True,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
-        )
+        with ExitStack() as stack:
+            self._trace = stack.enter_context(file_in_memory())
+            # In a session of its own: Ctrl-C on a terminal is this process's to handle.
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", _PROGRAM, str(self._trace.fileno())],  # nothing from the working directory
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[self._trace.fileno()],
+                start_new_session=True,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
+            )
+            stack.pop_all()
         if nice:
             with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
@@ -86,29 +89,32 @@ class _Reader:
 
         Raises:
             EOFError: the process ended, or was ended because it took too long.
+            OSError: the trace cannot be handed to it.
         """
         assert self._process.stdin is not None
+        self._hand_over(xspace)
         until_s = time.monotonic() + _WALL_S + cpu_s
         try:
-            self._hand_over(xspace)
             self._process.stdin.write(REQUEST.pack(cpu_s, memory, ops))
             size, took_cpu_s = RESULT.unpack(self._received(RESULT.size, until_s))
             if size > _MOST_RESULT_BYTES:
                 raise EOFError
             result = pickle.loads(self._received(size, until_s))  # noqa: S301 - ours
-            if len(xspace) > LARGE_BYTES:
-                os.ftruncate(self._trace.fileno(), 0)
         except OSError as error:
             raise EOFError from error
+        if len(xspace) > LARGE_BYTES:
+            os.ftruncate(self._trace.fileno(), 0)
         return result, took_cpu_s
 
     def _hand_over(self, xspace: bytes | memoryview) -> None:
         file, left = self._trace.fileno(), memoryview(xspace)
-        while left:  # by position: where the file is read is moved by the process, too
+        while left:  # with its place: the process moves the position that both share
             left = left[os.pwrite(file, left, len(xspace) - len(left)) :]
         os.ftruncate(file, len(xspace))
         if len(xspace) > LARGE_BYTES:
             give_back_memory()  # what receiving it took
+        else:
+            give_back_memory_soon()
 
     def _received(self, size: int, until_s: float) -> bytearray:
         """So many bytes that the process writes."""
@@ -119,11 +125,17 @@ class _Reader:
         while len(data) < size:
             if not ready.poll(1000 * max(until_s - time.monotonic(), 0)):
                 self._process.kill()
+                raise EOFError
             piece = os.read(stdout, size - len(data))
             if not piece:
                 raise EOFError
             data += piece
         return data
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process is gone, for example because the system ended it when memory ran out."""
+        return self._process.poll() is not None
 
     @property
     def failed(self) -> bool:
@@ -145,6 +157,10 @@ class _Reader:
 def _python_path() -> str:
     """Where this package is, for a process that does not look into the working directory; then as it was."""
     return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)
 
 
 class _Pool:
@@ -176,7 +192,7 @@ class _Pool:
         try:
             reader = self._take()
         except OSError as error:
-            message = f"cannot start a process that reads traces: {error.strerror}"
+            message = f"cannot start a process that reads traces: {_why(error)}"
             raise SourceError("internal", message) from error
         start_s = time.monotonic()
         try:
@@ -192,6 +208,12 @@ class _Pool:
                 "long or too much memory; ask for a shorter window"
             )
             raise SourceError("too-large", message) from None
+        except OSError as error:
+            self._end(reader)
+            message = (
+                f"cannot hand this trace of {len(xspace) / 1e6:.1f} MB to the process that reads it: {_why(error)}"
+            )
+            raise SourceError("internal", message) from error
         except BaseException:
             self._end(reader)
             raise
@@ -201,13 +223,18 @@ class _Pool:
         return result, took_cpu_s  # type: ignore[return-value]
 
     def _take(self) -> _Reader:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
+        while (idle := self._idle_one()) is not None:
+            if not idle.has_ended:
+                return idle
+            self._end(idle)
         reader = _Reader(self._nice)
         with self._lock:
             self._all.add(reader)
         return reader
+
+    def _idle_one(self) -> _Reader | None:
+        with self._lock:
+            return self._idle.pop() if self._idle else None
 
     def _put_back(self, reader: _Reader) -> None:
         with self._lock:

@@ -41,7 +41,7 @@ _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
 _QUICK_BYTES = 8_000_000
 _COPIES = 3  # as gRPC receives it, as it puts it together, and the answer, until the first two are gone
-_COPIES_LATER = 2  # the answer, and what is on its way to the process that reads it
+_COPIES_LATER = 2  # the answer, and its copy in the file of the process that reads it
 _LEAST_BYTES = 1 << 20
 
 _CANNOT_BE_SEEN = (

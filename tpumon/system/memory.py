@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 from functools import cache
 from pathlib import Path
 from typing import BinaryIO
@@ -12,8 +13,11 @@ from typing import BinaryIO
 _CGROUPS = Path("/sys/fs/cgroup")
 _LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of malloc.h
-_MFD_CLOEXEC = 1  # of sys/mman.h
+_MFD_CLOEXEC, _MFD_NOEXEC_SEAL = 1, 8  # of sys/mman.h
 _LARGE_BLOCK_BYTES, _MOST_KEPT_BYTES = 8 << 20, 16 << 20
+_GIVE_BACK_S = 10.0
+
+_giving_back = threading.Lock()
 
 
 @cache
@@ -47,10 +51,12 @@ def _number(file: Path) -> int:
 
 
 def reuse_memory() -> None:
-    """From now on, all threads take their memory from the same store, which keeps what was freed for the next trace.
+    """From now on, blocks below 8 MB are kept when they are freed, for the next trace; larger ones go back.
 
-    As glibc has it, each thread has a store of its own. Blocks of 2 MB, as traces are, would fill each of them, or cost
-    a fault for every page each time. Blocks of 8 MB and more still go back when they are freed.
+    All threads that start later share one store of memory. glibc's own way is a store for each thread: each then keeps
+    what the largest trace took, or takes a page fault for every page of the next one.
+
+    Small blocks that stay keep what is freed below them, until `give_back_memory`.
     """
     import ctypes
 
@@ -69,12 +75,32 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
+def give_back_memory_soon() -> None:
+    """Returns freed memory in 10 s, with all that is freed until then: to return it and take it again costs time."""
+    if _giving_back.acquire(blocking=False):
+        timer = threading.Timer(_GIVE_BACK_S, _give_back)
+        timer.daemon = True
+        timer.start()
+
+
+def _give_back() -> None:
+    _giving_back.release()
+    give_back_memory()
+
+
 def file_in_memory() -> BinaryIO:
-    """A file without a name, for another process to read; in a directory only if this system has no other."""
+    """Makes a file without a name in memory, for another process to read.
+
+    Where neither the kernel nor the C library can do so, it is a temporary file on disk.
+
+    Raises:
+        OSError: there is no descriptor left, or no directory for the temporary file.
+    """
     import ctypes
 
-    with contextlib.suppress(AttributeError):  # a Python made for old systems lacks it, the system's library does not
-        file = ctypes.CDLL(None).memfd_create(b"tpumon", _MFD_CLOEXEC)
-        if file >= 0:
-            return os.fdopen(file, "w+b", buffering=0)
+    with contextlib.suppress(AttributeError):  # not os.memfd_create: Pythons that were built on old systems lack it
+        create = ctypes.CDLL(None).memfd_create
+        for flags in (_MFD_CLOEXEC | _MFD_NOEXEC_SEAL, _MFD_CLOEXEC):  # kernels before 6.3 know the second only
+            if (file := create(b"tpumon", flags)) >= 0:
+                return os.fdopen(file, "w+b", buffering=0)
     return tempfile.TemporaryFile(buffering=0)

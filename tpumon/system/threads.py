@@ -40,6 +40,7 @@ async def in_thread(function: Callable[[], _Result], *, timeout_s: float | None)
             failed = error
         with suppress(RuntimeError):  # the loop is closed: the result is no longer needed
             loop.call_soon_threadsafe(settle, result, failed)
+        del failed  # its traceback holds this frame, and with it all that `function` had
 
     threading.Thread(target=run, name="tpumon-blocking", daemon=True).start()
     async with asyncio.timeout(timeout_s):

@@ -31,7 +31,7 @@ RESULT = struct.Struct("<Qd")
 and message of a SourceError."""
 
 LARGE_BYTES = 8_000_000
-"""Traces of this size on are worth giving their memory back."""
+"""Traces of this size on are read piece by piece, and are worth giving their memory back."""
 
 _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
 
@@ -39,7 +39,7 @@ _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
 def main() -> None:
     """Reads the trace in the file of this descriptor (first argument) for each request on stdin, until that ends."""
     with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes
+        Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes first
     reuse_memory()
     with loading():
         import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
@@ -52,11 +52,11 @@ def main() -> None:
             _limit(cpu_s, memory)
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            xspace = file if size > LARGE_BYTES else file.read()
-            result = pickle.dumps(_result(xspace, ops), protocol=5)
+            result = pickle.dumps(_result(file if size > LARGE_BYTES else file.read(), ops), protocol=5)
             signal.setitimer(signal.ITIMER_PROF, 0)
             sys.stdout.buffer.write(RESULT.pack(len(result), time.process_time() - start_s) + result)
             sys.stdout.buffer.flush()
+            del result
             if size > LARGE_BYTES:
                 give_back_memory()
 
