@@ -152,8 +152,8 @@ class Feed:
         origin = self._settings.origin
         if isinstance(origin, Sampling):
             reuse_memory()  # before there are threads
-        if isinstance(origin, Sampling) and origin.sources.logdir is not None:
-            origin.sources.logdir.prepare()
+            if origin.sources.logdir is not None:
+                origin.sources.logdir.prepare()
         with ExitStack() as stack:
             for export in self._settings.exports:
                 output = _open(export, self._settings.output_options, self._heartbeat)

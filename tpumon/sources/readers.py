@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,7 +65,7 @@ class _Reader:
     """
 
     def __init__(self, nice: int) -> None:
-        with ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
             self._trace = stack.enter_context(file_in_memory())
             # In a session of its own: Ctrl-C on a terminal is this process's to handle.
             self._process = subprocess.Popen(

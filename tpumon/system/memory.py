@@ -80,7 +80,10 @@ def give_back_memory_soon() -> None:
     if _giving_back.acquire(blocking=False):
         timer = threading.Timer(_GIVE_BACK_S, _give_back)
         timer.daemon = True
-        timer.start()
+        try:
+            timer.start()
+        except RuntimeError:  # there can be no more threads now; the next trace asks again
+            _giving_back.release()
 
 
 def _give_back() -> None:
