@@ -6,7 +6,7 @@ table: every program is a process of its own, one after the other, round after r
 all alike. Prints medians, and how many times tpumon's each is.
 growth: each shape at a quarter, half and full of its size; prints how much more twice the bytes cost. Less than 2.5 is
 linear.
-steady: one process that reads one trace of 2 MB after the other, 2,000 of them, as a sampler's reader does; prints its
+steady: one process that reads one usual trace after the other, 2,000 of them, as a sampler's reader does; prints its
 memory and its traces a second of CPU.
 """
 
@@ -122,10 +122,12 @@ def growth(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
 
 def steady() -> None:
     """Traces of many workers: the same programs, other times."""
+    from tpumon.system.memory import reuse_memory
     from tpumon.xspace import figures, read_trace
 
     usual = next(shape for shape in SHAPES if "usual" in shape.name)
     traces = [usual.build(usual.size - 100 * i).bytes() for i in range(4)]
+    reuse_memory()
     start_s = time.process_time()
     for count in range(1, 2001):
         figures([read_trace(traces[count % len(traces)])])

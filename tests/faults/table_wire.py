@@ -16,9 +16,9 @@ ROWS = (
         "test_wire_cost.py::test_a_trace_that_takes_too_long_is_given_up",
     ),
     (
-        "a process that reads traces hangs, or is ended while it waits",
-        "no trace is lost for it but the one in it",
-        "It is ended after a minute and its share of processor time; another reads the next trace.",
+        "a process that reads traces hangs",
+        "nobody else loses a sample",
+        "It is ended after a minute plus the processor time that its trace may take; another reads the next trace.",
         "test_wire_cost.py::test_a_reader_that_hangs_is_ended",
     ),
     (

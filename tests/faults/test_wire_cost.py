@@ -168,6 +168,14 @@ def test_the_memory_of_a_large_trace_is_given_back(pool):
     assert size_of_file(pool) == 0
 
 
+@pytest.mark.parametrize("trace", [nested_roots(10), b""])
+def test_the_memory_of_every_trace_is_given_back_later(monkeypatch, pool, trace):
+    asked = []
+    monkeypatch.setattr(readers, "give_back_memory_soon", lambda: asked.append(len(pool._idle)))
+    read(trace)
+    assert asked == [1]  # when it has been read
+
+
 def test_a_reader_that_ended_while_it_waited_costs_no_trace(pool):
     before = read(nested_roots(10))
     (reader,) = pool._all

@@ -2,6 +2,10 @@
 
 import subprocess
 import sys
+import threading
+
+from support import wait_until
+from tpumon.system import memory
 
 _PROGRAM = """
 import resource, sys, threading
@@ -80,3 +84,40 @@ def test_the_memory_of_a_burst_goes_back():
     """Although small blocks lie between: without it, 120 MB stay."""
     done = subprocess.run([sys.executable, "-c", _BURST], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 20
+
+
+def test_memory_goes_back_once_for_all_and_once_more_for_those_that_came_late(monkeypatch):
+    """Whoever asks shortly before it happens may still use what is to go back."""
+    given_back, started, go_on = [], threading.Semaphore(0), threading.Semaphore(0)
+
+    def give_back():
+        given_back.append(threading.current_thread())
+        started.release()
+        go_on.acquire()
+
+    monkeypatch.setattr(memory, "give_back_memory", give_back)
+    monkeypatch.setattr(memory, "_GIVE_BACK_S", 0.0)
+    memory.give_back_memory_soon()
+    assert started.acquire(timeout=10)
+    for _ in range(3):
+        memory.give_back_memory_soon()
+    go_on.release()
+    assert started.acquire(timeout=10)
+    go_on.release()
+    wait_until(lambda: not memory._giving_back.locked(), 10, "it is over")
+    assert len(given_back) == 2
+
+
+def test_memory_goes_back_later_where_no_thread_can_start_now(monkeypatch):
+    def fail(_timer):
+        raise RuntimeError
+
+    given_back = threading.Semaphore(0)
+    monkeypatch.setattr(memory, "give_back_memory", given_back.release)
+    monkeypatch.setattr(memory, "_GIVE_BACK_S", 0.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Timer, "start", fail)
+        memory.give_back_memory_soon()
+    memory.give_back_memory_soon()
+    assert given_back.acquire(timeout=10)
+    wait_until(lambda: not memory._giving_back.locked(), 10, "it is over")

@@ -43,12 +43,16 @@ async def read(xspace: bytes | memoryview, lane: Lane, ops: int = 0) -> tuple[Tr
         ops: how many top operations are wanted.
 
     Raises:
-        SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than the lane allows.
+        SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than the lane allows; `internal`,
+            no process can be started, or the trace cannot be handed to it.
     """
     pool = _pools.setdefault(lane.nice, _Pool(lane.nice))
     cpu_s = lane.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
     async with lane.readers, lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
-        return await in_thread(lambda: pool.read(xspace, ops, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
+        try:
+            return await in_thread(lambda: pool.read(xspace, ops, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
+        finally:
+            give_back_memory_soon()
 
 
 def warm_up() -> None:
@@ -112,8 +116,6 @@ class _Reader:
         os.ftruncate(file, len(xspace))
         if len(xspace) > LARGE_BYTES:
             give_back_memory()  # what receiving it took
-        else:
-            give_back_memory_soon()
 
     def _received(self, size: int, until_s: float) -> bytearray:
         """So many bytes that the process writes."""

@@ -14,10 +14,10 @@ _CGROUPS = Path("/sys/fs/cgroup")
 _LIMITS = ("memory.max", "memory.high", "memory.limit_in_bytes")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of malloc.h
 _MFD_CLOEXEC, _MFD_NOEXEC_SEAL = 1, 8  # of sys/mman.h
-_LARGE_BLOCK_BYTES, _MOST_KEPT_BYTES = 8 << 20, 16 << 20
+_LARGE_BLOCK_BYTES, _MOST_KEPT_BYTES = 8_000_000, 16_000_000
 _GIVE_BACK_S = 10.0
 
-_giving_back = threading.Lock()
+_giving_back, _wanted = threading.Lock(), threading.Event()
 
 
 @cache
@@ -76,25 +76,30 @@ def give_back_memory() -> None:
 
 
 def give_back_memory_soon() -> None:
-    """Returns freed memory in 10 s, with all that is freed until then: to return it and take it again costs time."""
-    if _giving_back.acquire(blocking=False):
-        timer = threading.Timer(_GIVE_BACK_S, _give_back)
-        timer.daemon = True
-        try:
-            timer.start()
-        except RuntimeError:  # there can be no more threads now; the next trace asks again
-            _giving_back.release()
+    """Returns in 10 s what is free then, once for all that ask meanwhile: to return and take it again costs time."""
+    _wanted.set()
+    if not _giving_back.acquire(blocking=False):
+        return
+    _wanted.clear()
+    timer = threading.Timer(_GIVE_BACK_S, _give_back)
+    timer.daemon = True
+    try:
+        timer.start()
+    except RuntimeError:  # there can be no more threads now; the next trace asks again
+        _giving_back.release()
 
 
 def _give_back() -> None:
-    _giving_back.release()
     give_back_memory()
+    _giving_back.release()
+    if _wanted.is_set():  # what they freed may have been in use until now
+        give_back_memory_soon()
 
 
 def file_in_memory() -> BinaryIO:
     """Makes a file without a name in memory, for another process to read.
 
-    Where neither the kernel nor the C library can do so, it is a temporary file on disk.
+    Where the kernel or the C library cannot do so, it is a temporary file on disk.
 
     Raises:
         OSError: there is no descriptor left, or no directory for the temporary file.

@@ -31,7 +31,7 @@ RESULT = struct.Struct("<Qd")
 and message of a SourceError."""
 
 LARGE_BYTES = 8_000_000
-"""Traces of this size on are read piece by piece, and are worth giving their memory back."""
+"""Traces beyond this size are read piece by piece, and are worth giving their memory back."""
 
 _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
 
