@@ -20,7 +20,7 @@ LARGE = bytes(range(256)) * 100
 
 TEXTS = st.binary(min_size=1, max_size=40) | st.just(LARGE)
 FIELDS = st.builds(field, st.sampled_from([1, 6, XSPACE, 15, 16]), TEXTS) | st.sampled_from(
-    [b"\x38\x01", b"\x40\x05", b"\xc2\x00\x03abc", field(XSPACE, LARGE)]
+    [b"\x38\x01", b"\x40\x05", b"\xc2\x00\x03abc", b"\xc2\x00\x00", field(XSPACE, b""), field(XSPACE, LARGE)]
 )
 """Also the trace's number as a varint, and with a tag that is longer than it need be."""
 
@@ -39,6 +39,8 @@ def either(read):
 
 @given(st.lists(FIELDS, max_size=6).map(b"".join))
 @example(field(XSPACE, LARGE) + b"\xc2\x00\x03abc")
+@example(field(XSPACE, LARGE) + b"\xc2\x00\x00")
+@example(field(XSPACE, LARGE) + field(6, b"a") * 2000 + field(XSPACE, b""))
 @example(field(XSPACE, b"first") + field(6, LARGE) + field(XSPACE, b"last"))
 def test_it_is_what_the_runtime_reads(data):
     assert trace_in(data) == ProfileResponse.FromString(data).xspace

@@ -142,7 +142,7 @@ class _Writer:
 
     def tick(self) -> None:
         """Lets the output do its work of the meantime, if that is due."""
-        if isinstance(self._output, Ticking) and self.tick_s is not None and time.monotonic() >= self._tick_due_s:
+        if self.tick_s is not None and time.monotonic() >= self._tick_due_s and isinstance(self._output, Ticking):
             self._attempt("tick", partial(self._output.tick, time.time()), "; trying again")
             self._tick_due_s = time.monotonic() + self.tick_s
 

@@ -6,9 +6,10 @@ server's fault or malice. Left in, they would overflow sums, divide by zero, or 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
+from functools import cache
+from operator import is_
 from typing import Any
 
 from tpumon.model.figures import Figures, Spread, StepTimes
@@ -46,34 +47,36 @@ def bounded(sample: Sample) -> Sample:
 
 def _changes(value: Any, names: Iterable[str]) -> dict[str, Any]:
     """What is left of those fields that hold anything impossible."""
-    kept = ((name, getattr(value, name)) for name in names)
-    return {name: left for name, item in kept if (left := _left(name, item)) is not item}
+    return {name: left for name in names if (left := _left(name, item := getattr(value, name))) is not item}
 
 
 def _left(name: str, value: Any) -> Any:
     """A value without what is impossible; the value itself, if it has nothing of that; None if nothing is left."""
+    if value is None or isinstance(value, (float, int, str)):  # first: nearly all are
+        return None if _is_off(name, value) else value
     if isinstance(value, tuple):
         items = [_left(name, item) for item in value]
-        same = all(left is item for left, item in zip(items, value, strict=True))
-        return value if same else tuple(item for item in items if item is not None)
+        return value if all(map(is_, items, value)) else tuple(item for item in items if item is not None)
     if isinstance(value, Mapping):
         off = {key for key, item in value.items() if _is_off(name, item)}
         return {key: item for key, item in value.items() if key not in off} if off else value
-    if isinstance(value, StepTimes):
-        return None if _is_disordered(value) or _changes(value, (item.name for item in fields(value))) else value
     if isinstance(value, Spread):
         ends = (value.avg, value.min, value.max)
         return None if _is_disordered(value) or any(_is_off(name, end) for end in ends) else value
-    if is_dataclass(value) and not isinstance(value, type):
-        changes = _changes(value, (item.name for item in fields(value)))
-        if any(item.name in changes and changes[item.name] is None for item in fields(value) if _is_required(item)):
-            return None  # an operation without its time says nothing
-        return replace(value, **changes) if changes else value
-    return None if _is_off(name, value) else value
+    is_required = _fields(value.__class__)
+    changes = _changes(value, is_required)
+    if isinstance(value, StepTimes):
+        return None if _is_disordered(value) or changes else value
+    if any(left is None and is_required[changed] for changed, left in changes.items()):
+        return None  # an operation without its time says nothing
+    return replace(value, **changes) if changes else value
 
 
-def _is_required(item: Field[Any]) -> bool:
-    return item.default is MISSING and item.default_factory is MISSING
+@cache
+def _fields(kind: type) -> Mapping[str, bool]:
+    """The fields of a dataclass, and whether each is required; of another type, none."""
+    found = fields(kind) if is_dataclass(kind) else ()
+    return {item.name: item.default is MISSING and item.default_factory is MISSING for item in found}
 
 
 def _is_disordered(value: Spread | StepTimes) -> bool:
@@ -85,12 +88,14 @@ def _is_off(name: str, value: object) -> bool:
     """Whether no worker can have this value; what is possible follows from the unit at the end of its name."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
-    if not 0 <= value < math.inf:
-        return True
+    return not 0 <= value <= _most(name) or (0 < value < SHORTEST_STEP_S and name in _STEPS)
+
+
+@cache
+def _most(name: str) -> float:
+    """The largest value that is possible."""
     if name.endswith(("_bytes", "_rate")):
-        return value >= BYTES_BELOW
+        return BYTES_BELOW - 1
     if name.endswith(("_ratio", "_ratios")):
-        return value > (1 + _ROUNDING if name in _SHARES else _LARGEST_RATIO)
-    if name in _STEPS:
-        return value > LONGEST_STEP_S or 0 < value < SHORTEST_STEP_S
-    return value > _LARGEST
+        return 1 + _ROUNDING if name in _SHARES else _LARGEST_RATIO
+    return LONGEST_STEP_S if name in _STEPS else _LARGEST

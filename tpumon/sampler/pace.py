@@ -101,7 +101,8 @@ class KeepingUp:
     """
 
     def __init__(self) -> None:
-        self._late: dict[str, tuple[float, float]] = {}
+        self._passed_s: dict[str, float] = {}  # from each worker's last query but one to its last
+        self._late: set[str] = set()
         self._again: set[str] = set()  # whose second interval is over: the first one has the start in it
         self._said = False
         self._round_s = 0.0
@@ -129,13 +130,15 @@ class KeepingUp:
 
     def note(self, worker: str, planned_s: float, actual_s: float) -> None:
         """Notes how much time was to pass from one query of a worker to the next, and how much did."""
-        if worker in self._late:
+        if worker in self._passed_s:
             self._again.add(worker)
-        self._late[worker] = planned_s, actual_s
+        self._passed_s[worker] = actual_s
+        (self._late.add if actual_s > _LATE * planned_s else self._late.discard)(worker)
 
     def forget(self, workers: Collection[str]) -> None:
         """Keeps what is known of these workers only."""
-        self._late = {worker: times for worker, times in self._late.items() if worker in workers}
+        self._passed_s = {worker: passed_s for worker, passed_s in self._passed_s.items() if worker in workers}
+        self._late.intersection_update(workers)
         self._again.intersection_update(workers)
         self._unanswered = {worker: asked_s for worker, asked_s in self._unanswered.items() if worker in workers}
 
@@ -147,15 +150,12 @@ class KeepingUp:
     @property
     def interval_s(self) -> float | None:
         """The interval that results; None: as planned."""
-        if len(self._late) < _LEAST_WORKERS:
-            return None
-        late = sum(actual_s > _LATE * planned_s for planned_s, actual_s in self._late.values())
-        return median(actual_s for _, actual_s in self._late.values()) if 2 * late >= len(self._late) else None
+        workers = len(self._passed_s)
+        return median(self._passed_s.values()) if 2 * len(self._late) >= workers >= _LEAST_WORKERS else None
 
     def advice(self) -> str | None:
         """What to tell the user, once; None: nothing new, or the start is not over."""
-        interval_s = self.interval_s
-        if interval_s is None or self._said or 2 * len(self._again) < len(self._late):
+        if self._said or 2 * len(self._again) < len(self._passed_s) or (interval_s := self.interval_s) is None:
             return None
         self._said = True
         return f"tpumon cannot keep up: raise --interval to {math.ceil(1.2 * interval_s)} s"

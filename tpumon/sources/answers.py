@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -15,12 +13,12 @@ from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.parsed import parsed
 
 _Reply = TypeVar("_Reply", bound=Message)
-_Result = TypeVar("_Result")
 
 _SMALL_BYTES = 16 << 10  # parsed in the event loop
 _MOST_FIELDS = 20_000  # of a large answer; a host with 16 devices sends a few hundred
 _DEEPEST = 16
 _GZIP = b"\x1f\x8b"
+_MOST_OTHERS = 1000  # fields beside a large one; servers send a few
 _DELIMITED = 2  # wire type
 
 # Parsing must not hold up other workers. Messages are counted before the runtime makes an object of each.
@@ -39,7 +37,11 @@ async def parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
         SourceError: `malformed`, the bytes are not such a message, or have more fields than any server sends;
             `refused`, they are compressed.
     """
-    return await _run(data, partial(_parse, data, reply_type, _broken(data, name)))
+    _refuse_compressed(data)
+    broken = _broken(data, name)
+    if len(data) <= _SMALL_BYTES:
+        return parsed(reply_type, data, broken)
+    return await asyncio.get_running_loop().run_in_executor(_parsers, _parse, data, reply_type, broken)
 
 
 async def parse_for(data: bytes, reply_type: type[Message], field: str, name: str) -> memoryview:
@@ -54,54 +56,56 @@ async def parse_for(data: bytes, reply_type: type[Message], field: str, name: st
     Raises:
         SourceError: as `parse`.
     """
-    return await _run(data, partial(_parse_for, data, reply_type, field, _broken(data, name)))
+    _refuse_compressed(data)
+    broken = _broken(data, name)
+    try:
+        parted = _parted(memoryview(data), reply_type.DESCRIPTOR.fields_by_name[field].number)
+    except SourceError as error:
+        raise SourceError("malformed", broken) from error
+    if parted is None:
+        return memoryview(getattr(await parse(data, reply_type, name), field))
+    found, rest = parted
+    parsed(reply_type, rest, broken)
+    return found if 2 * len(found) >= len(data) else memoryview(bytes(found))  # a small part must not keep the whole
 
 
-async def _run(data: bytes, parsing: Callable[[], _Result]) -> _Result:
+def _refuse_compressed(data: bytes) -> None:
     if data.startswith(_GZIP):  # no message of ours begins so
         raise SourceError("refused", COMPRESSED)
-    if len(data) <= _SMALL_BYTES:
-        return parsing()
-    return await asyncio.get_running_loop().run_in_executor(_parsers, parsing)
 
 
 def _broken(data: bytes, name: str) -> str:
     return f"the answer to {name} is not a profiler server's ({len(data)} bytes)"
 
 
-def _parse_for(data: bytes, reply_type: type[Message], field: str, broken: str) -> memoryview:
-    if len(data) <= _SMALL_BYTES:
-        return memoryview(getattr(parsed(reply_type, data, broken), field))
-    try:
-        found, rest = _parted(memoryview(data), reply_type.DESCRIPTOR.fields_by_name[field].number)
-    except SourceError as error:
-        raise SourceError("malformed", broken) from error
-    if getattr(_parse(rest, reply_type, broken), field):  # written as nobody writes it
-        return memoryview(getattr(_parse(data, reply_type, broken), field))
-    return found if 2 * len(found) >= len(data) else memoryview(bytes(found))  # a small part must not keep the whole
+def _parted(data: memoryview, number: int) -> tuple[memoryview, bytes] | None:
+    """A field of bytes, and all the others; None if that is written oddly, or these are many or large.
 
-
-def _parted(data: memoryview, number: int) -> tuple[memoryview, bytes]:
-    """A field of bytes, if it is written as it should be, and all the others; what is beyond the limit is a rest."""
+    Raises:
+        SourceError: `malformed`.
+    """
     found, begin, rest = data[:0], 0, []
-    for _, (_, at, value_begin, end, _) in zip(range(_MOST_FIELDS), fields(data), strict=False):
-        if data[at] == number << 3 | _DELIMITED:
+    for count, (each, at, value_begin, end, _) in enumerate(fields(data)):
+        is_it = data[at] == number << 3 | _DELIMITED
+        if count == _MOST_OTHERS or is_it != (each == number):
+            return None
+        if is_it:
             rest.append(data[begin:at])
             found, begin = data[value_begin:end], end
-    return found, b"".join([*rest, data[begin:]])
+    rest.append(data[begin:])
+    return (found, b"".join(rest)) if sum(map(len, rest)) <= _SMALL_BYTES else None
 
 
 COMPRESSED = "the server compresses its answers, which profiler servers do not; such answers are not opened"
 
 
 def _parse(data: bytes, reply_type: type[_Reply], broken: str) -> _Reply:
-    if len(data) > _SMALL_BYTES:
-        try:
-            left = _count(memoryview(data), reply_type.DESCRIPTOR, _MOST_FIELDS, _DEEPEST)
-        except SourceError as error:
-            raise SourceError("malformed", broken) from error
-        if left < 0:
-            raise SourceError("malformed", f"{broken}: it has more than {_MOST_FIELDS} fields")
+    try:
+        left = _count(memoryview(data), reply_type.DESCRIPTOR, _MOST_FIELDS, _DEEPEST)
+    except SourceError as error:
+        raise SourceError("malformed", broken) from error
+    if left < 0:
+        raise SourceError("malformed", f"{broken}: it has more than {_MOST_FIELDS} fields")
     return parsed(reply_type, data, broken)
 
 
