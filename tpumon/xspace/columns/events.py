@@ -261,9 +261,9 @@ class _Reader:
                 break
             at = following
             if not least:
-                going = np.flatnonzero(left)
-                if not len(going):
+                if not left.max():
                     return None
+                going = np.flatnonzero(left)
                 rows, at, ends = going + these.start if isinstance(rows, slice) else rows[going], at[going], ends[going]
         return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
 
@@ -278,7 +278,9 @@ class _Reader:
         """Where a stat ends that all events have here and nobody asks for; None if that is not so, or one is long."""
         alike = (0, 2, 3) if self._wanted else (0,)  # of its bytes: its tag, and its number after a tag
         sizes = self._data.take(at + 1)
-        if sizes.max() >= 0x80 or any((self._data.take(at + i) != self._data[at[0] + i]).any() for i in alike):
+        if sizes.max() >= 0x80 or any(
+            np.count_nonzero(self._data.take(at + i) != self._data[at[0] + i]) for i in alike
+        ):
             return None
         return at + 2 + sizes
 
@@ -305,7 +307,7 @@ class _Reader:
             values, ends = self._words[at + _VALUE_AT], at + (_VALUE_AT + 8)
         else:
             return None
-        if (ends != after).any():
+        if np.count_nonzero(ends != after):
             return None
         self._put(number, rows, values, is_double=kind == _DOUBLE)
         return after

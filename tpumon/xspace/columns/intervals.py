@@ -31,20 +31,31 @@ def distinct(values: Ints | NDArray[np.uint8]) -> list[int]:
 
 def first_of_equal(values: NDArray[Any]) -> Ints:
     """Where each run of equal values begins: indices, ascending."""
-    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])[: len(values)])
+    return np.concatenate([[True], values[1:] != values[:-1]])[: len(values)].nonzero()[0]
+
+
+def is_ascending(values: Ints) -> bool:
+    """Whether no value is less than the one before it."""
+    # Here and elsewhere: for some thousand elements, NumPy's `any` and `all` take four times as long as counting.
+    return not np.count_nonzero(values[1:] < values[:-1])
+
+
+def are_apart(begin_ps: Ints, end_ps: Ints) -> bool:
+    """Whether no interval begins before the one before it has ended."""
+    return not np.count_nonzero(begin_ps[1:] < end_ps[:-1])
 
 
 def indexed(numbers: Ints) -> tuple[Ints, Ints]:
     """The different numbers, ascending, and for each element the index of its own among them."""
     if not len(numbers):
         return numbers, numbers
-    low, high = int(numbers.min()), int(numbers.max())
-    if low < 0 or high >= _DENSE_LIMIT:
+    high = int(numbers.view(np.uint64).max())  # as unsigned numbers, negative ones are large
+    if high >= _DENSE_LIMIT:
         found, index = np.unique(numbers, return_inverse=True)
         return found, index.astype(np.int64)
     present = np.zeros(high + 1, dtype=np.bool_)
     present[numbers] = True
-    found = np.flatnonzero(present)
+    found = present.nonzero()[0]
     position = np.zeros(high + 1, dtype=np.int64)
     position[found] = np.arange(len(found))
     return found, position[numbers]
@@ -74,7 +85,7 @@ def union(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
         return begin_ps, end_ps
     begin_ps, end_ps = _by_begin(begin_ps, end_ps)
     reach = np.maximum.accumulate(end_ps)
-    first = np.flatnonzero(np.concatenate([[True], begin_ps[1:] > reach[:-1]]))
+    first = np.concatenate([[True], begin_ps[1:] > reach[:-1]]).nonzero()[0]
     last = np.concatenate([first[1:] - 1, [len(begin_ps) - 1]])
     return begin_ps[first], reach[last]
 
@@ -91,7 +102,7 @@ def covered_ps(begin_ps: Ints, end_ps: Ints) -> int:
 
 def _by_begin(begin_ps: Ints, end_ps: Ints) -> tuple[Ints, Ints]:
     """The same intervals in the order of their begins."""
-    if not (begin_ps[1:] < begin_ps[:-1]).any():
+    if is_ascending(begin_ps):
         return begin_ps, end_ps
     order = np.argsort(begin_ps, kind="stable")
     return begin_ps[order], end_ps[order]
@@ -105,8 +116,11 @@ def extent(*spans: tuple[Ints, Ints]) -> tuple[int, int] | None:
 
 def timeline_order(begin_ps: Ints, duration_ps: Ints) -> Ints | None:
     """The order in which an outer event comes before what it holds; None where the events are in it already."""
-    later = begin_ps[1:] > begin_ps[:-1]
-    if later.all() or (later | ((begin_ps[1:] == begin_ps[:-1]) & (duration_ps[1:] <= duration_ps[:-1]))).all():
+    no_later = begin_ps[1:] <= begin_ps[:-1]
+    if not np.count_nonzero(no_later):
+        return None
+    no_later &= (begin_ps[1:] < begin_ps[:-1]) | (duration_ps[1:] > duration_ps[:-1])
+    if not np.count_nonzero(no_later):
         return None
     # Events are nearly in order, which makes sorting by one number quick; by their durations they are in none.
     order = np.argsort(begin_ps, kind="stable")
@@ -214,7 +228,7 @@ def self_times_ps(begin_ps: Ints, duration_ps: Ints) -> Ints:
         duration_ps: none negative.
     """
     end_ps = begin_ps + duration_ps
-    if not (begin_ps[1:] < end_ps[:-1]).any():
+    if are_apart(begin_ps, end_ps):
         return duration_ps
     parent = parents(end_ps)
     within = parent >= 0
@@ -254,7 +268,7 @@ def first_overlapping(begin_ps: Ints, end_ps: Ints, within_begin_ps: Ints, withi
         return np.full(len(begin_ps), -1, dtype=np.int64)
     reach_ps = np.maximum.accumulate(within_end_ps)
     beyond_ps = np.concatenate([within_begin_ps, [np.iinfo(np.int64).max]])
-    if (begin_ps[1:] >= begin_ps[:-1]).all():
+    if is_ascending(begin_ps):
         # The intervals that begin after one end and not after the next are neighbours: one search for each end.
         edges = np.searchsorted(begin_ps, reach_ps, side="right")
         counts = np.diff(np.concatenate([[0], edges, [len(begin_ps)]]))

@@ -52,9 +52,9 @@ class Events:
         if offset is None or duration is None:
             return self.begin_ps, self.duration_ps
         begins, durations = offset.integers(-1), duration.integers(-1)
-        both = _is_time(begins) & _is_time(durations)
-        if both.all():
+        if _are_times(begins) and _are_times(durations):
             return begins, durations
+        both = _is_time(begins) & _is_time(durations)
         return np.where(both, begins, self.begin_ps), np.where(both, durations, self.duration_ps)
 
     def within(self, span_ps: tuple[int, int]) -> Events:
@@ -92,6 +92,10 @@ def _is_time(values_ps: Ints) -> Mask:
     return values_ps.view(np.uint64) < LATEST_PS
 
 
+def _are_times(values_ps: Ints) -> bool:
+    return bool(values_ps.view(np.uint64).max(initial=0) < LATEST_PS)
+
+
 def placed(columns: EventColumns, start_ns: int, names: Mapping[int, str]) -> Events:
     """A line's events on the trace's clock; those whose times make no sense are left out.
 
@@ -103,7 +107,7 @@ def placed(columns: EventColumns, start_ns: int, names: Mapping[int, str]) -> Ev
     sane: Mask | None = None
     if not -LATEST_NS < start_ns < LATEST_NS:
         start_ns, sane = 0, np.zeros(len(columns), dtype=np.bool_)
-    elif not (_is_time(columns.offset_ps).all() and _is_time(columns.duration_ps).all()):
+    elif not (_are_times(columns.offset_ps) and _are_times(columns.duration_ps)):
         late = (columns.offset_ps <= -LATEST_PS) | (columns.offset_ps >= LATEST_PS)
         sane = _is_time(columns.duration_ps) & ~late
     offset_ps = columns.offset_ps if sane is None else np.where(sane, columns.offset_ps, 0)

@@ -15,6 +15,7 @@ from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import (
+    are_apart,
     by_id,
     covered_ps,
     extent,
@@ -305,7 +306,7 @@ def core_place(plane: Plane) -> CorePlace:
 def _duty(ops: Events, working: Mask, modules: Events, *, shared: bool) -> Duty:
     begin_ps, end_ps = ops.begin_ps, ops.end_ps
     span_ps = extent((begin_ps, end_ps), (modules.begin_ps, modules.end_ps))
-    apart = not (begin_ps[1:] < end_ps[:-1]).any()
+    apart = are_apart(begin_ps, end_ps)
     if not working.all():
         if apart:
             begin_ps, end_ps = begin_ps[working], end_ps[working]

@@ -129,7 +129,7 @@ def _says_dropped(raw: bytes) -> bool:
         found = block == _PIECES[0]
         for piece in _PIECES[1:]:
             found |= block == piece
-        if found.any() and _DROPPED in raw[max(4 * at - 3, 0) : 4 * (at + len(block)) + 3].lower():
+        if np.count_nonzero(found) and _DROPPED in raw[max(4 * at - 3, 0) : 4 * (at + len(block)) + 3].lower():
             return True
     return False
 

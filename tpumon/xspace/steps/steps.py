@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.kinds import Category
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import first_overlapping, self_times_of_some_ps
+from tpumon.xspace.columns.intervals import first_overlapping, is_ascending, self_times_of_some_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines, CoreOps
 from tpumon.xspace.steps.functions import Runs
@@ -181,9 +181,7 @@ def whole_steps(core: CoreLines, ops: Events, markers: Events, groups: Ints) -> 
     keep = markers.device_span_ps()[1] > 0
     if not len(keep):
         return markers, groups
-    in_order = (
-        ops if (ops.begin_ps[1:] >= ops.begin_ps[:-1]).all() else ops.take(np.argsort(ops.begin_ps, kind="stable"))
-    )
+    in_order = ops if is_ascending(ops.begin_ps) else ops.take(np.argsort(ops.begin_ps, kind="stable"))
     for last in (True, False):
         rows = np.flatnonzero(keep)
         if len(rows) > 1 and _is_cut(in_order, markers.take(rows), last=last):

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, distinct, indexed, parents, union
+from tpumon.xspace.columns.intervals import by_id, distinct, indexed, is_ascending, parents, union
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import CoreLines
 
@@ -74,7 +74,7 @@ class OpsOfRuns:
             The counts; a function from one number per run to one per op.
         """
         middle_ps = ops.begin_ps + (ops.duration_ps >> 1)
-        if (middle_ps[1:] >= middle_ps[:-1]).all():
+        if is_ascending(middle_ps):
             # The ops of a run are neighbours: from its begin to its end, or to where the next one begins.
             first = np.searchsorted(middle_ps, self.begin_ps, side="left")
             last = np.searchsorted(middle_ps, self.end_ps, side="right")

@@ -194,13 +194,13 @@ def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
     if not len(at) or at[0]:
         return None
     end = at + 2 + data.take(at + 1)
-    if len(wrong := np.flatnonzero(at[1:] != end[:-1])):
+    if len(wrong := (at[1:] != end[:-1]).nonzero()[0]):
         # Few bytes of an event look like the beginning of another one; nearly all of those only so long.
         suspects = np.concatenate([wrong, wrong + 1])
         kept = np.ones(len(at), dtype=np.bool_)
         kept[suspects] = _begins(data, at[suspects])
         at, end = at[kept], end[kept]
-    if (at[1:] != end[:-1]).any():
+    if len(wrong) and np.count_nonzero(at[1:] != end[:-1]):
         kept = _begins(data, at)
         at, end = at[kept], end[kept]
         # What begins before an earlier one ends lies within it.
@@ -209,7 +209,7 @@ def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
     if len(at) and end[-1] > size:
         at, end = at[:-1], end[:-1]
     begin = at + 2
-    if not len(at) or at[0] or (at[1:] != end[:-1]).any() or (end - begin).max() >= 0x80:
+    if not len(at) or at[0] or (len(wrong) and np.count_nonzero(at[1:] != end[:-1])) or (end - begin).max() >= 0x80:
         return None
     return begin, end
 
@@ -228,4 +228,5 @@ def _beginnings(block: Bytes) -> Ints:
     tags = offsets[:-1] | offsets[1:]
     tags &= block[:-5] == _EVENT
     tags &= block[2:-3] == _METADATA_ID
-    return np.flatnonzero(tags)
+    found: Ints = tags.nonzero()[0]
+    return found
