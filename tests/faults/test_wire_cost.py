@@ -17,7 +17,7 @@ from support.traces import CONV, US, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.sources import readers
 from tpumon.sources.sharing import Bytes, Sharing
-from tpumon.xspace import figures, read_trace
+from tpumon.xspace import figures, read_trace, reading
 from tpumon.xspace.reading import LARGE_BYTES
 
 
@@ -161,6 +161,15 @@ def test_a_reader_reads_each_trace_and_nothing_of_the_one_before(monkeypatch, po
     assert size_of_file(pool) == len(small)
     (reader,) = pool._all
     assert ("memfd:" in str(Path(f"/proc/self/fd/{reader._trace.fileno()}").readlink())) == has_memfd
+
+
+def test_what_cannot_be_mapped_is_left_to_be_read_from_its_file():
+    """As on some disks, where there are no files in memory."""
+    mapped = memoryview(b"before")
+    pipe, other_end = os.pipe()
+    os.close(other_end)
+    with os.fdopen(pipe, "rb", buffering=0) as cannot:
+        assert reading._mapped(cannot, len(mapped) + 1, mapped) is mapped
 
 
 def test_the_memory_of_a_large_trace_is_given_back(pool):

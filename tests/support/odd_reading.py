@@ -19,8 +19,8 @@ ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 _read_figures = top_ops.read_figures
 
 
-def _odd(xspace: bytes | FileIO, most_ops: int) -> Any:
-    kept, small = [], xspace if isinstance(xspace, bytes) else b""  # a large one is a file, without a mark
+def _odd(xspace: memoryview | FileIO, most_ops: int) -> Any:
+    kept, small = [], bytes(xspace) if isinstance(xspace, memoryview) else b""  # a large one is a file, without a mark
     while ENDLESS.encode() in small:
         pass
     while HUNGRY.encode() in small:

@@ -7,6 +7,7 @@ trace is like, it holds nobody else up. `tpumon.sources.readers` starts it.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import pickle
 import resource
@@ -46,13 +47,14 @@ def main() -> None:
 
     # Not buffered: a buffer would keep bytes of the trace before.
     with os.fdopen(int(sys.argv[1]), "rb", buffering=0) as file:
+        mapped = memoryview(b"")
         while request := sys.stdin.buffer.read(REQUEST.size):
             cpu_s, memory, ops = REQUEST.unpack(request)
             start_s = time.process_time()
             _limit(cpu_s, memory)
-            size = file.seek(0, os.SEEK_END)
-            file.seek(0)
-            result = pickle.dumps(_result(file if size > LARGE_BYTES else file.read(), ops), protocol=5)
+            size = os.fstat(file.fileno()).st_size
+            mapped = _mapped(file, size, mapped)
+            result = pickle.dumps(_result(mapped[:size] if size <= len(mapped) else file, ops), protocol=5)
             signal.setitimer(signal.ITIMER_PROF, 0)
             sys.stdout.buffer.write(RESULT.pack(len(result), time.process_time() - start_s) + result)
             sys.stdout.buffer.flush()
@@ -69,7 +71,15 @@ def _limit(cpu_s: float, memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (_OWN_BYTES + memory, hard))
 
 
-def _result(xspace: bytes | FileIO, ops: int) -> object:
+def _mapped(file: FileIO, size: int, before: memoryview) -> memoryview:
+    """The file's bytes, of a usual trace at least, without a copy; the parent does not shorten it while it is read."""
+    if len(before) < size <= LARGE_BYTES:
+        with contextlib.suppress(OSError):  # on a disk that cannot
+            return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))
+    return before
+
+
+def _result(xspace: memoryview | FileIO, ops: int) -> object:
     from tpumon.xspace.profile.top_ops import read_figures  # NumPy comes with it, which the parent does without
 
     try:

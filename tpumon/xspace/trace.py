@@ -172,9 +172,9 @@ def read_trace(xspace: bytes | BinaryIO) -> Trace:
     return trace_of(read_space(stored(xspace)))
 
 
-def stored(xspace: bytes | BinaryIO) -> Stored:
+def stored(xspace: bytes | memoryview | BinaryIO) -> Stored:
     """The bytes, or those of a regular file, to be read by slices."""
-    return memoryview(xspace) if isinstance(xspace, bytes) else FileBytes(xspace)
+    return memoryview(xspace) if isinstance(xspace, (bytes, memoryview)) else FileBytes(xspace)
 
 
 def trace_of(space: Space) -> Trace:

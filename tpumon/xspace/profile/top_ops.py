@@ -32,7 +32,7 @@ _MOST_EQUAL = 100  # ops that took the same time, whose names are read to put th
 _STATS = ("hlo_category", "program_id")
 
 
-def read_figures(xspace: bytes | BinaryIO, most_ops: int) -> TraceFigures:
+def read_figures(xspace: bytes | memoryview | BinaryIO, most_ops: int) -> TraceFigures:
     """The figures of one host's trace, its top operations and their categories among them.
 
     Args:
