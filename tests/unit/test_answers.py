@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -53,9 +54,17 @@ def test_a_trace_is_not_copied():
 
 def test_a_small_trace_keeps_no_large_answer():
     """The memory that a worker may hold is counted by its trace."""
-    data = field(7, LARGE) + field(XSPACE, b"small")
-    assert trace_in(data) == b"small"
-    assert trace_in(data).obj == b"small"
+    for large in (field(7, LARGE), field(XSPACE, LARGE)):
+        data = large + field(XSPACE, b"small")
+        assert trace_in(data) == b"small"
+        assert trace_in(data).obj == b"small"
+
+
+def test_nothing_large_is_parsed_in_the_event_loop(monkeypatch):
+    monkeypatch.setattr("tpumon.sources.answers.parse", AsyncMock(return_value=ProfileResponse(xspace=b"elsewhere")))
+    assert trace_in(field(7, LARGE) + field(XSPACE, b"here")) == b"elsewhere"
+    assert trace_in(field(7, b"a") * 2000 + field(XSPACE, b"here")) == b"elsewhere"
+    assert trace_in(field(7, b"a") + field(XSPACE, LARGE)) == LARGE
 
 
 @given(st.binary(max_size=60), st.sampled_from([b"", field(XSPACE, LARGE)]))

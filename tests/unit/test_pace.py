@@ -19,7 +19,8 @@ def keeping_up(actual_s, planned_s=1.0, pace=None):
     ("actual_s", "interval_s"),
     [
         ([1.0] * 20, None),
-        ([1.4] * 20, None),
+        ([1.5] * 20, None),
+        ([1.0] * 4 + [5.0] * 4, 3.0),
         ([1.0] * 11 + [9.0] * 9, None),
         ([9.0] * 7, None),
         ([9.0] * 8, 9.0),
@@ -45,6 +46,8 @@ def test_once_it_keeps_up_again_intervals_are_as_planned():
     for number in range(6):
         pace.note(f"w{number}", 1.0, 1.0)
     assert pace.interval_s is None
-    gone = keeping_up([4.0] * 10)
-    gone.forget({"w1"})
+    gone = keeping_up([4.0] * 8 + [1.0] * 16)
+    gone.forget({f"w{number}" for number in range(8, 24)})
+    assert gone.interval_s is None
+    gone.note("w8", 1.0, 4.0)
     assert gone.interval_s is None

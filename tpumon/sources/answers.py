@@ -15,10 +15,10 @@ from tpumon.xspace.wire.parsed import parsed
 _Reply = TypeVar("_Reply", bound=Message)
 
 _SMALL_BYTES = 16 << 10  # parsed in the event loop
+_MOST_SEEN = 1000  # fields that are looked at in the event loop; servers send a few
 _MOST_FIELDS = 20_000  # of a large answer; a host with 16 devices sends a few hundred
 _DEEPEST = 16
 _GZIP = b"\x1f\x8b"
-_MOST_OTHERS = 1000  # fields beside a large one; servers send a few
 _DELIMITED = 2  # wire type
 
 # Parsing must not hold up other workers. Messages are counted before the runtime makes an object of each.
@@ -87,7 +87,7 @@ def _parted(data: memoryview, number: int) -> tuple[memoryview, bytes] | None:
     found, begin, rest = data[:0], 0, []
     for count, (each, at, value_begin, end, _) in enumerate(fields(data)):
         is_it = data[at] == number << 3 | _DELIMITED
-        if count == _MOST_OTHERS or is_it != (each == number):
+        if count == _MOST_SEEN or is_it != (each == number):
             return None
         if is_it:
             rest.append(data[begin:at])

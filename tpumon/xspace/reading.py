@@ -72,7 +72,10 @@ def _limit(cpu_s: float, memory: int) -> None:
 
 
 def _mapped(file: FileIO, size: int, before: memoryview) -> memoryview:
-    """The file's bytes, of a usual trace at least, without a copy; the parent does not shorten it while it is read."""
+    """The file's bytes without a copy, as a view; it may be longer than the file, and only `size` bytes may be touched.
+
+    The view of before if that is long enough; also if the trace is large or the disk cannot map it.
+    """
     if len(before) < size <= LARGE_BYTES:
         with contextlib.suppress(OSError):  # on a disk that cannot
             return memoryview(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ))

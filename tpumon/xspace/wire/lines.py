@@ -200,12 +200,12 @@ def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
         kept = np.ones(len(at), dtype=np.bool_)
         kept[suspects] = _begins(data, at[suspects])
         at, end = at[kept], end[kept]
-    if len(wrong) and np.count_nonzero(at[1:] != end[:-1]):
-        kept = _begins(data, at)
-        at, end = at[kept], end[kept]
-        # What begins before an earlier one ends lies within it.
-        outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
-        at, end = at[outer], end[outer]
+        if np.count_nonzero(at[1:] != end[:-1]):
+            kept = _begins(data, at)
+            at, end = at[kept], end[kept]
+            # What begins before an earlier one ends lies within it.
+            outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
+            at, end = at[outer], end[outer]
     if len(at) and end[-1] > size:
         at, end = at[:-1], end[:-1]
     begin = at + 2
