@@ -63,7 +63,11 @@ def files_in_memory_mb(pid: int) -> float:
 
 def children(pid: int) -> list[int]:
     """The processes that a process started and that still run."""
-    return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # a thread that has ended meanwhile
+            found += map(int, (task / "children").read_text().split())
+    return found
 
 
 def cpu_of_children_s(pid: int) -> float:
