@@ -4,7 +4,7 @@
 workers are served by processes of their own. Targets: 95th percentile of age under 1.5 intervals; by Monitor 30 % of a
 core and 200 MB; by traces 400 MB.
 CPU and RSS are of the process that follows; those of the processes that read traces for it stand beside.
-Last, as many usual traces as one core takes, the processes that read them on the same core: target 60 a second.
+Last, as many usual traces as one core takes, the process that reads them on the same core: target 60 a second.
 
 python tests/bench/fleet.py [monitor|traces|core]
 """

@@ -137,21 +137,6 @@ def test_a_trace_is_read_elsewhere_with_the_same_figures():
     assert broken.reason == "malformed"
 
 
-@pytest.mark.parametrize(("processors", "expected"), [(1, 1), (2, 2), (64, 2)])
-def test_no_more_traces_are_read_at_a_time_than_there_are_processors(monkeypatch, processors, expected):
-    """Two that read on one processor would each find the other's data in its cache; and never more than two."""
-    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: set(range(processors)))
-
-    async def main():
-        lane, held = Sharing().quick, 0
-        while not lane.readers.locked():
-            await lane.readers.acquire()
-            held += 1
-        return held
-
-    assert asyncio.run(main()) == expected
-
-
 def with_bytes(size):
     """A trace with a number of bytes that nobody reads."""
     return nested_roots(10) + field(1, field(2, "/host:metadata") + field(6, field(5, bytes(size))))

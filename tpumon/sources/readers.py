@@ -48,7 +48,7 @@ async def read(xspace: bytes | memoryview, lane: Lane, ops: int = 0) -> tuple[Tr
     """
     pool = _pools.setdefault(lane.nice, _Pool(lane.nice))
     cpu_s = lane.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
-    async with lane.readers, lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
+    async with lane.reader(), lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
         try:
             return await in_thread(lambda: pool.read(xspace, ops, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
         finally:

@@ -10,13 +10,13 @@ import math
 import os
 from collections import deque
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import Self
 
 from tpumon.system.memory import memory_limit_bytes
 
 _QUICK_MB, _OTHER_MB = 768, 256  # at most, for answers: a host of a TPU has much memory, but not for us
-_MOST_READERS = 2
+_SOON_S = 0.25  # a usual trace is read in a tenth of that
 
 
 class Loan:
@@ -99,7 +99,7 @@ class Lane:
 
     Args:
         turns: how many are probed or traced at a time.
-        readers: how many traces are read at a time.
+        readers: how many traces are read at a time, at most.
         answers: memory for answers that are being received or wait to be read.
         reading: memory for reading.
         cpu_s: processor time for reading a trace, besides what grows with its size.
@@ -115,6 +115,21 @@ class Lane:
         self.reading = reading
         self.cpu_s = cpu_s
         self.nice = nice
+        self._processors = asyncio.Semaphore(len(os.sched_getaffinity(0)))
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncIterator[None]:
+        """Waits until a trace may be read: until a processor has none to read, or one that takes long.
+
+        On one processor, two readers at once would take an eighth more processor time for the same traces, because each
+        displaces the other's data from the cache.
+        """
+        async with self.readers:
+            await self._processors.acquire()
+            with ExitStack() as held:
+                held.callback(self._processors.release)
+                held.callback(asyncio.get_running_loop().call_later(_SOON_S, held.close).cancel)
+                yield
 
 
 class Turn:
@@ -168,10 +183,8 @@ class Sharing:
         def share(ratio: float, most_mb: float = math.inf) -> Bytes:
             return Bytes(int(min(ratio * memory, most_mb * 1e6)))
 
-        # Two that read on one processor take an eighth more time than one: each finds the other's data in its cache.
-        readers = min(len(os.sched_getaffinity(0)), _MOST_READERS)
         # What is left is for everything else.
-        large, quick = share(0.2), share(0.25, _QUICK_MB)
-        self.quick = Lane(turns=24, readers=readers, answers=quick, reading=share(0.1), cpu_s=0.5, nice=0)
+        large = share(0.2)
+        self.quick = Lane(turns=24, readers=2, answers=share(0.25, _QUICK_MB), reading=share(0.1), cpu_s=0.5, nice=0)
         self.heavy = Lane(turns=4, readers=1, answers=share(0.1, _OTHER_MB), reading=large)
         self.late = Lane(turns=8, readers=1, answers=share(0.1, _OTHER_MB), reading=large)

@@ -202,7 +202,7 @@ class TraceSource(ProfilerSource):
         if lane is sharing.quick:
             if is_small:
                 try:
-                    return (await readers.read(xspace, lane, ops))[0]
+                    return await self._read_in(lane, xspace, ops)
                 except SourceError as error:
                     if error.reason != "too-large":
                         raise
@@ -212,8 +212,11 @@ class TraceSource(ProfilerSource):
                 await turn.give_back()
                 turn.lane = lane
                 await turn.hold(_COPIES_LATER * len(xspace))
+        return await self._read_in(lane, xspace, ops)
+
+    async def _read_in(self, lane: Lane, xspace: memoryview, ops: int) -> TraceFigures:
         trace, cpu_s = await readers.read(xspace, lane, ops)
-        self._is_heavy = not is_small or cpu_s > sharing.quick.cpu_s
+        self._is_heavy = len(xspace) > _QUICK_BYTES or cpu_s > self._options.sharing.quick.cpu_s
         return trace
 
     async def _analyse(self, taken: _Taken, turn: Turn, query: Query) -> TraceFigures:
