@@ -111,7 +111,7 @@ def read_at_once(lane, takes_s):
 
 
 def test_no_more_usual_traces_are_read_at_a_time_than_there_are_processors(processors):
-    """Two that read on one processor would displace each other's data from its cache."""
+    """Two that read on one processor at once take more of its time for the same traces."""
     ended_s, most = read_at_once(SourceOptions().sharing.quick, [READ_S] * 8)
     assert most == processors
     assert max(ended_s) == pytest.approx(8 * READ_S / processors)
