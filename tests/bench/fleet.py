@@ -25,6 +25,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from statistics import median, quantiles
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.processes import children
+
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 FIRST_PORT = 21000
 BIG_TRACE_EVENTS, TRACE_EVENTS, PROBE_EVENTS = 950_000, 37_735, 188
@@ -59,15 +63,6 @@ def files_in_memory_mb(pid: int) -> float:
             if str(descriptor.readlink()).startswith("/memfd:"):
                 found += 512 * descriptor.stat().st_blocks
     return found / 1e6
-
-
-def children(pid: int) -> list[int]:
-    """The processes that a process started and that still run."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with suppress(OSError):  # a thread that has ended meanwhile
-            found += map(int, (task / "children").read_text().split())
-    return found
 
 
 def cpu_of_children_s(pid: int) -> float:

@@ -13,6 +13,7 @@ from fakes.protobuf import field
 from fakes.run import Tpumon
 from fakes.tpu_node import Raw, TpuNode, Trace
 from support import wait_until
+from support.processes import children
 from support.traces import CONV, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
@@ -61,14 +62,6 @@ def peak_mb(pid):
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
         total += next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) // 1000
     return total
-
-
-def children(pid):
-    """The processes that a process started."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        found += [int(child) for child in task.read_text().split()]
-    return found
 
 
 def test_an_ordinary_large_trace_fits_the_limits_of_deploy():

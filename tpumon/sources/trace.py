@@ -198,9 +198,9 @@ class TraceSource(ProfilerSource):
         Raises:
             SourceError: as `readers.read`.
         """
-        sharing, is_small, lane = self._options.sharing, len(xspace) <= _QUICK_BYTES, turn.lane
+        sharing, lane = self._options.sharing, turn.lane
         if lane is sharing.quick:
-            if is_small:
+            if len(xspace) <= _QUICK_BYTES:
                 try:
                     return await self._read_in(lane, xspace, ops)
                 except SourceError as error:

@@ -9,6 +9,8 @@ from statistics import fmean, median
 
 from fleet import files_in_memory_mb
 
+from support.processes import children
+
 
 @dataclass(frozen=True, slots=True)
 class Vital:
@@ -39,16 +41,16 @@ class Course:
 
     def note(self) -> None:
         """Reads them now."""
-        children = _children(self.pid)
+        below = _below(self.pid)
         self.times_s.append(time.monotonic())
         for vital, value in zip(
             VITALS,
             (
                 _status(self.pid, "VmRSS") / 1e3 + files_in_memory_mb(self.pid),
-                sum(_status(child, "VmRSS") for child in children) / 1e3,
+                sum(_status(child, "VmRSS") for child in below) / 1e3,
                 len(list(Path(f"/proc/{self.pid}/fd").iterdir())),
                 _status(self.pid, "Threads"),
-                len(children),
+                len(below),
             ),
             strict=True,
         ):
@@ -80,17 +82,10 @@ def _slope(times_s: list[float], values: list[float]) -> float:
     return sum((at_s - middle_s) * (value - mean) for at_s, value in zip(times_s, values, strict=True)) / (spread or 1)
 
 
-def _children(pid: int) -> list[int]:
+def _below(pid: int) -> list[int]:
     """All processes below this one."""
-    try:
-        direct = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return []
-    return [*direct, *(below for child in direct for below in _children(child))]
+    direct = children(pid)
+    return [*direct, *(below for child in direct for below in _below(child))]
 
 
 def _status(pid: int, name: str) -> int:
