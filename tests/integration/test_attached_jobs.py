@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -186,3 +186,31 @@ def test_processes_that_own_devices_are_attached_once_each(tmp_path: Path) -> No
     assert out.splitlines()[-1] == "[0, 0]"
     assert err == ""
     assert process.pid not in pids
+
+
+FORKS = ("os.fork", "Pool", "Process", "ProcessPoolExecutor", "preexec_fn")
+
+
+@pytest.mark.parametrize("framework", ["0.6.2", "0.8.2", "0.10.2", "tf"])
+def test_it_forks_as_without_tpumon(tmp_path: Path, framework: str) -> None:
+    """In every way Python has, three times each, with a server that has started: parent and children go on and end."""
+    kind, python = ("tf", Path(sys.executable)) if framework == "tf" else ("jax", jax_python(framework))
+    require(python.exists(), f"JAX {framework}")
+    for name in ("home", "run"):
+        (tmp_path / name).mkdir()
+    ways = (*FORKS, "sys.exit") if framework == "0.6.2" else FORKS  # of the others some crash or hang there, alone too
+    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(free_port()), "TPUMON_RUN_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tpumon", "run", python, JOBS / "forks.py", kind, "3", *ways]
+    log = tmp_path / "log"
+    with (
+        log.open("wb") as file,
+        subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT, start_new_session=True) as process,
+    ):
+        try:
+            wait_until(lambda: process.poll() is not None, START_S, log.read_text)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # children that hang, too
+    assert process.returncode == 0, log.read_text()
+    assert log.read_text().endswith("DONE\n")
+    assert "tpumon:" not in log.read_text()

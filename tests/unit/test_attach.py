@@ -19,7 +19,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
-from tpumon_attach import announcement, marks, peace, ports, server
+from tpumon_attach import announcement, marks, messages, peace, ports, server
 
 FILES = sorted(HOOK.rglob("*.py"))
 REFUSED = "ALREADY_EXISTS: Another profiling session active."
@@ -175,6 +175,7 @@ def test_a_trace_waits_for_the_sample(looks: int, traces_host: bool) -> None:
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Of a session without end there is one line, and the trace is what it would have been."""
     monkeypatch.setattr(peace, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(messages, "_stderr", messages._file_of(2))  # pytest has put a file there
     process = Process(float("inf"))
     sessions = peace.Sessions(process.begin, process.is_tracing)
 

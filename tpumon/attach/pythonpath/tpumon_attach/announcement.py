@@ -20,6 +20,7 @@ _TURN_S = 2.0
 _LOOK_S = 0.01
 
 _announced: tuple[str, int] | None = None  # the file, and the process that wrote it
+_turn: int | None = None  # the descriptor that holds the lock
 
 
 def announce(port: int, framework: str) -> None:
@@ -55,8 +56,9 @@ def withdraw() -> None:
 @contextmanager
 def turn() -> Iterator[None]:
     """Waits until no other process of this user chooses a port, but not for long: they would meet at the first one."""
+    global _turn
     try:
-        descriptor = os.open(_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        _turn = descriptor = os.open(_folder(), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         yield
         return
@@ -71,6 +73,15 @@ def turn() -> Iterator[None]:
                 break
         yield
     finally:
+        _turn = None  # first: a child that is forked between would close what else gets the number
+        os.close(descriptor)
+
+
+def leave_turn() -> None:
+    """In a forked child: lets go of the parent's turn. The child would keep it for as long as it lives."""
+    global _turn
+    descriptor, _turn = _turn, None
+    if descriptor is not None:
         os.close(descriptor)
 
 

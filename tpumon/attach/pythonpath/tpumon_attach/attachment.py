@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 
 from tpumon_attach import imports
+from tpumon_attach.harmless import harmless
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
 
 
+@harmless("it runs as without tpumon")
 def attach() -> None:
     """Acts on the frameworks as soon as the program imports them; `TPUMON_RUN=0` switches it off."""
     if os.environ.get("TPUMON_RUN") == "0":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from tpumon_attach.harmless import harmless
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +35,7 @@ class _Watch:
         self._asking: set[str] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Asks the finders behind this one if it is a module to wait for."""
+        """Asks the finders behind this one if it is a module to wait for; what those raise is for the program."""
         if name not in self._actions or name in self._asking:
             return None
         self._asking.add(name)
@@ -42,34 +44,43 @@ class _Watch:
         finally:
             self._asking.discard(name)
         if spec is not None and spec.loader is not None:
-            self._note_end(spec.loader)
+            harmless(f"{name} cannot be watched")(self._note_end)(spec.loader)
         return spec
 
     def act(self, module: ModuleType) -> None:
         """Calls the module's action."""
-        try:
-            self._actions[module.__name__](module)
-        except Exception as error:  # whatever it is, the program runs on
-            from tpumon_attach.messages import explain, say
-
-            say(f"this program is not fully attached: {module.__name__}: {explain(error)}")
+        harmless(module.__name__)(self._actions[module.__name__])(module)
 
     def _ask_others(self, name: str, path: Any, target: Any) -> ModuleSpec | None:
-        finders = list(sys.meta_path)
-        for finder in finders[finders.index(self) + 1 :] if self in finders else ():
-            find_spec = getattr(finder, "find_spec", None)
+        behind = False
+        for finder in list(sys.meta_path):
+            find_spec = getattr(finder, "find_spec", None) if behind else None
             spec = None if find_spec is None else find_spec(name, path, target)
             if spec is not None:
                 return spec  # type: ignore[no-any-return]
+            behind = behind or finder is self
         return None
 
     def _note_end(self, loader: Any) -> None:
-        """Has the loader, which is this module's alone, act after it has executed the module."""
-        execute = loader.exec_module
+        """Has the loader act after it has executed a module to wait for.
+
+        Raises:
+            Exception: it has no `exec_module`, or no room for another one. It then loads as it would alone.
+        """
+        execute, own = loader.exec_module, vars(loader)
+        if getattr(execute, "waits", False):
+            return
+        had_own = "exec_module" in own
 
         def execute_and_act(module: ModuleType) -> None:
-            del loader.exec_module  # as if it had never been there
+            if module.__name__ not in self._actions:  # some loaders are those of many modules
+                execute(module)
+                return
+            own.pop("exec_module", None)  # as if it had never been there
+            if had_own:
+                own["exec_module"] = execute
             execute(module)
             self.act(module)
 
-        loader.exec_module = execute_and_act
+        execute_and_act.waits = True  # type: ignore[attr-defined]
+        own["exec_module"] = execute_and_act

@@ -33,28 +33,32 @@ def attach_profiler(module: Any) -> None:
         server.leave_to_program()
     _keep_peace(module, native)
     if _backends():
-        server.start_when(_backends)
+        _start()
 
 
 def attach_bridge(module: Any) -> None:
     """Takes jax._src.xla_bridge: learns when the program has made it start a backend."""
     global _backends
-    if not isinstance(getattr(module, "_backends", None), dict) or not hasattr(module, "_backend_lock"):
+    if not all(hasattr(module, name) for name in ("_backends", "_backend_lock", "_init_backend")):
         say(f"{_version()} is not known: it gets no profiler server")
         return
 
-    class Backends(dict[str, Any]):
-        """The backends by name; noticed when the first is there."""
-
-        def __setitem__(self, name: str, backend: Any) -> None:
-            super().__setitem__(name, backend)
-            if server is not None:
-                server.start_when(_backends)
-
     # Read without taking the lock: a fork meanwhile would leave it taken in the child for good.
     _backends = lambda: bool(module._backends) and not module._backend_lock.locked()  # noqa: E731
-    module._backends = Backends(module._backends)
-    if server is not None and _backends():
+    initialize = module._init_backend
+
+    def init_backend(*args: Any, **kwargs: Any) -> Any:
+        backend = initialize(*args, **kwargs)
+        _start()
+        return backend
+
+    module._init_backend = init_backend
+    if _backends():
+        _start()
+
+
+def _start() -> None:
+    if server is not None:
         server.start_when(_backends)
 
 

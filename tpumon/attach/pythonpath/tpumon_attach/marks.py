@@ -7,11 +7,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from tpumon_attach.harmless import harmless
+
 _Item = TypeVar("_Item")
 _NAME = "step"
 _of_thread = threading.local()
 
 
+@harmless("this step is not marked")
 def step(number: int) -> None:
     """Says that a step begins here, and that the one before it ends. Without JAX or TensorFlow it does nothing.
 
@@ -40,6 +43,7 @@ def steps(items: Iterable[_Item], first: int = 0) -> Iterator[_Item]:
         _end()
 
 
+@harmless("the end of a step is not marked")
 def _end() -> None:
     mark = getattr(_of_thread, "mark", None)
     if mark is not None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 USUAL_PORT = 9999
 _MOST_TRIED = 64
-_LISTEN = "0A"
+_LISTEN = b"0A"
 _MOST_LINES = 10_000  # those that listen come first
 
 
@@ -35,11 +35,11 @@ def listens_here(port: int) -> bool:
 
 def _listening(path: str, port: int) -> Iterator[str]:
     try:
-        with open(path, encoding="ascii", errors="replace") as lines:
+        with open(path, "rb") as lines:
             for _, line in zip(range(_MOST_LINES), lines):
                 fields = line.split()
-                if len(fields) > 9 and fields[3] == _LISTEN and fields[1].endswith(f":{port:04X}"):
-                    yield f"socket:[{fields[9]}]"
+                if len(fields) > 9 and fields[3] == _LISTEN and fields[1].endswith(b":%04X" % port):
+                    yield f"socket:[{int(fields[9])}]"
     except FileNotFoundError:  # a host without IPv6
         return
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +12,8 @@ from functools import wraps
 from typing import Any
 
 from tpumon_attach import announcement, ports
-from tpumon_attach.messages import explain, say
+from tpumon_attach.harmless import harmless
+from tpumon_attach.messages import say
 
 RANKS = ("PyTorch/XLA", "JAX", "TensorFlow")
 """A PyTorch/XLA program may use JAX for its kernels, a JAX program TensorFlow for its input: the first one counts."""
@@ -19,7 +22,10 @@ _OTHER_S = 10.0  # how long one of these waits for those before it to be used, i
 _SHORTEST_LOOK_S, _LONGEST_LOOK_S, _LOOK_RATIO = 0.01, 0.5, 0.05
 
 _servers: list[Server] = []
-_never_ended: list[Any] = []
+_started: list[Any] = []  # what keeps servers alive: ours, unless the program has made it its own
+
+_keep_for_good = ctypes.pythonapi["Py_IncRef"]
+_keep_for_good.argtypes, _keep_for_good.restype = (ctypes.py_object,), None
 
 
 class Server:
@@ -39,21 +45,19 @@ class Server:
         self._port: int | None = None
         self._thread_pid: int | None = None
         _servers.append(self)
-        os.register_at_fork(after_in_child=self._after_fork)
 
+    @harmless("its profiler server cannot be started")
     def start_when(self, ready: Callable[[], bool]) -> None:
         """Starts it in a thread, once the backend is ready."""
-        if self._thread_pid is not None:
+        if self._thread_pid is not None or sys.is_finalizing():
             return
         self._thread_pid = os.getpid()
 
+        @harmless("its profiler server cannot be started")
         def wait() -> None:
-            try:
-                _wait_until(ready)
-                _wait_until(self._is_first, _OTHER_S)
-                self._start_once()
-            except Exception as error:  # whatever it is, the program runs on
-                say(f"{self._framework}'s profiler server cannot be started: {explain(error)}")
+            _wait_until(ready)
+            _wait_until(self._is_first, _OTHER_S)
+            self._start_once()
 
         threading.Thread(target=wait, name="tpumon-attach", daemon=True).start()
 
@@ -72,18 +76,32 @@ class Server:
         @wraps(start)
         def start_server(*args: Any, **kwargs: Any) -> Any:
             port = args[0] if args else kwargs.get("port")
-            with self._lock:
-                ours, self._ours, self._of_program = self._ours, None, True
-            if ours is not None and port == self._port:
-                return adopt(ours)
+            ours = self._hand_over(port)
             if ours is not None:
-                _never_ended.append(ours)  # to end it would wait for a sample, with the interpreter held
+                return adopt(ours)
             server = start(*args, **kwargs)
-            if isinstance(port, int) and ports.listens_here(port):
-                self._note(port)
+            self._note_programs(port)
             return server
 
         return start_server
+
+    @harmless("the program's own profiler server may find its port taken")
+    def _hand_over(self, port: object) -> Any:
+        """Returns our server if it is at the port that the program wants. From now on there is none of ours to start.
+
+        To end one at another port would wait for a sample, with the interpreter held.
+        """
+        with self._lock:
+            ours, self._ours, self._of_program = self._ours, None, True
+        if ours is None or port != self._port:
+            return None
+        _started.remove(ours)
+        return ours
+
+    @harmless("the program's own profiler server is not announced")
+    def _note_programs(self, port: object) -> None:
+        if isinstance(port, int) and ports.listens_here(port):
+            self._note(port)
 
     def _is_first(self) -> bool:
         """Whether no framework that counts more may still be used; if one has a server, there is none to start."""
@@ -98,11 +116,13 @@ class Server:
             if self._of_program or self._port is not None:
                 return
             for port in ports.candidates():
-                self._ours = self._start(port)
+                ours = self._start(port)
                 if ports.listens_here(port):
+                    _started.append(ours)
+                    self._ours = ours
                     self._note(port)
                     return
-                self._ours = None  # another process was faster
+                del ours  # another process was faster
             say(f"no free port for {self._framework}'s profiler server; TPUMON_PORT names the first to try")
 
     def _note(self, port: int) -> None:
@@ -112,12 +132,28 @@ class Server:
         except OSError as error:
             say(f"the profiler server on port {port} cannot be announced: {error.filename}: {error.strerror}")
 
-    def _after_fork(self) -> None:
+    def _leave_to_parent(self) -> None:
         """In a child: the parent's server is not its own, nor is the thread that may have held the lock."""
         self._lock = threading.Lock()
         self._ours = self._port = None
         if self._thread_pid is not None:  # the parent owns the devices
             self._of_program = True
+
+
+@harmless("a process that it forked is not")
+def _after_fork() -> None:
+    """In a child: keeps the parent's servers for good, also when the interpreter takes its modules down.
+
+    To end a server is to wait for its threads. There are none in a child, so it would wait for ever.
+    """
+    for ours in _started:
+        _keep_for_good(ours)
+    announcement.leave_turn()
+    for server in _servers:
+        server._leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _wait_until(holds: Callable[[], bool], timeout_s: float = float("inf")) -> None:

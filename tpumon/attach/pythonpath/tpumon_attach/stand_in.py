@@ -13,9 +13,10 @@ class StandIn:
         names: what to have instead.
     """
 
+    _original: Any = None  # for a copy that is being made
+
     def __init__(self, original: Any, **names: Any) -> None:
-        self.__dict__.update(names)
-        self._original = original
+        self.__dict__.update(names, _original=original)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)

@@ -6,6 +6,7 @@ import sys
 import time
 from typing import Any
 
+from tpumon_attach.harmless import harmless
 from tpumon_attach.messages import say
 from tpumon_attach.peace import LOOK_S, PATIENCE_S
 from tpumon_attach.server import Server
@@ -18,7 +19,8 @@ def attach_profiler(module: Any) -> None:
     """Takes tensorflow.python.profiler.profiler_v2: prepares the server, and keeps traces and samples apart."""
     global server
     native: Any = getattr(module, "_pywrap_profiler", None)
-    if not callable(getattr(native, "start_server", None)) or not hasattr(native, "ProfilerSession"):
+    known = hasattr(native, "ProfilerSession") and hasattr(module.errors, "AlreadyExistsError")
+    if not known or not callable(getattr(native, "start_server", None)):
         say("this TensorFlow is not known: it gets no profiler server, and its traces are not kept apart from samples")
         return
 
@@ -46,6 +48,7 @@ def attach_context(module: Any) -> None:
     _start_if_ready()
 
 
+@harmless("its profiler server cannot be started")
 def _start_if_ready() -> None:
     if server is not None and _is_ready():
         server.start_when(_is_ready)
@@ -69,12 +72,12 @@ class _Session:
         self._make = make
         self._session = make()
 
-    def start(self, *args: Any) -> None:
+    def start(self, *args: Any, **kwargs: Any) -> None:
         """Begins as soon as it can; after 20 s raises what TensorFlow raises."""
         end_s = time.monotonic() + PATIENCE_S
         while True:
             try:
-                return self._session.start(*args)  # type: ignore[no-any-return]
+                return self._session.start(*args, **kwargs)  # type: ignore[no-any-return]
             except self._module.errors.AlreadyExistsError:
                 if time.monotonic() > end_s:
                     self._module._profiler = None  # or the next start would fail, too
