@@ -15,9 +15,18 @@ if sys.version_info >= (3, 9) and os.environ.get("TPUMON_RUN") != "0":
         sys.path.insert(0, _HERE)
         importlib.import_module("tpumon_attach")
     except Exception as error:  # whatever it is, the program runs on
-        sys.stderr.write("tpumon: not attached: " + type(error).__name__ + ": " + str(error) + "\n")
+        try:
+            if sys.stderr is not None:  # else it is closed, and descriptor 2 is another file
+                os.write(
+                    2,
+                    ("tpumon: not attached: " + type(error).__name__ + ": " + str(error) + "\n").encode(
+                        "utf-8", "replace"
+                    ),
+                )
+        except Exception:  # noqa: S110 - Python would not start
+            pass
 
 # From here on all is as without this directory; Pythons started from this one find it in PYTHONPATH.
-sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
+sys.path[:] = [entry for entry in sys.path if entry != _HERE]
 _self = sys.modules.pop("sitecustomize")  # kept: an old Python would clear what it frees
 importlib.import_module("sitecustomize")  # if there is none, Python passes over the ImportError

@@ -1,0 +1,383 @@
+"""The edge between a job and what runs in it: whatever fails there, the job goes on as alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.run import environment
+from support import free_port
+
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
+    from tpumon.attach import HOOK
+
+from tpumon_attach import announcement, harmless, marks, messages, peace, ports, server
+
+JAX = {  # a version that is not known: a line is said of each module
+    "jax/__init__.py": "from jax._src import xla_bridge, profiler",
+    "jax/_src/__init__.py": "",
+    "jax/_src/xla_bridge.py": "executed = 1",
+    "jax/_src/profiler.py": "",
+}
+
+
+def run(tmp_path: Path, program: str, redirect: str = "", hook: Path = HOOK) -> subprocess.CompletedProcess[str]:
+    """Runs a program that has JAX above, by a shell that redirects what it is told."""
+    for name, content in JAX.items():
+        (tmp_path / "own" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "own" / name).write_text(content)
+    for name in ("home", "run"):
+        (tmp_path / name).mkdir(exist_ok=True)
+    (tmp_path / "program.py").write_text(program)
+    paths = {"PYTHONPATH": f"{hook}:{tmp_path / 'own'}", "PYTHONDONTWRITEBYTECODE": "1"}
+    command = ["sh", "-c", f'exec "$0" program.py {redirect}', sys.executable]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={**environment(tmp_path), **paths}, timeout=60
+    )
+
+
+# Lines on stderr.
+
+
+def test_a_file_of_the_job_has_no_line_of_ours(tmp_path: Path) -> None:
+    """Where stderr is closed, the first file that a job opens has its number."""
+    program = (
+        "data = open('data', 'w'); print(data.fileno())\nimport jax\ndata.write('mine'); data.close(); print('end')"
+    )
+    done = run(tmp_path, program, "2>&-")
+
+    assert done.stdout == "2\nend\n"
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+def test_a_log_that_replaces_stderr_has_none(tmp_path: Path) -> None:
+    """It might as well be data."""
+    program = "import os\nlog = open('data', 'w'); os.dup2(log.fileno(), 2)\nimport jax\nos.write(2, b'mine')"
+    done = run(tmp_path, program)
+
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert (tmp_path / "data").read_text() == "mine"
+
+
+def test_stderr_has_one(tmp_path: Path) -> None:
+    """The same program with stderr as it was."""
+    done = run(tmp_path, "import jax")
+    assert done.stderr.count("is not known") == 2
+
+
+@pytest.mark.parametrize("redirect", ["2>&-", "2>/dev/full"])
+def test_a_broken_copy_does_not_keep_python_from_starting(tmp_path: Path, redirect: str) -> None:
+    copy = tmp_path / "copy"
+    (copy / "tpumon_attach").mkdir(parents=True)
+    (copy / "sitecustomize.py").write_text((HOOK / "sitecustomize.py").read_text())
+    (copy / "tpumon_attach" / "__init__.py").write_text("1 / 0")
+    done = run(tmp_path, "print('runs')", redirect, copy)
+
+    assert (done.stdout, done.returncode) == ("runs\n", 0)
+
+
+# Loaders.
+
+FINDER = """
+import importlib.machinery, importlib.util, sys
+
+class Wrapping:
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and name.startswith("jax._src."):
+            spec = importlib.util.spec_from_loader(name, make(spec.loader), origin=spec.origin)
+        return spec
+
+sys.meta_path.insert(1, Wrapping())
+"""
+LOADERS = {
+    "slots": """
+class Loader:
+    __slots__ = ("alone",)
+    def __init__(self, alone): self.alone = alone
+    def create_module(self, spec): return None
+    def exec_module(self, module): exec(self.alone.get_code(module.__name__), vars(module))
+make = Loader
+""",
+    "load_module only": """
+class Loader:
+    def __init__(self, alone): self.alone = alone
+    def load_module(self, name):
+        module = sys.modules[name] = type(sys)(name)
+        module.__loader__ = self
+        exec(self.alone.get_code(name), vars(module))
+        return module
+make = Loader
+""",
+    "a class": """
+class Loader:
+    alone = {}
+    def create_module(spec): return None
+    def exec_module(module): exec(Loader.alone[module.__name__].get_code(module.__name__), vars(module))
+def make(alone):
+    Loader.alone[alone.name] = alone
+    return Loader
+""",
+}
+
+
+@pytest.mark.parametrize("name", LOADERS)
+def test_what_an_odd_loader_loads_is_left_alone(tmp_path: Path, name: str) -> None:
+    """With a line; the import succeeds, and again after a reload."""
+    program = (
+        f"{FINDER}{LOADERS[name]}import jax, importlib\nimportlib.reload(jax._src.xla_bridge)\n"
+        "print(jax._src.xla_bridge.executed)"
+    )
+    done = run(tmp_path, program)
+
+    assert (done.stdout, done.returncode) == ("1\n", 0), done.stderr
+    assert "tpumon: this program is not fully attached: jax._src.xla_bridge cannot be watched: " in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_loader_of_many_modules_keeps_what_it_had(tmp_path: Path) -> None:
+    """Each module is acted on once, and the loader's own `exec_module` is there afterwards."""
+    loader = """
+class Loader:
+    alone = {}
+    def create_module(self, spec): return None
+    def exec_module(self, module): 1 / 0
+def execute(module): exec(Loader.alone[module.__name__].get_code(module.__name__), vars(module))
+one = Loader()
+one.exec_module = execute
+def make(alone):
+    Loader.alone[alone.name] = alone
+    return one
+"""
+    program = (
+        "import jax, importlib\nbridge = sys.modules.pop('jax._src.xla_bridge')\n"
+        "for _ in range(2): importlib.util.find_spec('jax._src.xla_bridge')\n"
+        "sys.modules['jax._src.xla_bridge'] = bridge\nimportlib.reload(bridge)\n"
+        "print(vars(one) == {'exec_module': execute})"
+    )
+    done = run(tmp_path, FINDER + loader + program)
+
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+    assert len(done.stderr.splitlines()) == done.stderr.count("is not known") == 3
+
+
+def test_what_another_finder_raises_is_for_the_program(tmp_path: Path) -> None:
+    """Once, without a line of ours."""
+    program = """
+import sys
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "jax._src.xla_bridge":
+            print("asked")
+            raise ImportError("not here")
+sys.meta_path.insert(1, Refusing())
+try:
+    import jax
+except ImportError as error:
+    print(error)
+"""
+    done = run(tmp_path, program)
+    assert (done.stdout, done.stderr) == ("asked\nnot here\n", "")
+
+
+# Functions that the program or a framework calls.
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    lines: list[str] = []
+    monkeypatch.setattr(harmless, "_told", set())
+    monkeypatch.setattr(harmless, "say", lines.append)
+    return lines
+
+
+def fail(*_args: object, **_kwargs: object) -> Any:
+    raise RuntimeError("ours")
+
+
+def test_a_hook_says_once_why_it_failed(said: list[str]) -> None:
+    hook = harmless.harmless("it runs without", instead=7)(fail)
+
+    assert [hook(1), hook(), hook(a=2)] == [7, 7, 7]
+    assert said == ["this program is not fully attached: it runs without: RuntimeError: ours"]
+
+
+def test_a_failure_that_cannot_be_said_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OddError(Exception):
+        def __str__(self) -> str:
+            raise self
+
+    def odd() -> None:
+        raise OddError
+
+    harmless.harmless("it runs without")(odd)()
+
+
+def test_ctrl_c_in_a_hook_is_the_programs() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        harmless.harmless("it runs without")(interrupted)()
+
+
+@pytest.fixture
+def one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> server.Server:
+    monkeypatch.setattr(server, "_servers", [])
+    monkeypatch.setattr(announcement, "_announced", None)
+    monkeypatch.setenv("TPUMON_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TPUMON_PORT", str(free_port()))
+    return server.Server("JAX", lambda port: f"server on {port}")
+
+
+def test_a_thread_that_cannot_start_is_a_line(
+    one: server.Server, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an error out of what made the framework start its devices."""
+    monkeypatch.setattr(server.threading.Thread, "start", fail)
+    one.start_when(lambda: True)
+
+    assert len(said) == 1
+    assert "its profiler server cannot be started: RuntimeError: ours" in said[0]
+
+
+@pytest.mark.parametrize("broken", ["listens_here", "_lock"])
+def test_the_programs_own_server_starts_once_whatever_fails(
+    one: server.Server, said: list[str], monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    monkeypatch.setattr(ports, "listens_here", fail)
+    if broken == "_lock":
+        monkeypatch.setattr(one, "_lock", None)
+    started: list[int] = []
+
+    def start(port: int) -> str:
+        started.append(port)
+        return "the program's"
+
+    assert one.of_program(start, str)(1234) == "the program's"
+    assert started == [1234]
+    assert said
+
+
+def test_what_the_framework_raises_is_unchanged(one: server.Server, said: list[str]) -> None:
+    error = ValueError("Only one profiler server can be active at a time.")
+    called: list[int] = []
+
+    def start(port: int) -> None:
+        called.append(port)
+        raise error
+
+    with pytest.raises(ValueError, match="Only one") as raised:
+        one.of_program(start, str)(1)
+    assert raised.value is error
+    assert called == [1]
+    assert said == []
+
+
+class Session:
+    def __init__(self, *_options: object) -> None:
+        self.stopped = 0
+
+    def stop(self) -> None:
+        self.stopped += 1
+        raise AttributeError("gone")
+
+
+def test_a_trace_begins_whatever_fails(said: list[str]) -> None:
+    """First it cannot be asked whether somebody traces, then the session cannot be ended."""
+    answers: list[Callable[[], bool]] = [lambda: False, fail, fail]
+
+    def is_tracing() -> bool:
+        return answers.pop(0)()
+
+    sessions = peace.Sessions(Session, is_tracing)
+
+    assert sessions.begin().stopped == 0
+    assert len(said) == 2
+
+
+def test_what_a_session_raises_is_for_the_program() -> None:
+    """A wrong option, for example."""
+    sessions = peace.Sessions(fail, lambda: False)
+    with pytest.raises(RuntimeError, match=r"^ours$"):
+        sessions.begin("option")
+
+
+def test_an_error_that_cannot_be_explained_is_the_frameworks(said: list[str]) -> None:
+    """And the program gets it as well if the framework cannot be made to forget the session."""
+
+    class NativeError(RuntimeError):
+        def __init__(self, code: int, text: str) -> None:
+            super().__init__(f"{code} {text}")
+
+    error = NativeError(6, "Another profiling session active.")
+
+    def stop() -> None:
+        raise error
+
+    with pytest.raises(NativeError) as raised:
+        peace.healing(stop, fail)()
+    assert raised.value is error
+    assert len(said) == 2
+
+
+def test_a_step_that_cannot_be_marked_is_a_step(said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks, "_mark", fail)
+    marks.step(1)
+
+    assert list(marks.steps("abc")) == ["a", "b", "c"]
+    assert len(said) == 1
+
+
+# Forks.
+
+
+def test_a_fork_does_not_keep_the_turn(one: server.Server, tmp_path: Path) -> None:
+    """A child that lives long, forked while a port is chosen; it would hold up all other processes of the user."""
+    child_end, parent_end = os.pipe()
+    forked, in_child = os.pipe()
+    with announcement.turn():
+        child = os.fork()
+        if child == 0:
+            os.close(parent_end)
+            os.write(in_child, b"x")
+            os.read(child_end, 1)
+            os._exit(0)
+        os.read(forked, 1)
+    try:
+        folder = os.open(announcement._folder(), os.O_RDONLY)
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if somebody has it
+        os.close(folder)
+    finally:
+        for descriptor in (parent_end, child_end, forked, in_child):
+            os.close(descriptor)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_child_closes_no_descriptor_of_the_job(one: server.Server) -> None:
+    """After the turn, its number is another file's."""
+    with announcement.turn():
+        pass
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os._exit(os.write(writer, b"x") - 1)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(writer)
+    assert os.read(reader, 1) == b"x"
+    os.close(reader)
+
+
+def test_stderr_is_known_from_the_start() -> None:
+    """By device and inode."""
+    found = os.fstat(1)
+    assert messages._file_of(1) == (found.st_dev, found.st_ino)
+    assert messages._file_of(10**6) is None
