@@ -1,9 +1,11 @@
-"""What being attached costs a job, and what it is good for: start-up time, throughput, and traces taken under samples.
+"""What being attached costs a job, and what it is good for: start-up time, throughput, forks, traces under samples.
 
 Prints ratios. `start` and `throughput` compare with the same program without tpumon; `peace` has a job trace itself in
-many rounds while half of the time somebody samples it, attached and, as the counter-test, not attached.
+many rounds while half of the time somebody samples it, attached and, as the counter-test, not attached. `forks` has a
+job fork 20 times in each way that Python has, attached and not.
 
-Arguments: parts to run (`start`, `throughput`, `peace`; default: all), --rounds N (default 1000), --jobs: any of
+Arguments: parts to run (`start`, `throughput`, `forks`, `peace`; default: all), --rounds N of peace (default 1000),
+--hook DIR of `forks` (default: this tree's), --jobs: any of
 SERVERS in compatibility.py, as far as they are in place here or in --keep DIR (default: jax-0.6.2 jax-0.10.2 tf-2.21).
 """
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -35,6 +38,8 @@ HOOK = REPOSITORY / "tpumon" / "attach" / "pythonpath"
 WRITES_ONLY = ("jax-0.4", "jax-0.5", "jax-0.6", "tf-2.16", "torch_xla")
 NO_HOST_EVENTS = ("jax-0.5", "jax-0.6", "jax-0.7", "jax-0.8")
 SAMPLE_MS = 20
+FORKS, FORKS_S = 20, 90
+WAYS = ("os.fork", "Pool", "Process", "ProcessPoolExecutor", "preexec_fn")
 
 
 def start_up(rounds: int) -> None:
@@ -95,6 +100,29 @@ def job_environment(scratch: Path) -> dict[str, str]:
     return {**environment(scratch), **SMALL}
 
 
+def forks(name: str, python: Path, hook: Path, *, attached: bool) -> bool:
+    """Whether a job goes on after each of its forks; each way has a job of its own."""
+    told = []
+    for way in WAYS:
+        with tempfile.TemporaryDirectory() as scratch_name:
+            scratch = Path(scratch_name)
+            env = {**job_environment(scratch), "PJRT_DEVICE": "CPU", "TPUMON_PORT": str(free_port())}
+            env |= {"PYTHONPATH": str(hook), "TPUMON_RUN_DIR": scratch_name} if attached else {}
+            command = [python, JOBS / "forks.py", name.partition("-")[0], str(FORKS), way]
+            with subprocess.Popen(
+                command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+            ) as job:
+                alarm = threading.Timer(FORKS_S, os.killpg, (job.pid, signal.SIGKILL))  # children that hang, too
+                alarm.start()
+                assert job.stdout is not None
+                lines = job.stdout.read().splitlines()
+                alarm.cancel()
+            told.append(f"{way} {len([line for line in lines if line.startswith(way)])}/{FORKS}")
+    how = "attached" if attached else "not attached"
+    print(f"forks: {name}, {how}: {', '.join(told)}", flush=True)
+    return all(line.endswith(f" {FORKS}/{FORKS}") for line in told)
+
+
 def peace(name: str, python: Path, rounds: int, *, attached: bool) -> bool:
     """Whether all rounds went as if nobody sampled (or, not attached, whether some did not)."""
     old, host_level = name.startswith(WRITES_ONLY), 0 if name.startswith(NO_HOST_EVENTS) else 1
@@ -151,18 +179,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*")
     parser.add_argument("--rounds", type=int, default=1000)
+    parser.add_argument("--hook", type=Path, default=HOOK)
     parser.add_argument("--jobs", nargs="*", default=["jax-0.6.2", "jax-0.10.2", "tf-2.21"])
     parser.add_argument("--keep", type=Path, default=Path(tempfile.gettempdir()) / "no-such-directory")
     given = parser.parse_args()
-    parts, fine = given.parts or ["start", "throughput", "peace"], True
+    parts, fine = given.parts or ["start", "throughput", "forks", "peace"], True
     if "start" in parts:
         start_up(15)
     if "throughput" in parts:
         throughput(7, 8.0)
-    if "peace" in parts:
-        for name in given.jobs:
-            python = python_with(name, given.keep)
-            assert python is not None, f"no Python for {name}"
+    for name in given.jobs:
+        python = python_with(name, given.keep)
+        assert python is not None, f"no Python for {name}"
+        if "forks" in parts:
+            fine = forks(name, python, given.hook, attached=True) and fine
+            fine = forks(name, python, given.hook, attached=False) and fine
+        if "peace" in parts:
             fine = peace(name, python, given.rounds, attached=True) and fine
             fine = peace(name, python, min(given.rounds, 100), attached=False) and fine
     return 0 if fine else 1

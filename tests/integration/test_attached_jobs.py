@@ -188,6 +188,29 @@ def test_processes_that_own_devices_are_attached_once_each(tmp_path: Path) -> No
     assert process.pid not in pids
 
 
+@pytest.mark.parametrize("version", ["0.6.2", "0.10.2"])
+def test_backends_that_are_cleared_are_noticed_when_they_are_used(tmp_path: Path, version: str) -> None:
+    """A program may clear JAX's backends before it uses them for the first time."""
+    python = jax_python(version)
+    require(python.exists(), f"JAX {version}")
+    for name in ("home", "run"):
+        (tmp_path / name).mkdir()
+    program = (
+        "import jax.extend, sys; jax.extend.backend.clear_backends(); jax.device_count(); print('used', flush=True); "
+        "sys.stdin.read()"
+    )
+    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(free_port()), "TPUMON_RUN_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "tpumon", "run", python, "-c", program]
+    streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=env, cwd=tmp_path, **streams) as process:  # type: ignore[call-overload]
+        try:
+            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/{process.pid}")), 30, "it is announced")
+            out, err = process.communicate("", timeout=60)
+        finally:
+            process.kill()
+    assert (out, err, process.returncode) == ("used\n", "", 0)
+
+
 FORKS = ("os.fork", "Pool", "Process", "ProcessPoolExecutor", "preexec_fn")
 
 

@@ -19,7 +19,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
-from tpumon_attach import announcement, harmless, marks, messages, peace, ports, server
+from tpumon_attach import announcement, harmless, marks, messages, peace, ports, server, threads
 
 JAX = {  # a version that is not known: a line is said of each module
     "jax/__init__.py": "from jax._src import xla_bridge, profiler",
@@ -247,6 +247,43 @@ def test_a_thread_that_cannot_start_is_a_line(
 
     assert len(said) == 1
     assert "its profiler server cannot be started: RuntimeError: ours" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "room"),
+    [
+        ("8:pids:/a/b\n0::/\n", {"pids/a/b": ("max", 5), "pids/a": ("50", 20), "pids": ("90", 20)}, 30),
+        ("0::/a/b\n", {"a/b": ("70", 20), "a": ("max", 90)}, 50),
+        ("8:pids:/not/seen/in/a/container\n", {"pids": ("9", 9)}, 0),
+        ("4:memory:/\n", {"": ("9", 9)}, float("inf")),
+        ("", {}, float("inf")),
+    ],
+)
+def test_where_few_threads_may_start_there_is_no_server(
+    one: server.Server,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    groups: str,
+    limits: dict[str, tuple[str, int]],
+    room: float,
+) -> None:
+    """gRPC would end the process; of several limits the nearest counts."""
+    (tmp_path / "own").write_text(groups)
+    for name, (most, current) in limits.items():
+        (tmp_path / "groups" / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "groups" / name / "pids.max").write_text(f"{most}\n")
+        (tmp_path / "groups" / name / "pids.current").write_text(f"{current}\n")
+    lines: list[str] = []
+    started: list[object] = []
+    monkeypatch.setattr(threads, "_OWN_GROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(threads, "_GROUPS", str(tmp_path / "groups"))
+    monkeypatch.setattr(server, "say", lines.append)
+    monkeypatch.setattr(server.threading.Thread, "start", lambda thread: started.append(thread))
+    one.start_when(lambda: True)
+
+    assert threads.room() == room
+    assert bool(started) == (room >= threads.NEEDED)
+    assert [line.partition(" more")[0] for line in lines] == ([] if started else [f"only {room}"])
 
 
 @pytest.mark.parametrize("broken", ["listens_here", "_lock"])

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tpumon_attach import announcement, ports
+from tpumon_attach import announcement, ports, threads
 from tpumon_attach.harmless import harmless
 from tpumon_attach.messages import say
 
@@ -52,6 +52,10 @@ class Server:
         if self._thread_pid is not None or sys.is_finalizing():
             return
         self._thread_pid = os.getpid()
+        room = threads.room()
+        if room < threads.NEEDED:
+            say(f"only {room} more threads may start here (pids.max): {self._framework} gets no profiler server")
+            return
 
         @harmless("its profiler server cannot be started")
         def wait() -> None:
