@@ -275,10 +275,15 @@ def test_where_few_threads_may_start_there_is_no_server(
         (tmp_path / "groups" / name / "pids.current").write_text(f"{current}\n")
     lines: list[str] = []
     started: list[object] = []
+
+    class Thread:
+        def start(self) -> None:
+            started.append(self)
+
     monkeypatch.setattr(threads, "_OWN_GROUPS", str(tmp_path / "own"))
     monkeypatch.setattr(threads, "_GROUPS", str(tmp_path / "groups"))
     monkeypatch.setattr(server, "say", lines.append)
-    monkeypatch.setattr(server.threading.Thread, "start", lambda thread: started.append(thread))
+    monkeypatch.setattr(server.threading, "Thread", lambda **_given: Thread())
     one.start_when(lambda: True)
 
     assert threads.room() == room
