@@ -16,7 +16,7 @@ from support.samples import sample as taken
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
-from tpumon.sampler.pace import Budget, KeepingUp
+from tpumon.sampler.pace import KeepingUp
 from tpumon.sources import Reading
 from tpumon.system.pausing import Pause
 from tpumon.targets.base import Fixed
@@ -61,7 +61,11 @@ class Fake:
         class OfOneWorker:
             name = kind.name
             usual_interval_s = kind.usual_interval_s
+            costs_job = kind.traced_s > 0
             began_s = None
+
+            def likely_s(self, query):
+                return kind.traced_s
 
             async def fetch(self, query):
                 self.began_s = asyncio.get_running_loop().time()
@@ -90,24 +94,6 @@ class Fake:
             target.worker, address=target.address, window_s=query.window_s, interval_s=query.interval_s,
             traced_s=self.traced_s, source="monitor", simulated=True,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("attached", "chosen", "ratio"), [(False, None, 0.01), (True, None, 0.01), (True, 0.02, 0.02), (False, 0.02, 0.01)]
-)
-def test_an_attached_job_may_have_a_share_of_its_own(attached, chosen, ratio):
-    target = Target(worker="w", address="h:1", attached=attached)
-    assert Pace(attached_duty_ratio=chosen).duty_ratio(target) == ratio
-
-
-def test_a_budget_grows_by_a_new_share_from_the_moment_of_the_change_on():
-    """Another job may have come to the same address; what was saved up before does not change."""
-    budget = Budget(0.01, 0.0)
-    budget.spend(3.0, 0.0)
-    budget.change(0.02, 100.0)
-    assert budget.ready_s(1.0) == pytest.approx(100.0 + 2.0 / 0.02)
-    budget.change(0.01, 150.0)
-    assert budget.ready_s(1.0) == pytest.approx(150.0 + 1.0 / 0.01)
 
 
 async def no_pause():

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 _SIMULATED_INTERVAL_S = 1.0
 _MAX_DUTY_RATIO = 0.01
-_ATTACHED_DUTY_RATIO = 0.02  # its own traces wait for samples
 _MAX_DURATION_MS = 3_600_000
 _LEGACY_NUM_QUERIES = 100
 _GPU_WARNING = (
@@ -108,7 +107,6 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
         pace=Pace(
             interval_s=interval_s,
             max_duty_ratio=max_duty_ratio,
-            attached_duty_ratio=_ATTACHED_DUTY_RATIO if measure.max_duty is None else None,
             attempts=measure.num_tracing_attempts,
             num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
         ),
