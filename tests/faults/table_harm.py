@@ -14,6 +14,12 @@ ROWS = (
         "test_harm.py::test_a_tpu_that_does_not_answer_to_its_type_gets_one_more_probe",
     ),
     (
+        "several tpumons of a host trace one job, or one that is restarted again and again",
+        "together they trace it for one share of its time",
+        "1 % and a credit of 1 s, by files that all of them read; it holds for one that was killed, too",
+        "test_harm_duty.py::test_a_tpumon_that_was_killed_is_no_reason_to_trace_more",
+    ),
+    (
         "a query is cut off before it traced",
         "the job's budget is charged for tracing alone",
         "the first sample of a worker that flaps comes at once",

@@ -15,6 +15,7 @@ from tpumon.sampler import Pace, Sampler, duty
 from tpumon.sampler.duty import Duty
 from tpumon.system import host_files, ledger
 from tpumon.system.ledger import Ledger
+from tpumon.targets.addresses import server_name
 from tpumon.targets.base import Fixed
 
 ADDRESS = "10.0.0.2:9999"
@@ -243,9 +244,9 @@ def test_who_no_longer_renews_its_entry_shares_no_longer():
 def test_a_server_is_one_whatever_its_address_is_called():
     """`localhost`, a loopback address and this host's name are one port of one host; another port is another server."""
     names = ["localhost:9999", "127.0.0.1:9999", "[::1]:9999", f"{os.uname().nodename}:9999"]
-    assert {duty._server(name) for name in names} == {"localhost:9999"}
-    assert duty._server("localhost:9998") != "localhost:9999"
-    assert duty._server("10.99.99.99:9999") == "10.99.99.99:9999"
+    assert {server_name(name) for name in names} == {"localhost:9999"}
+    assert server_name("localhost:9998") != "localhost:9999"
+    assert server_name("10.99.99.99:9999") == "10.99.99.99:9999"
 
 
 def test_files_go_when_they_have_no_effect(directory):
@@ -348,7 +349,9 @@ def test_what_is_no_ledger_counts_for_nothing(directory, text):
 
 
 @needs_root
-@pytest.mark.parametrize("changed", [{"debt_s": 1e9}, {"traced_s": 1e9}, {"interval_s": 1e9}, {"duty_ratio": 0.0001}], ids=str)
+@pytest.mark.parametrize(
+    "changed", [{"debt_s": 1e9}, {"traced_s": 1e9}, {"interval_s": 1e9}, {"duty_ratio": 0.0001}], ids=str
+)
 def test_another_user_can_slow_sampling_but_not_stop_it_for_good(directory, changed, monkeypatch):
     """An entry counts for no more than the time that has passed, and at first for a minute of tracing at most."""
     monkeypatch.setattr(os, "getuid", lambda: 12345)  # root would be believed

@@ -54,6 +54,7 @@ class Fake:
         self.scripts = scripts
         self.spent_s = 0.0  # how long jobs were traced, by queries that were cut off, too
         self.calls = defaultdict(list)
+        self.probes = defaultdict(list)
 
     def __call__(self, client, target, options):
         kind = self
@@ -63,6 +64,9 @@ class Fake:
             usual_interval_s = kind.usual_interval_s
             costs_job = kind.traced_s > 0
             began_s = None
+
+            async def probe(self):
+                kind.probes[target.address].append(asyncio.get_running_loop().time())
 
             def likely_s(self, query):
                 return kind.traced_s
@@ -343,6 +347,31 @@ def test_the_first_figures_come_at_once():
     assert max(periods[:2]) < 3
     assert sum(periods[-16:]) / 16 == pytest.approx(30, rel=0.07)
     assert samples["a"][0].interval_s == pytest.approx(30)
+
+
+@pytest.mark.parametrize("traced_s", [0.3, 0.6])
+def test_a_worker_whose_job_stalled_for_a_moment_is_asked_again_within_a_minute(traced_s):
+    """One call had no answer: it is charged as what it is likely to have cost, once."""
+    source = Fake(took_s=traced_s, traced_s=traced_s, interval_s=10, a=[GOOD] * 10 + ["deadline", GOOD])
+    samples = sample(source, num_queries=13, window_s=None)
+    assert [s.answered for s in samples["a"]] == [True] * 10 + [False, True, True]
+    assert min(source.calls["a"][11], *source.probes["a"] or [math.inf]) - source.calls["a"][10] <= 40
+    assert gaps(source.calls["a"])[10] <= 66
+
+
+def test_a_worker_of_long_traces_that_stalled_for_a_moment_is_not_down_until_the_next_trace():
+    """A probe tells that it answers; the sample without figures says when they come, and is current until then."""
+    source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD, GOOD, "deadline", GOOD])
+    asked, stalled, probed, after = sample(source, num_queries=5, window_s=10.0)["a"][1:5]
+    assert (asked.answered, stalled.answered, probed.answered, after.answered) == (True, False, True, True)
+    (probed_s,) = source.probes["a"]
+    assert probed_s - source.calls["a"][2] <= 60
+    assert probed.figures.mxu_utilization_ratio is None
+    assert "the next trace is taken in" in probed.figures.absent["mxu_utilization_ratio"]
+    gap_s = source.calls["a"][3] - probed_s
+    assert gap_s > 900
+    assert gap_s < probed.fresh_for_s
+    assert stalled.interval_s == pytest.approx(1020)
 
 
 def test_whoever_profiles_is_not_pressed():

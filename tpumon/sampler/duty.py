@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
-from tpumon.model import Address
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import Entry, Ledger, Peer
 from tpumon.system.threads import in_thread
+from tpumon.targets.addresses import server_name
 
 CREDIT_S = 1.0
 """What may be traced at once, before the share of time counts. It is the job's, not each tpumon's."""
@@ -141,7 +140,7 @@ class Account:
             begun_since = self.joined and entry.since_s > self._joined_s - _LOOK_S
             known = self._known[peer.file] = _Known(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
             if not begun_since:  # what it says of all of them includes what it traced itself
-                debt_s = entry.debt_s - entry.duty_ratio * (boot_s - entry.time_s)
+                debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
                 self._count(max(0.0, debt_s - self._debt_at(now_s)), now_s)
         known.base_s = min(known.base_s, entry.traced_s)
@@ -187,7 +186,7 @@ class Duty:
 
     def follow(self, address: str) -> Account:
         """The account of the server at an address: it outlives the worker, its name and its slice."""
-        account = self._accounts.setdefault(_server(address), Account(self._duty_ratio, _now_s()))
+        account = self._accounts.setdefault(server_name(address), Account(self._duty_ratio, _now_s()))
         account.followers += 1
         return account
 
@@ -294,26 +293,3 @@ class Duty:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-@lru_cache(maxsize=4096)
-def _server(address: str) -> str:
-    """The one name of a server: a port of this host has several addresses."""
-    try:
-        place = Address.parse(address).place
-    except ValueError:  # a scheme that only gRPC knows
-        return address
-    if place.host == socket.gethostname().lower() or (place.ip is not None and _is_own(str(place.ip))):
-        return f"localhost:{place.port}"
-    return str(place)
-
-
-def _is_own(ip: str) -> bool:
-    """Whether an address is one of this host: only then can a socket have it."""
-    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as trial:
-            trial.bind((ip, 0))
-    except OSError:
-        return False
-    return True

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from statistics import median
 
 from tpumon.model.frozen import frozen
+from tpumon.system.ledger import USUAL_DUTY_RATIO
 
 JITTER_RATIO = 0.1
 LONGEST_PAUSE_S = 10.0
@@ -31,7 +32,7 @@ class Pace:
     """
 
     interval_s: float | None = None
-    max_duty_ratio: float = 0.01
+    max_duty_ratio: float = USUAL_DUTY_RATIO
     attempts: int = 3
     num_queries: int = 0
 

@@ -52,7 +52,7 @@ _CANNOT_BE_SEEN = (
 
 _SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
 _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
-_COST = "; all tpumons of this host together trace the job for 1 % of the time at most"
+_COST = "; the job is traced for 1 % of the time at most"
 
 
 @frozen(kw_only=False)
@@ -308,7 +308,9 @@ class TraceSource(ProfilerSource):
         """
         host_events = HostEvents(level=None, safe_level=_CAPTURE_HOST_LEVEL, beside_devices=True)
         profiler = Profiler(self._client, host_events, signs_at=self._options.signs_at)
+        self._traced_s, self._call = 0.0, (time.monotonic(), _PROBE_S)
         returns_traces = await profiler.approach()
+        self._end_call()
         safe, signs, devices = not profiler.leaves_out_host_events, profiler.signs, profiler.has_devices
         words = "writes traces to a disk, cannot return them"
         if returns_traces:

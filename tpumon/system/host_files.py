@@ -1,7 +1,7 @@
 """Files in which all tpumons of a host tell each other something, whoever runs them: in /tmp, named at random.
 
 Nobody opens or locks another user's file. Who a file belongs to is what the file system says. What is in one may be
-made up, and there may be any number of them: of each owner, only the newest few are read.
+made up, and there may be any number of them: of each other user, only the newest few are read.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 _DIRECTORY = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR
 _MOST_LISTED = 200_000
 _MOST_READ = 1_000
+_MOST_OWN = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class HostFiles:
 
     Args:
         prefix: how their names begin.
-        most_of_one_user: how many of each owner are read, the newest.
+        most_of_one_user: how many of each other user are read, the newest.
         most_bytes: how much of each is read.
     """
 
@@ -83,9 +84,9 @@ class HostFiles:
         by_owner: dict[int, list[HostFile]] = {}
         for file in islice(self._all(), _MOST_LISTED):
             by_owner.setdefault(file.uid, []).append(file)
-        for files in by_owner.values():
+        for uid, files in by_owner.items():
             files.sort(key=lambda file: file.changed_ns)
-            del files[: -self._most_of_one_user]
+            del files[: -(_MOST_OWN if uid == os.getuid() else self._most_of_one_user)]
         return [file for files in by_owner.values() for file in files][:_MOST_READ]
 
     def own(self) -> list[Path]:

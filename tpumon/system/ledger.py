@@ -11,10 +11,13 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 
 from tpumon.system.host_files import HostFiles, boot, since_boot_s
+
+USUAL_DUTY_RATIO = 0.01
+"""The share of its time for which a job is traced at most, unless somebody says otherwise."""
 
 _MOST_BYTES = 512 * 1024
 _MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
@@ -44,6 +47,10 @@ class Entry:
     debt_s: float
     duty_ratio: float
     interval_s: float
+
+    def debt_at(self, now_s: float) -> float:
+        """The debt that is left, if nobody has traced since."""
+        return max(0.0, self.debt_s - self.duty_ratio * (now_s - self.time_s))
 
     @property
     def shares_until_s(self) -> float:
@@ -99,10 +106,26 @@ class Ledger:
     def leave(self, own: Mapping[str, Entry]) -> None:
         """Writes the last entries; removes the file if they have no effect."""
         now_s = since_boot_s()
-        if self._path is not None and all(entry.counts_until_s <= now_s for entry in own.values()):
-            self._path.unlink(missing_ok=True)
-        elif self._path is not None:
+        if any(entry.counts_until_s > now_s for entry in own.values()):
             self.exchange(own)
+        elif self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def add(self, traced_s: Mapping[str, float]) -> None:
+        """Writes what a command has traced that then ends, by address of the server."""
+        now_s = since_boot_s()
+        none = Entry(since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.0, duty_ratio=USUAL_DUTY_RATIO, interval_s=0.0)
+        peers = self.exchange(dict.fromkeys(traced_s, none))
+        self.exchange(
+            {
+                server: replace(
+                    none,
+                    traced_s=cost_s,
+                    debt_s=cost_s + max((peer.entry.debt_at(now_s) for peer in peers.get(server, ())), default=0.0),
+                )
+                for server, cost_s in traced_s.items()
+            }
+        )
 
     def _others(self) -> Sequence[Mapping[str, Peer]]:
         """What the files of other tpumons say. Removes those of this user that have no effect."""
