@@ -34,15 +34,3 @@ def test_a_tpumon_that_was_killed_is_no_reason_to_trace_more(follow):
         second.wait_for(lambda: "the first sample comes in" in second.err)
         assert f"localhost:{node.address.rpartition(':')[2]}: " in second.err
         assert len(node.captures) <= before + 1  # one that the first had just asked for
-
-
-def test_several_at_once_share_what_one_may_trace(follow):
-    """Four that want to trace all the time: together a second at first, not four."""
-    with TpuNode(device=True) as node:
-        several = [follow(node) for _ in range(4)]
-        for one in several:
-            one.wait_for(lambda one=one: one.out or "the first sample comes in" in one.err)
-        for one in several:
-            one.signal(signal.SIGTERM)
-            one.end()
-        assert sum(call.ended - call.at for call in node.of("Profile")) < 1.6
