@@ -15,6 +15,7 @@ from tpumon.sampler import Pace, Sampler, duty
 from tpumon.sampler.duty import Duty
 from tpumon.system import host_files, ledger
 from tpumon.system.ledger import Ledger
+from tpumon.system.pausing import Pause
 from tpumon.targets.addresses import server_name
 from tpumon.targets.base import Fixed
 
@@ -284,6 +285,29 @@ def test_who_cannot_write_there_says_so_and_counts_for_itself(monkeypatch):
     assert len(said) == 1
     assert said[0].startswith("/nonexistent/directory: No such file or directory")
     assert 0.005 < job.share(1000, 1600) <= 0.015
+
+
+def test_a_pause_that_begins_while_a_worker_waits_for_its_share_holds():
+    """Its owner profiles the job by then."""
+    job, samples, pauses = Job(), [], []
+
+    async def pause():
+        return pauses[0] if pauses else None
+
+    async def main():
+        for _ in range(4):
+            await for_a_while(3, tpumon(job, interval_s=0.0))
+        waiting = tpumon(job, samples=samples)
+        waiting._pause = pause
+        task = asyncio.create_task(for_a_while(300, waiting))
+        await asyncio.sleep(1)
+        pauses.append(Pause(until_unix_s=0, who="owner"))
+        before = len(job.spans)
+        await task
+        return before
+
+    assert virtual_time.run(main()) == len(job.spans)
+    assert {sample.errors[0].reason for sample in samples} == {"paused"}
 
 
 def test_late_first_figures_are_explained():

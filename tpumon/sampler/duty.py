@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from tpumon.system.host_files import directory, since_boot_s
 from tpumon.system.ledger import Entry, Ledger, Peer
 from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import server_name
+
+_Result = TypeVar("_Result")
 
 CREDIT_S = 1.0
 """What may be traced at once, before the share of time counts. It is the job's, not each tpumon's."""
@@ -181,6 +185,7 @@ class Duty:
         self._accounts: dict[str, Account] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
+        self._in_use = threading.Lock()
         self._not_before_s = float("-inf")
         self._alone_until_s = float("-inf")
 
@@ -243,8 +248,11 @@ class Duty:
             return
         for account in self._accounts.values():
             account.interval_s = 0.0
+        under_way = [task for task in (self._running, self._next) if task is not None and not task.done()]
+        if under_way:
+            await asyncio.wait(under_way, timeout=_LOOK_S)
         with suppress(OSError, TimeoutError):  # what it said last loses its effect by itself
-            await in_thread(partial(self._ledger.leave, self._entries()), timeout_s=_LOOK_S)
+            await self._in_thread(partial(self._ledger.leave, self._entries()))
 
     def _entries(self) -> dict[str, Entry]:
         now_s = _now_s()
@@ -270,7 +278,7 @@ class Duty:
             return
         assert self._ledger is not None
         try:
-            peers = await in_thread(partial(self._ledger.exchange, self._entries()), timeout_s=_LOOK_S)
+            peers = await self._in_thread(partial(self._ledger.exchange, self._entries()))
         except (OSError, TimeoutError) as error:
             self._count_alone(error)
             return
@@ -278,6 +286,25 @@ class Duty:
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
         self._not_before_s = now_s + max(_BETWEEN_S, (now_s - begun_s) / _LOOKING_RATIO)
+
+    async def _in_thread(self, use: Callable[[], _Result]) -> _Result:
+        """Uses the ledger in a thread: in one at a time, also where the last one hangs in a file system.
+
+        Raises:
+            OSError: the files cannot be used.
+            TimeoutError: the file system does not answer.
+        """
+        if self._in_use.locked():
+            raise TimeoutError
+        self._in_use.acquire()
+
+        def use_and_release() -> _Result:
+            try:
+                return use()
+            finally:
+                self._in_use.release()
+
+        return await in_thread(use_and_release, timeout_s=_LOOK_S)
 
     def _count_alone(self, error: OSError | TimeoutError) -> None:
         if self._alone_until_s == float("-inf"):

@@ -200,9 +200,7 @@ class Worker:
 
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
-        pause = await self._pause()
-        if pause is not None:
-            raise _QueryFailedError(self._failure("pause", "paused", str(pause)))
+        await self._check_pause()
         query = replace(self._query, interval_s=self._interval_s)
         for profiler in self._profilers[self._profilers.index(self._profiler) :]:
             try:
@@ -211,6 +209,8 @@ class Worker:
                 failure = self._failure(profiler.name, error.reason, error.message, error.address)
                 if error.reason != "unimplemented":
                     break
+            except _QueryFailedError:
+                raise
             except Exception as error:  # noqa: BLE001 - a bug in one source must not end the monitor
                 words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
                 failure = self._failure(profiler.name, "internal", words)
@@ -222,6 +222,12 @@ class Worker:
             self._profiler = self._profilers[0]
         raise _QueryFailedError(failure)
 
+    async def _check_pause(self) -> None:
+        """Raises _QueryFailedError while sampling on this host is paused."""
+        pause = await self._pause()
+        if pause is not None:
+            raise _QueryFailedError(self._failure("pause", "paused", str(pause)))
+
     async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
         estimate_s, interval_s = 0.0, self._interval_s or profiler.usual_interval_s
@@ -232,6 +238,11 @@ class Worker:
             begun_s = self._clock_s()
             await self._duty.enter(self._account, estimate_s)
             self._waited_s += self._clock_s() - begun_s
+            try:
+                await self._check_pause()  # which may have begun meanwhile
+            except _QueryFailedError:
+                self._duty.settle(self._account, estimate_s, 0.0)
+                raise
         traced_s, is_usual = 0.0, False
         try:
             if self._probes_next:
