@@ -71,6 +71,11 @@ def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
     return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
 
 
+def is_workers(line: bytes) -> bool:
+    """Whether a line says who the workers are, and is no sample."""
+    return b'"targets"' in line[:200]
+
+
 class Recording:
     """The files of a recording.
 
@@ -111,8 +116,7 @@ class Recording:
         from_lines = False
         for file in self._from(begin_unix_s):
             for time_unix_s, line in self._lines(file):
-                is_workers = b'"targets"' in line[:200]
-                if time_unix_s < begin_unix_s and not is_workers:
+                if time_unix_s < begin_unix_s and not is_workers(line):
                     continue
                 event = self._event(file, line)
                 if isinstance(event, Workers):
