@@ -82,7 +82,8 @@ class OpenFile:
             while written < len(data):
                 written += os.write(self.number, data[written:])
         except OSError:
-            self._torn = self._torn if not written or self._takes_back(written) else data[written - 1 : written] != b"\n"
+            if written and not self._takes_back(written):
+                self._torn = not data[:written].endswith(b"\n")
             raise
         self._torn = False
 
@@ -118,9 +119,11 @@ class Appended:
         self._path = None if where == "-" else Path(where)
         self._header = header
         self._file: OpenFile | None = None
+        self._encoding = "utf-8"
         if self._path is None:
+            self._file, self._encoding = OpenFile(sys.stdout.fileno()), sys.stdout.encoding
             if header is not None:
-                self._print(header)
+                self._append(header)
             return
         try:
             self._open(self._path)
@@ -138,7 +141,7 @@ class Appended:
             OSError: it cannot be written now.
         """
         if self._path is None:
-            self._print(line)
+            self._append(line)
             return
         if self._file is None or self._moved(self._file.number, self._path):
             self.close()
@@ -149,14 +152,9 @@ class Appended:
 
     def close(self) -> None:
         """Closes a file; leaves stdout open."""
-        if self._file is not None:
+        if self._path is not None and self._file is not None:
             file, self._file = self._file, None
             file.close()
-
-    @staticmethod
-    def _print(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
 
     def _open(self, path: Path) -> None:
         # Without O_NONBLOCK, opening a FIFO would wait for its reader.
@@ -168,7 +166,7 @@ class Appended:
 
     def _append(self, line: str) -> None:
         assert self._file is not None
-        self._file.append(f"{line}\n".encode(errors="backslashreplace"))
+        self._file.append(f"{line}\n".encode(self._encoding, "backslashreplace"))
 
     @staticmethod
     def _moved(file: int, path: Path) -> bool:

@@ -89,7 +89,7 @@ def test_seven_days_are_kept(machine):
 @pytest.mark.parametrize("for_s", [1.0, 3 * HOUR_S])
 @pytest.mark.parametrize("starts", [False, True])
 def test_a_wrong_clock_removes_no_recording(machine, set_by_s, for_s, starts):
-    """Set ahead or back, for a second or for hours, under a running tpumon or before it starts; then it is corrected."""
+    """Set ahead or back, for a second or for hours, under a running tpumon or before it starts; then corrected."""
     machine.run(2 * DAY_S)
     machine.passed_s += MINUTE_S
     with closing(machine.recorder()) as recorder:

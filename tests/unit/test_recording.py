@@ -37,7 +37,8 @@ class Tape:
     def __init__(self, directory, **options):
         self.now = START
         self.directory = directory
-        self.recorder = Recorder(str(directory), RecordOptions(**options), clock=lambda: self.now, pace=lambda: self.now)
+        given = RecordOptions(**options)
+        self.recorder = Recorder(str(directory), given, clock=lambda: self.now, pace=lambda: self.now)
 
     def add(self, at, worker="a", **given):
         self.now = START + at
