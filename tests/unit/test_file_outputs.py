@@ -70,6 +70,16 @@ def test_csv_is_one_line_a_sample_and_never_not_a_number(tmp_path):
     assert (row["device_type"], row["idle_ratio"]) == ("TPU v9", "")
 
 
+def test_csv_holds_no_formula(tmp_path):
+    """A text that a spreadsheet would compute begins with a quote; a number below zero is one."""
+    path = tmp_path / "out.csv"
+    with opened("csv", path) as output:
+        for begin in ("=", "+", "-", "@", "\t=", "\r="):
+            output.write(sample(f"{begin}1+1", time_unix_s=-1.5))
+    assert [row["worker"] for row in rows(path)] == ["'=1+1", "'+1+1", "'-1+1", "'@1+1", "'=1+1", "'=1+1"]
+    assert {row["time_unix_s"] for row in rows(path)} == {"-1.5"}
+
+
 def test_csv_goes_on_where_it_ended(tmp_path):
     """One header, however often it is started; a file of something else is left alone."""
     path = tmp_path / "out.csv"
