@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import struct
+import zlib
 from contextlib import closing
 
 import pytest
 
 from support.samples import sample
+from tpumon import recording
 from tpumon.model import Sample, Target, Workers
 from tpumon.recording import Recording
 from tpumon_exporters.record import Recorder, RecordOptions
@@ -18,7 +23,7 @@ WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 
 
 class Machine:
-    """A directory with recordings, and both clocks of a machine; files get the time of the wall clock."""
+    """A directory with recordings, and both clocks of a machine."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -41,13 +46,7 @@ class Machine:
         self.samples += 1
         noise = tuple(os.urandom(50).hex() for _ in range(size // 50))
         recorder.write(sample("w", time_unix_s=self.time(), took_s=0.0, step_name=f"{self.samples}", warnings=noise))
-        before = self.sizes()
         recorder.tick(self.time())
-        for path, _ in self.sizes() - before:
-            os.utime(path, (self.time(), self.time()))
-
-    def sizes(self):
-        return {(path, path.stat().st_size) for path in self.files}
 
     def record(self, recorder, for_s, every_s=10 * MINUTE_S, size=0):
         end_s = self.passed_s + for_s
@@ -192,3 +191,48 @@ def test_after_a_lasting_jump_a_file_begins(machine):
         machine.set_by_s = 8 * DAY_S
         machine.record(recorder, 600.0, every_s=10.0)
     assert len(machine.files) == 2
+
+
+class Counting:
+    """Unpacks, and counts what it is given to unpack."""
+
+    given_bytes = 0
+    made = staticmethod(zlib.decompressobj)
+
+    def __init__(self, *given, unpack=None):
+        self.unpack = unpack or self.made(*given)
+
+    def __getattr__(self, name):
+        return getattr(self.unpack, name)
+
+    def copy(self):
+        return Counting(unpack=self.unpack.copy())
+
+    def decompress(self, data, *limit):
+        Counting.given_bytes += len(data)
+        return self.unpack.decompress(data, *limit)
+
+
+def nested(blocks):
+    """A damaged gzip member: in each of its blocks others begin, every 150 bytes, and all reach its end."""
+    begin, size = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", 60_000
+    packed = [begin]
+    for _ in range(blocks):
+        block = bytearray(size)
+        for place in range(0, size - 200, 150):
+            rest = size - place - len(begin) - 5
+            block[place : size - rest] = begin + struct.pack("<BHH", 0, rest, rest ^ 0xFFFF)
+        packed.append(struct.pack("<BHH", 0, size, size ^ 0xFFFF) + bytes(block))
+    return b"".join(packed) + b"\x07" * 200
+
+
+def test_a_damaged_file_that_seems_to_begin_again_everywhere_is_read_in_linear_time(tmp_path, monkeypatch):
+    """Each byte is unpacked a few times at most, and what follows the damage is read."""
+    damaged = nested(2)
+    line = json.dumps(sample("w", time_unix_s=TRUE_S, took_s=0.0).to_json()).encode() + b"\n"
+    (tmp_path / "day.jsonl.gz").write_bytes(damaged + gzip.compress(line))
+    monkeypatch.setattr(recording.zlib, "decompressobj", Counting)
+    monkeypatch.setattr(Counting, "given_bytes", 0)
+    moments = list(Recording(str(tmp_path / "day.jsonl.gz")).moments())
+    assert [moment.time_unix_s for moment in moments if isinstance(moment.event, Sample)] == [TRUE_S]
+    assert Counting.given_bytes < 40 * len(damaged)
