@@ -133,7 +133,7 @@ class Recorder:
         return min(self._options.keep_mb * 1e6 / _SHARES, _MOST_FILE_BYTES)
 
     def _put(self, line: str) -> None:
-        self._waiting.append(f"{line}\n".encode(errors="backslashreplace"))
+        self._waiting.append(_line(line))
         self._waiting_bytes += len(self._waiting[-1])
         while self._waiting_bytes > _MOST_WAITING_BYTES:
             self._waiting_bytes -= len(self._waiting.pop(0))
@@ -145,7 +145,8 @@ class Recorder:
         number = self._remove_old(now_unix_s) + 1
         self._file = _File(self._directory, number, now_unix_s, now_s)
         if self._workers is not None and not is_workers(self._waiting[0]):  # each file can be read without the others
-            self._file.append(f"{_ENCODER.encode(workers_to_json(self._workers, now_unix_s))}\n".encode(), now_s)
+            self._waiting.insert(0, _line(_ENCODER.encode(workers_to_json(self._workers, now_unix_s))))
+            self._waiting_bytes += len(self._waiting[0])
 
     def _remove_old(self, now_unix_s: float) -> int:
         """Removes files that are too old, or too much together with the one that comes; no others than recordings.
@@ -167,6 +168,10 @@ class Recorder:
             after_s += min(max(next_unix_s - began_unix_s, 0.0), _LONGEST_GAP_S)
             next_unix_s = began_unix_s
         return written[-1][0] if written else 0
+
+
+def _line(text: str) -> bytes:
+    return f"{text}\n".encode(errors="backslashreplace")
 
 
 def _written(directory: Path) -> list[tuple[int, float, Path]]:

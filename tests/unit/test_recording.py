@@ -146,6 +146,26 @@ def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, mon
     assert said == []
 
 
+def test_a_file_that_begins_on_a_full_disk_names_the_workers_later(recorded, monkeypatch):
+    """It can be read without the others, too."""
+    recorded.recorder.follow(WORKERS)
+    recorded.add(1).tick()
+
+    def full(_file, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for at in (4000, 4001):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(OSError, match="No space"):
+                recorded.add(at).tick()
+    recorded.add(4002).tick()
+    recorded.recorder.close()
+    events, _ = read(recorded.files[-1])
+    assert events[0] == WORKERS
+    assert times(recorded.files[-1]) == [4000, 4001, 4002]
+
+
 @settings(max_examples=40)
 @given(st.data())
 def test_damage_costs_a_part_and_nothing_else(tmp_path_factory, data):
