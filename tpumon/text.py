@@ -23,7 +23,10 @@ def safe(text: str) -> str:
     if not _SUSPECT.search(text):
         return text
     text = _TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n")
-    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Cs"})
+    return _SUSPECT.sub(lambda found: "" if unicodedata.category(found[0]) in {"Cc", "Cf", "Cs"} else found[0], text)
+
+
+LONGEST_PATH = 4096
 
 
 def one_line(text: str, *, limit: int = 200) -> str:

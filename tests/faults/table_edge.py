@@ -75,5 +75,17 @@ ROWS = (
         "Given in TPUMON_FROM, it is on no command line.",
         "test_edge_remote.py::test_a_password_need_not_be_on_the_command_line",
     ),
+    (
+        "escape sequences and line ends in names of files, hosts, operations and workers",
+        "no terminal obeys foreign text",
+        "What is printed goes through one place that removes them; a name stays in one line.",
+        "test_edge_foreign_text.py::test_traces",
+    ),
+    (
+        "escape sequences in what a recording holds",
+        "no terminal obeys foreign text",
+        "As above, in text, JSON and CSV of all commands.",
+        "test_edge_foreign_text.py::test_recordings",
+    ),
 )
 """(fault, promise, what holds the test)"""

@@ -109,4 +109,34 @@ ROWS = (
         "names and texts of workers that are gone are forgotten with the next change of workers",
         "test_inside_log.py::test_neither_texts_nor_names_are_kept_for_good",
     ),
+    (
+        "the clock is wrong while tpumon records",
+        "no clock removes a recording",
+        "days ahead or back, or in 1970: numbers say which file is older, and its age is what was recorded since",
+        "test_inside_recordings.py::test_a_wrong_clock_removes_no_recording",
+    ),
+    (
+        "the clock is wrong while tpumon records",
+        "what goes is the oldest",
+        "what was written under a clock of next year or of 1970 goes in its turn, by size and by age",
+        "test_inside_recordings.py::test_the_oldest_go_first_whatever_the_clock_was",
+    ),
+    (
+        "the clock is wrong while tpumon records",
+        "no clock fills a directory",
+        "a jump of a second makes no file, jumps without end one a minute",
+        "test_inside_recordings.py::test_a_clock_that_jumps_all_the_time_makes_few_files",
+    ),
+    (
+        "a disk that is full for a moment",
+        "no line is torn",
+        "of what does not fit nothing stays, in recordings, JSON lines and CSV, also on stdout",
+        "test_inside_disk.py::test_a_full_disk_tears_no_line",
+    ),
+    (
+        "a damaged recording that seems to begin again everywhere",
+        "reading ends",
+        "each byte is unpacked a few times at most; what follows the damage is read",
+        "test_inside_recordings.py::test_a_damaged_file_that_seems_to_begin_again_everywhere_is_read_in_linear_time",
+    ),
 )

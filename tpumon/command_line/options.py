@@ -367,7 +367,7 @@ class ExportOptions:
         _output(
             "--record-keep",
             metavar="AGE,SIZE",
-            help="Remove recorded files that are older, and the oldest ones beyond this size.",
+            help="How much of what was recorded last to keep: a time, a size, or both.",
         ),
     ] = "7d,1GB"
     with_ops: Annotated[

@@ -58,6 +58,11 @@ def _traces(path: Path) -> list[Path]:
     return sorted(p for p in _entries(path) if p.name.endswith(TRACE_SUFFIX) and p.is_file())
 
 
+def file_title(file: Path) -> str:
+    """The name of a trace for people, without its suffix, in one line."""
+    return one_line(file.name.removesuffix(TRACE_SUFFIX)) or "?"
+
+
 def _entries(path: Path) -> list[Path]:
     try:
         return list(path.iterdir())
