@@ -17,7 +17,7 @@ from tpumon.targets.local import why_not_approached
 from tpumon.targets.processes import start_ticks_of
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
+    patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     import tpumon.attach  # noqa: F401 - makes the next line possible
 
 from tpumon_attach import announcement
@@ -33,7 +33,7 @@ def listener(port: int = PORT, uid: int = UID) -> Listener:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where this user's jobs announce themselves."""
-    monkeypatch.setenv("TPUMON_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TPUMON_ATTACH_DIR", str(tmp_path))
     monkeypatch.setattr(announcement, "_announced", None)
     yield tmp_path / f"tpumon-run-{UID}"
     announcement.withdraw()

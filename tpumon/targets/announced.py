@@ -25,7 +25,7 @@ def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict
     A file counts only if it is a regular one of a user who listens on the port that it names, and if its name is that
     of a process of this user that has run since the moment it says. At most 1,000 files of a user are looked at.
     """
-    home = Path(os.environ.get("TPUMON_RUN_DIR") or _HOME)
+    home = Path(os.environ.get("TPUMON_ATTACH_DIR") or _HOME)
     by_user: dict[int, set[int]] = {}
     for listener in listeners:
         by_user.setdefault(listener.uid, set()).add(listener.port)

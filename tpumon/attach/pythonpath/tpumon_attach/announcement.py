@@ -76,7 +76,7 @@ def turn() -> Iterator[None]:
 
 def _folder() -> str:
     """The directory of this user. Nobody else may write to it."""
-    home = os.environ.get("TPUMON_RUN_DIR") or "/tmp"  # noqa: S108 - one place for all users, whatever their TMPDIR
+    home = os.environ.get("TPUMON_ATTACH_DIR") or "/tmp"  # noqa: S108 - one place for all users, whatever their TMPDIR
     folder = os.path.join(home, f"tpumon-run-{os.geteuid()}")
     with suppress(FileExistsError):
         os.mkdir(folder, 0o755)
