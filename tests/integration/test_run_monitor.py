@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from fakes.run import environment
 from fakes.tpu_node import LEVEL_2, Answer, TpuNode
 from support import wait_until
+from tpumon.targets.processes import ancestors_of
 
 TPUMON = [sys.executable, "-m", "tpumon"]
 PROGRAM = """
@@ -32,13 +35,13 @@ sys.exit(5)
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def node() -> Iterator[TpuNode]:
     with TpuNode(Answer(text=LEVEL_2)) as one:
         yield one
 
 
-@contextmanager
+@contextlib.contextmanager
 def monitored(
     tmp_path: Path,
     address: str,
@@ -127,12 +130,42 @@ def test_a_configuration_does_not_change_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("closed", ["0<&-", "0<&- 2>&-"])
 def test_streams_that_are_closed_are_nothing_to_it(tmp_path: Path, closed: str) -> None:
     """The file for figures is not mistaken for one of them."""
-    shell = ("sh", "-c", f'"$@" {closed} & read _; kill $!', "sh", *TPUMON)
+    shell = ("sh", "-c", f'exec "$@" {closed}', "sh", *TPUMON)
     with node() as server:
-        with monitored(tmp_path, server.address, tpumon=shell) as process:
+        with monitored(tmp_path, server.address, tpumon=shell):
             wait_for_figures(tmp_path)
-            process.communicate("\n", timeout=60)
         wait_until(lambda: not _monitors(server.address), 60, "the monitor has ended")
+
+
+def test_what_the_program_closes_is_closed(tmp_path: Path) -> None:
+    """Whoever waits for that, or for a lock on it, does not wait for the monitor."""
+    for folder in ("home", "run"):
+        (tmp_path / folder).mkdir()
+    reader, writer = os.pipe()
+    program = [sys.executable, "-c", "import os, sys; os.close(int(sys.argv[1])); input()", str(writer)]
+    with subprocess.Popen(
+        [*TPUMON, "run", "--monitor-file", tmp_path / "figures", *program],
+        env=environment(tmp_path),
+        stdin=subprocess.PIPE,
+        pass_fds=[writer],
+    ) as process:
+        os.close(writer)
+        ready, _, _ = select.select([reader], [], [], 30)
+        assert ready
+        assert os.read(reader, 1) == b""
+        assert process.poll() is None
+        process.communicate(b"\n", timeout=60)
+    os.close(reader)
+
+
+def test_it_ends_when_what_waits_for_the_program_is_ended(tmp_path: Path) -> None:
+    """As a service manager may do; nothing else would end it."""
+    with node() as server, monitored(tmp_path, server.address) as process:
+        wait_for_figures(tmp_path)
+        (monitor,) = _monitors(server.address)
+        os.kill(ancestors_of(monitor)[0], signal.SIGTERM)
+        wait_until(lambda: not _monitors(server.address), 60, "the monitor has ended")
+        assert process.communicate("a line\n\n", timeout=60)[0] == "reads a line\nno child\n"
 
 
 WITHOUT = """
@@ -170,15 +203,12 @@ def test_an_old_kernel_will_do(tmp_path: Path) -> None:
         process.communicate("\n\n", timeout=60)
 
 
-def _monitors(address: str) -> list[bytes]:
-    """The command lines on this host that name the address."""
+def _monitors(address: str) -> list[int]:
+    """The processes of this host whose command lines name the address."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = path.read_bytes()
-        except OSError:
-            continue
-        found += [line] if address.encode() in line else []
+        with contextlib.suppress(OSError):
+            found += [int(path.parent.name)] if address.encode() in path.read_bytes() else []
     return found
 
 

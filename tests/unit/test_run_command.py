@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tpumon.commands import run_monitor
 from tpumon.commands.run import RunSettings, attached, parse
 
 HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
@@ -71,3 +73,11 @@ def test_the_directory_on_the_path_hides_no_module_of_the_program() -> None:
     """Everything in there would hide one that has its name."""
     names = {path.name for path in Path(HOOK).iterdir()}
     assert names - {"__pycache__"} == {"sitecustomize.py", "tpumon_attach"}
+
+
+def test_the_monitor_has_what_is_not_meant_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither options, nor how the job's Python is to behave, nor what would attach it."""
+    theirs = {"TPUMON_FROM": "x", "TPUMON_ATTACH_PORT": "1", "PYTHONWARNINGS": "error", "PYTHONINSPECT": "1"}
+    ours = {"TPUMON_PAUSE_DIR": "/p", "TPUMON_ATTACH_DIR": "/a", "TPUMON_DEBUG": "1", "PYTHONHOME": "/h", "A": "1"}
+    monkeypatch.setattr(os, "environ", {**theirs, **ours})
+    assert run_monitor._environment() == {**ours, "TPUMON_ATTACH": "0", "TPUMON_CONFIG": ""}

@@ -18,7 +18,7 @@ from support import REPOSITORY, require
 from tpumon.targets.announced import attached_processes
 from tpumon.targets.listening import Listener, Owner
 from tpumon.targets.local import why_not_approached
-from tpumon.targets.processes import start_ticks_of
+from tpumon.targets.processes import is_running, start_ticks_of
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
@@ -227,6 +227,20 @@ def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.Mon
         announcement.announce(PORT, "JAX")
     assert str(folder) in caught.value.filename
     assert list(folder.iterdir()) == []
+
+
+def test_a_process_that_nobody_waited_for_has_ended() -> None:
+    """It keeps its number and its start until then."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        ticks = start_ticks_of(process.pid)
+        assert ticks is not None
+        assert is_running(process.pid, ticks)
+        assert not is_running(process.pid, ticks + 1)
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert start_ticks_of(process.pid) == ticks
+        assert not is_running(process.pid, ticks)
 
 
 def test_an_attached_job_says_where_to_call_it() -> None:
