@@ -517,7 +517,7 @@ def run_command(
     """Run a program, unchanged, with the profiler server of its framework.
 
     The program gets the server when it first uses JAX, TensorFlow or PyTorch/XLA, and tpumon finds it there. Its own
-    traces wait for samples, so that no sample can break one. TPUMON_RUN=0 switches this off.
+    traces wait for samples, so that no sample can break one. TPUMON_ATTACH=0 switches this off.
 
     Examples:
       tpumon run python train.py

@@ -66,7 +66,7 @@ def throughput(pairs: int, seconds: float) -> None:
         for attached in (True, False) if pair % 2 else (False, True):
             with tempfile.TemporaryDirectory() as scratch:
                 env = {**job_environment(Path(scratch)), "LOOP_S": str(seconds)}
-                env |= {"PYTHONPATH": str(HOOK), "TPUMON_PORT": str(free_port())} if attached else {}
+                env |= {"PYTHONPATH": str(HOOK), "TPUMON_ATTACH_PORT": str(free_port())} if attached else {}
                 job = [jax_python("0.10.2"), "-c", LOOP]
                 done = subprocess.run(["taskset", "-c", "1", *job], env=env, capture_output=True, text=True, check=True)
                 rates[attached] = float(done.stdout)

@@ -73,4 +73,22 @@ ROWS = (
         "only a process with a GPU open is left alone for NCCL",
         "test_harm.py::test_a_pytorch_job_is_found_at_any_port",
     ),
+    (
+        "a job is started where modules have names of tpumon's",
+        "none of them runs in tpumon",
+        "what tpumon starts imports nothing from the working directory, nor by an empty entry of PYTHONPATH",
+        "test_run_monitor.py::test_nothing_is_imported_from_the_working_directory",
+    ),
+    (
+        "the system refuses `tpumon run --monitor` a process",
+        "the program runs all the same",
+        "one line says so; there are no figures",
+        "test_run_monitor.py::test_where_the_system_refuses_the_program_runs_all_the_same",
+    ),
+    (
+        "containers with attached jobs share /tmp",
+        "each finds its own jobs",
+        "a process number counts in its own namespace and boot only; files of others are left alone",
+        "test_targets_announced.py::test_containers_with_one_directory_leave_each_other_alone",
+    ),
 )

@@ -10,7 +10,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-if sys.version_info >= (3, 9) and os.environ.get("TPUMON_RUN") != "0":
+if sys.version_info >= (3, 9) and os.environ.get("TPUMON_ATTACH") != "0":
     try:
         sys.path.insert(0, _HERE)
         importlib.import_module("tpumon_attach")
