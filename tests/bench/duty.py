@@ -67,7 +67,7 @@ def together(count: int, *words: str) -> Callable[[Row], None]:
         running = [row.start(*words) for _ in range(count)]
         row.wait()
         for process in running:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
         for process in running:
             process.wait()
 
