@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+
 import pytest
 
+from support.captures import saved
+from support.captures import training as usual
 from support.growth import cost
 from support.traces import PROGRAM, Op, Traced
+from tpumon.commands import analyze, profiles
+from tpumon.commands import report as report_command
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.table import SECTIONS, needs, report
 from tpumon.wire.hlo_pb2 import HloProgram
 from tpumon.xspace import figures
 from tpumon.xspace.planes.plane import parsed_metadata
-from tpumon.xspace.profile import ops
+from tpumon.xspace.profile import ops, profile
 from tpumon.xspace.profile.hlo import read_programs
 from tpumon.xspace.profile.ops import MOST_CONTENTS
 from tpumon.xspace.profile.planes import METADATA, find_plane
@@ -23,8 +30,8 @@ DEPTH = 10_000
 
 def whole_report(xspace):
     """All sections of a report."""
-    profile = read_profile(xspace, needs(SECTIONS))
-    capture = Capture(hosts=(Host(name="host", profile=profile),), figures=figures([profile.trace]))
+    read = read_profile(xspace, needs(SECTIONS))
+    capture = Capture(hosts=(Host(name="host", profile=read),), figures=figures([read.trace]))
     return report(capture, tuple(SECTIONS), Choice()).to_json()
 
 
@@ -184,3 +191,49 @@ def test_a_chain_of_calls_is_listed_one_level_deep_however_long_it_is():
     assert hlo.contents()["fusion.0"] == ["add.1.0", "fusion.1"]
     plane = find_plane(memoryview(hlo.bytes()), METADATA)
     assert [program.program_id for program in read_programs(plane)] == [PROGRAM]
+
+
+@pytest.fixture
+def odd(tmp_path, monkeypatch):
+    """A file whose reading never ends, and a usual one."""
+    first, second = saved(tmp_path, Traced(), usual(cores=1))
+    first.write_bytes(b"")
+    monkeypatch.setattr(profiles, "_CPU_S", 0.2)
+    monkeypatch.setattr(profiles, "_CPU_S_PER_MB", 100.0)  # the usual one has its time on a slow machine, too
+
+    def endless(read, *arguments):
+        while not arguments[0].seek(0, 2):
+            pass
+        arguments[0].seek(0)
+        return read(*arguments)
+
+    for place, name in ((analyze, "read_trace"), (profile, "read_profile")):
+        usually = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *arguments, usually=usually: endless(usually, *arguments))
+    return first, second
+
+
+def test_reading_a_file_that_takes_too_long_is_given_up(odd, capsys):
+    """It is named, with what to do; the other one is read."""
+    before = signal.getsignal(signal.SIGPROF)
+    paths = [str(file) for file in odd]
+    for run, settings in (
+        (analyze.run, analyze.AnalyzeSettings(paths=paths)),
+        (report_command.run, report_command.ReportSettings(paths=paths)),
+    ):
+        assert run(settings) == 1
+        out, (said,) = (text.splitlines() for text in capsys.readouterr())
+        assert said.startswith(f"tpumon: {odd[0]}: reading these 0.0 MB was given up after 0 s of processor time")
+        assert said.endswith("take one of a shorter window")
+        assert any("tep time" in line for line in out)
+    assert signal.getsignal(signal.SIGPROF) is before
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+
+
+def test_a_file_is_read_in_a_thread_too(tmp_path):
+    (file,) = saved(tmp_path, usual(cores=1))
+    found = []
+    thread = threading.Thread(target=lambda: found.append(analyze.read_host(file)))
+    thread.start()
+    thread.join()
+    assert found[0].sample.figures.step_time_s is not None
