@@ -55,11 +55,14 @@ class Truncation:
         reasons: how that is known, one line each.
         span_ps: the longest span in which every core is whole; None where none is long enough.
         window_ps: what the trace would cover if it were whole.
+        steps_ps: if there is no such span because of cores without any event: the same span of the others, whose steps
+            are the steps of all.
     """
 
     reasons: tuple[str, ...]
     span_ps: tuple[int, int] | None
     window_ps: tuple[int, int] | None = None
+    steps_ps: tuple[int, int] | None = None
 
     @property
     def words(self) -> str:
@@ -68,7 +71,8 @@ class Truncation:
         if len(self.reasons) > _MOST_REASONS:
             why += f"; and {len(self.reasons) - _MOST_REASONS} more"
         if self.span_ps is None:
-            return f"{why}; no span of two steps or 100 ms is whole on every core"
+            others = "; steps are those of the cores with events" if self.steps_ps is not None else ""
+            return f"{why}; no span of two steps or 100 ms is whole on every core{others}"
         length_s = (self.span_ps[1] - self.span_ps[0]) / PS_PER_S
         if self.window_ps is None:
             return f"{why}; the figures cover {length_s:.3g} s"
@@ -89,7 +93,8 @@ class _Loss:
     spans_ps: tuple[tuple[int, int], ...] = ()
 
 
-_ALL = ((-_NEVER, _NEVER),)
+ALWAYS = (-_NEVER, _NEVER)
+_ALL = (ALWAYS,)
 
 
 @struct(kw_only=False)
@@ -134,25 +139,28 @@ def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | 
         reasons = tuple(dict.fromkeys(mark.words for mark in marks))
         return Truncation(reasons, None) if marks else None
     dispatches = Dispatches(space.host)
-    losses = [
+    dead = list(_dead(cores))
+    others = [
         *_marked(marks, cores),
-        *_dead(cores),
         *_lost_ops(working, strict=bool(marks)),
         *_lost_markers([each.marked for each in evidence if each.marked is not None]),
         *(list(_out_of_step(working)) or _early_cores(working)),
         *_holes(working, dispatches),
         *_early_end(working, space.stop_ps, dispatches),
     ]
+    losses = [*dead, *others]
     if not losses:
         return None
     reasons = tuple(dict.fromkeys(loss.reason for loss in losses))
-    unplaced = any(not loss.spans_ps for loss in losses) and not any(loss.spans_ps for loss in losses)
-    span_ps = _whole_span(working, [span for loss in losses for span in loss.spans_ps], check=unplaced and bool(marks))
+    span_ps = _whole_span(working, losses, is_marked=bool(marks))
+    steps_ps = None
+    if dead and span_ps is None:
+        steps_ps = _whole_span(working, others, is_marked=bool(marks)) if others else ALWAYS
     first_ps = min(int(core.activity[0][0]) for core in working)
     last_ps = max(int(core.activity[1][-1]) for core in working)
     if space.stop_ps is not None and last_ps < space.stop_ps:
         last_ps = space.stop_ps
-    return Truncation(reasons, span_ps, (first_ps, last_ps))
+    return Truncation(reasons, span_ps, (first_ps, last_ps), steps_ps)
 
 
 def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
@@ -353,16 +361,15 @@ def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispa
         yield _Loss(f"{words}: events were dropped, or the program paused", ((after_ps[0], _NEVER),))
 
 
-def _whole_span(
-    cores: Sequence[CoreRuns], lost_ps: Sequence[tuple[int, int]], *, check: bool
-) -> tuple[int, int] | None:
+def _whole_span(cores: Sequence[CoreRuns], losses: Sequence[_Loss], *, is_marked: bool) -> tuple[int, int] | None:
     """The longest span in which nothing is missing on any core; None where it is too short.
 
     Args:
         cores: those that work.
-        lost_ps: when something is missing.
-        check: whether something is missing that nobody knows the place of: then runs must vouch for the span.
+        losses: what is missing.
+        is_marked: whether the trace says so: if nobody knows the place, runs must vouch for the span.
     """
+    lost_ps = [span for loss in losses for span in loss.spans_ps]
     begin_ps = max(int(core.activity[0][0]) for core in cores)
     end_ps = min(int(core.activity[1][-1]) for core in cores)
     if lost_ps:
@@ -380,7 +387,7 @@ def _whole_span(
         int(((core.begins_of(function or "") >= span_ps[0]) & (core.ends_of(function or "") <= span_ps[1])).sum())
         for core in cores
     )
-    if check and steps < _ENOUGH_STEPS:
+    if is_marked and not lost_ps and steps < _ENOUGH_STEPS:
         return None
     if not all(_works_in(core, span_ps) for core in cores):
         return None
