@@ -48,6 +48,12 @@ Not all events fit and some were dropped
 the timeline of TPU:3 is incomplete
 trace event loss detected
 Trace Buffers Dropped
+Dropped 15 device trace events because the buffer (size 1000000) was full
+Device 3: 1000000 events recorded, 17 dropped
+host tracer: dropped 12 (0.1%) of 12345 events
+dropped_events=0 lost_chunks=5
+XSpace of 2.1 GB exceeds the limit, truncating
+Ring buffer wrapped; oldest events overwritten
 connection lost; 40 events dropped
 TPU:0 SparseCore 1: 5 events evicted from the ring buffer
 """
@@ -83,6 +89,13 @@ TPU:0 lost
 worker 3 dropped out of the pool
 host 4 dropped out of the pool after 3 attempts
 dropout 0.1
+Device 3: 1000000 events recorded, 0 dropped
+host tracer: dropped 0 (0.0%) of 12345 events
+0 events dropped on TPU:12, core 3, line 7, step 88
+/device:TPU:3 SparseCore 1: 0 events dropped, 0 lost
+profile data lost: 0 bytes
+step 12 lost 3 samples
+the trace buffer was nearly full
 training loss 2.5
 loss scale dropped to 1024
 Throughput dropped from 500 to 300 events/s

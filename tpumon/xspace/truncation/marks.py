@@ -90,7 +90,7 @@ def _short(plane: Plane) -> str:
 
 def _is_mark(plane: Plane, number: int) -> bool:
     metadata = plane.event_metadata(number)
-    return any(_EVENT.fullmatch(text) for text in (metadata.name, metadata.display_name))
+    return any(_EVENT.fullmatch(text) and says_lost(text) for text in (metadata.name, metadata.display_name))
 
 
 def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int, str]) -> Iterator[Mark]:

@@ -34,7 +34,7 @@ _LOSING = re.compile(
 _LOSING_ALONE = re.compile(r"truncat\w+|overflow\w*|overwr\w+|incomplete")  # of a device; one that is "lost" is gone
 _FULL = re.compile(r"\bbuffers? (?:(?:is|are|was|were|got|ran|became|has been|have been) )?(?:not )?(?:full|filled)\b")
 _WHAT = re.compile(
-    r"(?:event|trace|entry|entrie|buffer|chunk|record|sample|span|data|op|timeline|profile|capture|xplane|byte)s?"
+    r"(?:event|trace|entry|entrie|buffer|chunk|record|span|data|op|timeline|profile|capture|xplane|xspace|byte)s?"
 )
 _SOME = _these("some they these those others rest many most several all more")  # of what was named before
 _NOT = _these("no none nothing not never without zero neither nor cannot")
@@ -62,7 +62,7 @@ def says_lost(notice: str) -> bool:
         if is_full or any(map(_LOSING.fullmatch, tokens)):
             alone = any(map(_LOSING_ALONE.fullmatch, tokens)) and bool(words & _WHO)
             counted = any(counts) and (named or bool(words & _WHO) or len(tokens) == 2)
-            lost = what or alone or counted or (named and bool(words & _SOME))
+            lost = what or alone or counted or (named and (bool(words & _SOME) or len(tokens) == 1))
             if lost and (any(counts) if counts and not is_full else not words & _NOT and "n't" not in clause):
                 return True
         elif lost and any(counts) and tokens[0][0].isdigit():  # "0 on TPU:0, 500 on TPU:1"
