@@ -20,6 +20,7 @@ host 0 lost 5 events
 worker-0 discarded 1,024 events
 dropped events: 0 on TPU:1, 500 on TPU:2
 0 events dropped on TPU:0 and 500 on TPU:2
+dropped events: core 0: 0, core 1: 500
 no events were lost on TPU:0, 12 events were lost on TPU:1
 500 events were discarded
 12,000 trace entries have been overwritten
@@ -89,6 +90,8 @@ TPU:0 lost
 worker 3 dropped out of the pool
 host 4 dropped out of the pool after 3 attempts
 dropout 0.1
+no events lost on TPU:0, core 1 recorded 500 events
+dropped events: core 0: 0, core 1: 0
 Device 3: 1000000 events recorded, 0 dropped
 host tracer: dropped 0 (0.0%) of 12345 events
 0 events dropped on TPU:12, core 3, line 7, step 88

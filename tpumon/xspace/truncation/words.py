@@ -21,7 +21,7 @@ _OTHERS = "pid task step stream queue buffer chunk slice channel part id number"
 _KIND = "|".join([*_PLACES.split(), *_OTHERS.split()])
 # With their numbers: "TPU:0", "core 1", "cores 0 and 1", "host 10.0.0.1"; "12:30:05", "2026-01-31".
 _NAME = re.compile(
-    rf"\b(?:{_KIND})s \d+(?:(?:, ?| and | to |-)\d+)+\b(?! [a-z])|\b(?:{_KIND})s?(?::|[\s#-]{{1,3}})\d[\d.]*(?:-\d+)?\b"
+    rf"\b(?P<kind>(?:{_KIND})s?)(?: \d+(?:(?:, ?| and | to |-)\d+)+\b(?! [a-z])|(?::|[\s#-]{{1,3}})\d[\d.]*(?:-\d+)?\b)"
 )
 _CLOCK = re.compile(r"\b\d{4}-\d\d-\d\d\b|\b\d{1,2}:\d\d(?::\d\d(?:\.\d+)?)?\b")
 _BETWEEN = re.compile(r"[;\n()]|,(?!\d{3}\b)|\.(?!\d)|\b(?:and|but|while|whereas|when|because)\b")
@@ -52,7 +52,7 @@ def says_lost(notice: str) -> bool:
     """Whether a notice says that events of the trace were lost."""
     text = _IF.sub(" ", _CLOCK.sub(" ", notice.lower().replace("_", " ")))
     named = lost = False
-    for clause in _BETWEEN.split(_NAME.sub(" device ", text)):
+    for clause in _BETWEEN.split(_NAME.sub(r" \g<kind> ", text)):
         tokens = _TOKEN.findall(clause)
         words = frozenset(tokens)
         if not tokens or words & _UNRELATED or "dropped out" in clause:
@@ -65,10 +65,15 @@ def says_lost(notice: str) -> bool:
             lost = what or alone or counted or (named and (bool(words & _SOME) or len(tokens) == 1))
             if lost and (any(counts) if counts and not is_full else not words & _NOT and "n't" not in clause):
                 return True
-        elif lost and any(counts) and tokens[0][0].isdigit():  # "0 on TPU:0, 500 on TPU:1"
+        elif lost and any(counts) and all(map(_belongs, words)):  # "0 on TPU:0, 500 on TPU:1"
             return True
         named |= what
     return False
+
+
+def _belongs(word: str) -> bool:
+    """Whether a clause of such words only goes on counting what the one before has named."""
+    return word[0].isdigit() or word in _WHO or word in _LIMIT or _WHAT.fullmatch(word) is not None
 
 
 def _counts(tokens: list[str]) -> Iterator[float]:
