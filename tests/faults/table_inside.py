@@ -86,6 +86,30 @@ ROWS = (
         "test_inside_commands.py::test_a_file_that_meets_a_bug_does_not_hide_the_others",
     ),
     (
+        "a profile whose programs call each other without end",
+        "reading ends",
+        "A report takes time and memory in proportion to the file.",
+        "test_profile_cost.py::test_four_times_the_trace_costs_far_less_than_sixteen_times",
+    ),
+    (
+        "a file that takes too long to read",
+        "one file hides no other",
+        "It is given up after 10 s and 0.5 s per MB of processor time, and named; the others are shown.",
+        "test_profile_cost.py::test_reading_a_file_that_takes_too_long_is_given_up",
+    ),
+    (
+        "all chips stop being traced while the host goes on",
+        "what is missing is not called idle",
+        "Calls of the host without a run tell a truncated trace from a job that stopped.",
+        "test_truncation_dispatches.py::test_devices_that_fall_silent_before_all_calls_ran_are_truncated",
+    ),
+    (
+        "one chip or several have no event",
+        "what is missing is not called idle",
+        "Steps are those of the other chips; other figures are absent.",
+        "test_truncation_chips.py::test_steps_are_those_of_the_whole_chips",
+    ),
+    (
         "a FIFO or an endless device instead of a file",
         "reading ends",
         "pipes and devices are refused at once",

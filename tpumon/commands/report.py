@@ -109,7 +109,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part])
         try:
             profile = _profile(file, wanted)
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-            say(f"{file}: {why_unread(error)[1]}")
+            say(f"{worker or file}: {why_unread(error)[1]}")
             continue
         hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
