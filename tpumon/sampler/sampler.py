@@ -172,7 +172,7 @@ class Sampler:
                     return
                 due_s = worker.due_s(start_s)
                 if scattered and asked == 1:  # or those that started together stay together
-                    due_s = start_s + (due_s - start_s) * random.uniform(1, 2)
+                    due_s += random.random() * worker.planned_interval_s
                 last_s, planned_s = (start_s, worker.planned_interval_s) if sample.responded else (None, None)
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
 

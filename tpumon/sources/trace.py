@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,10 +40,12 @@ _COLLECTING_S = 5.0
 # For how long a worker may keep one of the turns that quick ones share.
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
+_LATE_TURN_S = 10.0
 _QUICK_BYTES = 8_000_000
 _COPIES = 3  # as gRPC receives it, as it puts it together, and the answer, until the first two are gone
 _COPIES_LATER = 2  # the answer, and its copy in the file of the process that reads it
 _LEAST_BYTES = 1 << 20
+_NEW_BYTES = 1 << 19  # of a worker that may never answer: many such wait at a time
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -89,7 +92,9 @@ class TraceSource(ProfilerSource):
         self._lighter = Lighter(client)
         self._tracing: tuple[float, float] | None = None  # since when, and for which window
         self._writes_elsewhere_on: int | None = None
-        self._is_late = self._is_heavy = False
+        self._is_heavy = False
+        self._late_on: int | None = None  # the connection on which it let time pass without an answer
+        self._traced_on: int | None = None  # the one on which it answered with a trace
         self._expected_bytes = _QUICK_BYTES
 
     async def fetch(self, query: Query) -> Sample:
@@ -104,7 +109,7 @@ class TraceSource(ProfilerSource):
         self._restraint.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
-        async with Turn(self._lane) as turn:
+        async with self._turn() as turn:
             try:
                 taken = await self._take(query, turn)
                 trace = await self._analyse(taken, turn, query)
@@ -134,20 +139,40 @@ class TraceSource(ProfilerSource):
         asked_s, window_s = self._tracing
         return _paid_s(time.monotonic() - asked_s, window_s)
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Turn]:
+        """Waits for a turn; among those that are late not for long, since a server that restarts is not one of them."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_LATE_TURN_S if self._is_late else None):
+                    turn = await stack.enter_async_context(Turn(self._lane))
+            except TimeoutError:
+                raise self._error("deadline", "no answer to its last query; others like it are asked first") from None
+            yield turn
+
     @property
     def _lane(self) -> Lane:
         sharing = self._options.sharing
-        return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
+        if self._is_late or self._is_heavy:
+            return sharing.late if self._is_late else sharing.heavy
+        is_new = self._traced_on != self._client.connection or not self._client.connected
+        return sharing.new if is_new else sharing.quick
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether it let time pass without an answer; whoever restarted since is like any other."""
+        return self._late_on == self._client.connection
 
     async def _take(self, query: Query, turn: Turn) -> _Taken:
         """Takes the trace, while this worker has its turn; its memory is held until that ends."""
         await self._profiler.look()
-        memory = await turn.hold(_COPIES * MOST_PROBE_BYTES)
+        is_new = turn.lane is self._options.sharing.new
+        memory = await turn.hold(_COPIES * (_NEW_BYTES if is_new else MOST_PROBE_BYTES))
         asked_s = time.monotonic()
         returns_traces = await self._approach(turn)
         probe_s = time.monotonic() - asked_s
         memory.resize(0)
-        most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
+        most_bytes = min(_NEW_BYTES if is_new else self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
         memory = await turn.hold(_COPIES * most_bytes)
         window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
@@ -156,7 +181,8 @@ class TraceSource(ProfilerSource):
         readers.warm_up()
         take = self._take_returned if returns_traces else self._take_written
         try:
-            xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
+            with turn.waiting(window_s):
+                xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
         except SourceError as error:
             if MEANING[error.reason].traced:
                 error.traced_s = _paid_s(time.monotonic() - traced_from_s, window_s)
@@ -164,7 +190,9 @@ class TraceSource(ProfilerSource):
         except TpumonError as error:
             raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
         now_s = time.monotonic()
-        self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
+        is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
+        self._traced_on = self._client.connection
+        self._late_on = self._traced_on if is_late else None
         self._expected_bytes = max(_LEAST_BYTES, 2 * len(xspace))
         memory.resize(_COPIES_LATER * len(xspace))
         return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
@@ -173,9 +201,10 @@ class TraceSource(ProfilerSource):
         """Whether the server returns traces. If it takes its time, it goes on waiting among those that are late."""
         approach = asyncio.ensure_future(self._profiler.approach())
         try:
-            await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
+            with turn.waiting():
+                await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
             if not approach.done():
-                self._is_late = True
+                self._late_on = self._client.connection
                 if not await turn.move(self._options.sharing.late):
                     raise self._error("deadline", _no_answer(_QUICK_PROBE_S))
             return await approach
@@ -189,7 +218,7 @@ class TraceSource(ProfilerSource):
             async with asyncio.timeout(None if self._is_late else patience_s):
                 return await call
         except TimeoutError as error:
-            self._is_late = True
+            self._late_on = self._client.connection
             raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
     async def _read(self, xspace: memoryview, turn: Turn, ops: int) -> TraceFigures:
@@ -198,7 +227,8 @@ class TraceSource(ProfilerSource):
         Raises:
             SourceError: as `readers.read`.
         """
-        sharing, lane = self._options.sharing, turn.lane
+        sharing = self._options.sharing
+        lane = sharing.quick if turn.lane is sharing.new else turn.lane  # it has answered
         if lane is sharing.quick:
             if len(xspace) <= _QUICK_BYTES:
                 try:
