@@ -1,8 +1,14 @@
-"""What meets the exporter's endpoint, `--from`, stderr and text files, and what then holds."""
+"""What meets the exporter's endpoint, readers of foreign data, stderr and text files, and what then holds."""
 
 from __future__ import annotations
 
 ROWS = (
+    (
+        "the file of --targets is missing or half-written when the service starts",
+        "tpumon serve ends by being stopped alone",
+        "It waits, and a line names the file and what is wrong; figures come within 2 s of the file's being whole.",
+        "test_edge_readers.py::test_a_service_waits_for_a_file_that_is_missing_or_half_written_at_the_start",
+    ),
     (
         "stderr is a pipe that is never read",
         "sampling goes on",
