@@ -34,4 +34,4 @@ def one_line(text: str, *, limit: int = 200) -> str:
 
 def unexpected(error: Exception) -> str:
     """One line about an error that nobody foresaw, such as one of a reader of foreign data."""
-    return one_line(f"a bug in tpumon: {type(error).__name__}: {error}")
+    return one_line(f"{type(error).__name__}: {error}")

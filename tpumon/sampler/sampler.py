@@ -19,7 +19,7 @@ from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.targets.base import Discovery
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 _AT_ONCE = 16  # workers that are asked first without a gap
 _FIRST_GAP_S = 0.01  # between the first queries of the others
@@ -100,10 +100,14 @@ class Sampler:
                         if self._pace.num_queries:
                             return  # the queries are for the workers that are there now
             except Exception as error:
-                if not self._targets:
+                foreseen = isinstance(error, TpumonError)
+                if foreseen and not self._targets:
                     raise
-                words = str(error) if isinstance(error, TpumonError) else f"{type(error).__name__}: {error}"
-                self._say(f"discovery failed; the known workers stay: {one_line(words)}")
+                words = one_line(str(error)) if foreseen else unexpected(error)
+                if self._targets:
+                    self._say(f"discovery failed; the known workers stay: {words}")
+                else:
+                    self._take_over(Workers(waiting=f"discovery failed; it is tried again: {words}"), group)
                 await asyncio.sleep(_FIND_AGAIN_S)
             else:
                 return

@@ -99,7 +99,7 @@ def _named(selection: Selection, say: Callable[[str], None], *, runtime_only: bo
     if selection.addresses:
         from tpumon.targets.dns import DnsNames
 
-        return DnsNames(selection.addresses)
+        return DnsNames(selection.addresses, say=say)
     return None
 
 
