@@ -294,6 +294,8 @@ class Server:
         if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             how = "give https://USER:PASSWORD@HOST:PORT, or --from-auth FILE with a token or USER:PASSWORD"
             raise self.trouble("refused", f"wrong user or password; {how}")
+        if status == http.client.MISDIRECTED_REQUEST:
+            raise self.trouble("refused", "it does not go by this name there; give localhost or an IP address")
         if status == http.client.SERVICE_UNAVAILABLE:
             raise self.trouble("unavailable", "it is too busy to answer")
 

@@ -113,6 +113,11 @@ class WebConfig:
         """Headers sent with every answer."""
         return self._config.headers
 
+    @property
+    def wants_password(self) -> bool:
+        """Whether there are users."""
+        return bool(self._config.users)
+
     def context(self) -> ssl.SSLContext | None:
         """Settings for a new connection; None: no encryption. Only one thread may call this."""
         now_s = self._clock_s()

@@ -58,6 +58,12 @@ ROWS = (
         "test_edge_http.py::test_wrong_passwords_do_not_take_the_scraper_s_turn",
     ),
     (
+        "a web page whose name is made to point at 127.0.0.1 (DNS rebinding)",
+        "figures are for those who may connect",
+        "421 on loopback addresses for any Host but localhost, IP addresses and this host's name; 401 with users.",
+        "test_edge_host.py::test_other_names_are_refused_with_the_way_out",
+    ),
+    (
         "web-config and certificates are replaced, in any order",
         "a revoked user is refused",
         "From the first connection 10 s after the last file, however long they did not match before.",
