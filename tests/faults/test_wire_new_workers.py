@@ -193,10 +193,12 @@ def test_workers_that_answer_do_not_queue_behind_those_that_hang(kind, count, pl
         began_s = now_s()
         run.listed.now(*hung(kind, count), *HEALTHY)
         await asyncio.sleep(90)
-        return [run.came_s[worker][0] - began_s for worker in HEALTHY], run.gaps_s()
+        firsts_s = [run.came_s[worker][:2] for worker in HEALTHY]
+        return [at_s - began_s for at_s, _ in firsts_s], [then_s - at_s for at_s, then_s in firsts_s], run.gaps_s()
 
-    first_s, gaps_s = play(scene)
+    first_s, scattered_s, gaps_s = play(scene)
     assert max(gaps_s) < 1.3 * INTERVAL_S
+    assert max(scattered_s) < 2.3 * INTERVAL_S  # from the first to the second, so that workers stay out of step
     assert max(first_s) < (15 if (kind, count) == ("trace", 300) else 5)  # there is no memory for 300 traces
 
 
