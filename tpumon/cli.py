@@ -174,10 +174,11 @@ def serve_command(
     level = level_of(measure)
     if level == 0:
         raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
+    sampling = sampling_of(context, targets, measure)
     return partial(
         serve.run,
         feed_of(
-            sampling_of(context, targets, measure),
+            replace(sampling, selection=replace(sampling.selection, waits=True)),
             exports,
             level,
             thresholds_of(context, thresholds),

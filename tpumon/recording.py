@@ -22,7 +22,7 @@ from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text
 from tpumon.model.frozen import frozen
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
@@ -161,7 +161,7 @@ class Recording:
             if isinstance(raw, dict) and "targets" in raw:
                 return _workers(raw)
             return _sample(raw)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except Exception:  # noqa: BLE001 - whatever is in it
             self._tell(file, _NO_SAMPLE)
             return None
 
@@ -179,6 +179,8 @@ class Recording:
             return
         except OSError as error:
             self._tell(file, f"cannot be read: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - whatever is in it
+            self._tell(file, f"cannot be read: {unexpected(error)}")
 
     def _tell(self, file: Path, what: str) -> None:
         line = f"{one_line(str(file))}: {what}"

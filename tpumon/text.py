@@ -33,3 +33,8 @@ def one_line(text: str, *, limit: int = 200) -> str:
     """Joins `text` into one safe line of at most `limit` characters; a longer one ends with an ellipsis."""
     line = " ".join(safe(text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def unexpected(error: Exception) -> str:
+    """One line about an error that nobody foresaw, such as one of a reader of foreign data."""
+    return one_line(f"{type(error).__name__}: {error}")

@@ -14,6 +14,12 @@ ROWS = (
         "test_inside_log.py::test_a_worker_that_flaps_all_the_time_is_a_line_a_minute",
     ),
     (
+        "names of workers that come and go without end",
+        "no server floods a log",
+        "two hundred lines at once about all workers, then ten a minute; how many were left out is said",
+        "test_inside_log.py::test_a_churn_of_names_is_a_few_lines_a_minute",
+    ),
+    (
         "figures of any size, from 5e-324 to 1.7e308",
         "no figure ends the monitor",
         "every screen at every size draws any finite sample, from 5e-324 to 1.7e308",

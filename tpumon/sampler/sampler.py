@@ -21,7 +21,7 @@ from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
 from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.targets.base import Discovery
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 _AT_ONCE = 16  # workers that are asked first without a gap
 _FIRST_GAP_S = 0.01  # between the first queries of the others
@@ -106,10 +106,14 @@ class Sampler:
                         if self._pace.num_queries:
                             return  # the queries are for the workers that are there now
             except Exception as error:
-                if not self._targets:
+                foreseen = isinstance(error, TpumonError)
+                if foreseen and not self._targets:
                     raise
-                words = str(error) if isinstance(error, TpumonError) else f"{type(error).__name__}: {error}"
-                self._say(f"discovery failed; the known workers stay: {one_line(words)}")
+                words = one_line(str(error)) if foreseen else unexpected(error)
+                if self._targets:
+                    self._say(f"discovery failed; the known workers stay: {words}")
+                else:
+                    self._take_over(Workers(waiting=f"discovery failed; it is tried again: {words}"), group)
                 await asyncio.sleep(_FIND_AGAIN_S)
             else:
                 return
@@ -168,7 +172,7 @@ class Sampler:
                     return
                 due_s, last_s = worker.due_s(), worker.asked_s
                 if scattered and asked == 1:  # or those that started together stay together
-                    due_s = last_s + (due_s - last_s) * random.uniform(1, 2)
+                    due_s += random.random() * worker.planned_interval_s
                 planned_s = worker.planned_interval_s if sample.responded else None
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
 

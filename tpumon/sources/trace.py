@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -40,10 +41,12 @@ _COLLECTING_S = 0.1  # after the window, before an answer has shown how long it 
 # For how long a worker may keep one of the turns that quick ones share.
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
+_LATE_TURN_S = 10.0
 _QUICK_BYTES = 8_000_000
 _COPIES = 3  # as gRPC receives it, as it puts it together, and the answer, until the first two are gone
 _COPIES_LATER = 2  # the answer, and its copy in the file of the process that reads it
 _LEAST_BYTES = 1 << 20
+_NEW_BYTES = 1 << 19  # of a worker that may never answer: many such wait at a time
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -91,7 +94,9 @@ class TraceSource(ProfilerSource):
         self._call: tuple[float, float] | None = None  # the one under way: since when, and what it is likely to cost
         self._collecting_s = _COLLECTING_S  # as the last answer took it
         self._writes_elsewhere_on: int | None = None
-        self._is_late = self._is_heavy = False
+        self._is_heavy = False
+        self._late_on: int | None = None  # the connection on which it let time pass without an answer
+        self._traced_on: int | None = None  # the one on which it answered with a trace
         self._expected_bytes = _QUICK_BYTES
 
     async def fetch(self, query: Query) -> Sample:
@@ -106,7 +111,7 @@ class TraceSource(ProfilerSource):
         self._restraint.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
-        async with Turn(self._lane) as turn:
+        async with self._turn() as turn:
             try:
                 taken = await self._take(query, turn)
                 trace = await self._analyse(taken, turn, query)
@@ -132,7 +137,7 @@ class TraceSource(ProfilerSource):
         self._traced_s, self._call = 0.0, None
         self._restraint.check()
         await self._client.wait_for_turn()
-        async with Turn(self._lane) as turn:
+        async with self._turn() as turn:
             try:
                 self._profiler.forget()
                 await self._probe(turn)
@@ -180,15 +185,35 @@ class TraceSource(ProfilerSource):
             self._traced_s += time.monotonic() - self._call[0]
             self._call = None
 
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Turn]:
+        """Waits for a turn; among those that are late not for long, since a server that restarts is not one of them."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_LATE_TURN_S if self._is_late else None):
+                    turn = await stack.enter_async_context(Turn(self._lane))
+            except TimeoutError:
+                raise self._error("deadline", "no answer to its last query; others like it are asked first") from None
+            yield turn
+
     @property
     def _lane(self) -> Lane:
         sharing = self._options.sharing
-        return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
+        if self._is_late or self._is_heavy:
+            return sharing.late if self._is_late else sharing.heavy
+        is_new = self._traced_on != self._client.connection or not self._client.connected
+        return sharing.new if is_new else sharing.quick
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether it let time pass without an answer; whoever restarted since is like any other."""
+        return self._late_on == self._client.connection
 
     async def _take(self, query: Query, turn: Turn) -> _Taken:
         """Takes the trace, while this worker has its turn; its memory is held until that ends."""
+        is_new = turn.lane is self._options.sharing.new
         returns_traces = await self._probe(turn)
-        most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
+        most_bytes = min(_NEW_BYTES if is_new else self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
         memory = await turn.hold(_COPIES * most_bytes)
         window_s = self._window_s(query)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
@@ -197,7 +222,8 @@ class TraceSource(ProfilerSource):
         readers.warm_up()
         take = self._take_returned if returns_traces else self._take_written
         try:
-            xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
+            with turn.waiting(window_s):
+                xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
         except SourceError as error:
             if not MEANING[error.reason].unreached:
                 self._end_call()
@@ -208,7 +234,8 @@ class TraceSource(ProfilerSource):
         took_s = time.monotonic() - traced_from_s
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
-        self._is_late = took_s > window_s + _QUICK_TRACE_S
+        self._traced_on = self._client.connection
+        self._late_on = self._traced_on if took_s > window_s + _QUICK_TRACE_S else None
         self._expected_bytes = max(_LEAST_BYTES, 2 * len(xspace))
         memory.resize(_COPIES_LATER * len(xspace))
         return _Taken(xspace, time_unix_s, advanced=advanced)
@@ -216,7 +243,8 @@ class TraceSource(ProfilerSource):
     async def _probe(self, turn: Turn) -> bool:
         """Whether the server returns traces: asks it, unless that is known."""
         await self._profiler.look()
-        memory = await turn.hold(_COPIES * MOST_PROBE_BYTES)
+        is_new = turn.lane is self._options.sharing.new
+        memory = await turn.hold(_COPIES * (_NEW_BYTES if is_new else MOST_PROBE_BYTES))
         self._call = time.monotonic(), _PROBE_S
         returns_traces = await self._approach(turn)
         self._end_call()
@@ -227,9 +255,10 @@ class TraceSource(ProfilerSource):
         """Whether the server returns traces. If it takes its time, it goes on waiting among those that are late."""
         approach = asyncio.ensure_future(self._profiler.approach())
         try:
-            await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
+            with turn.waiting():
+                await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
             if not approach.done():
-                self._is_late = True
+                self._late_on = self._client.connection
                 if not await turn.move(self._options.sharing.late):
                     raise self._error("deadline", _no_answer(_QUICK_PROBE_S))
             return await approach
@@ -243,7 +272,7 @@ class TraceSource(ProfilerSource):
             async with asyncio.timeout(None if self._is_late else patience_s):
                 return await call
         except TimeoutError as error:
-            self._is_late = True
+            self._late_on = self._client.connection
             raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
     async def _read(self, xspace: memoryview, turn: Turn, ops: int) -> TraceFigures:
@@ -252,7 +281,8 @@ class TraceSource(ProfilerSource):
         Raises:
             SourceError: as `readers.read`.
         """
-        sharing, lane = self._options.sharing, turn.lane
+        sharing = self._options.sharing
+        lane = sharing.quick if turn.lane is sharing.new else turn.lane  # it has answered
         if lane is sharing.quick:
             if len(xspace) <= _QUICK_BYTES:
                 try:
