@@ -46,7 +46,7 @@ def _forget_settings() -> None:
     for name in list(os.environ):
         if name.startswith("TPUMON_") or name.lower().endswith("_proxy") or name in _UNSET_VARIABLES:
             del os.environ[name]
-    # A pause of this host is no pause of the jobs of tests.
+    # A pause of this host is no pause of the jobs of tests, and what others trace is none of theirs.
     directory = tempfile.mkdtemp(prefix="tpumon-tests-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     os.environ["TPUMON_PAUSE_DIR"] = directory
@@ -77,6 +77,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Makes what the fixture `golden` gives."""
     config.stash[_GOLDEN] = Golden(update=config.getoption("--update-golden"))
+
+
+@pytest.fixture(autouse=True)
+def _ledger_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Has no test pay for what another one has traced at the same port."""
+    monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path_factory.mktemp("host")))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -174,10 +174,11 @@ def serve_command(
     level = level_of(measure)
     if level == 0:
         raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
+    sampling = sampling_of(context, targets, measure)
     return partial(
         serve.run,
         feed_of(
-            sampling_of(context, targets, measure),
+            replace(sampling, selection=replace(sampling.selection, waits=True)),
             exports,
             level,
             thresholds_of(context, thresholds),
@@ -517,7 +518,7 @@ def run_command(
     """Run a program, unchanged, with the profiler server of its framework.
 
     The program gets the server when it first uses JAX, TensorFlow or PyTorch/XLA, and tpumon finds it there. Its own
-    traces wait for samples, so that no sample can break one. TPUMON_RUN=0 switches this off.
+    traces wait for samples, so that no sample can break one. TPUMON_ATTACH=0 switches this off.
 
     Examples:
       tpumon run python train.py

@@ -28,6 +28,7 @@ from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.heartbeat import Heartbeat
+from tpumon.system.ledger import Ledger
 from tpumon.system.memory import reuse_memory
 from tpumon.targets.selection import Selection, open_discovery
 from tpumon.view.notices import Notice, Notices
@@ -242,6 +243,7 @@ async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
                 max_bytes=1_000_000 * sampling.sources.max_trace_mb,
                 connecting=Connecting(),
             ),
+            ledger=None if sampling.selection.simulate is not None else Ledger(),
             say=say,
         )
         await sampler.run()

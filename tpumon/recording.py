@@ -22,7 +22,7 @@ from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text
 from tpumon.model.frozen import frozen
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
@@ -35,6 +35,8 @@ _DAMAGED, _NO_SAMPLE = "a damaged part is left out", "a line that is no sample i
 _MAGIC = b"\x1f\x8b\x08"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
+_TIMES_AGAIN = 4
+_LONGEST_STEP = 4096  # in looking for damage; a power of 2
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
 _MOST_FILES = 100_000
@@ -69,6 +71,11 @@ def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
         for one in workers.targets
     ]
     return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
+
+
+def is_workers(line: bytes) -> bool:
+    """Whether a line says who the workers are, and is no sample."""
+    return b'"targets"' in line[:200]
 
 
 class Recording:
@@ -111,8 +118,7 @@ class Recording:
         from_lines = False
         for file in self._from(begin_unix_s):
             for time_unix_s, line in self._lines(file):
-                is_workers = b'"targets"' in line[:200]
-                if time_unix_s < begin_unix_s and not is_workers:
+                if time_unix_s < begin_unix_s and not is_workers(line):
                     continue
                 event = self._event(file, line)
                 if isinstance(event, Workers):
@@ -155,7 +161,7 @@ class Recording:
             if isinstance(raw, dict) and "targets" in raw:
                 return _workers(raw)
             return _sample(raw)
-        except (ValueError, TypeError, AttributeError, RecursionError):
+        except Exception:  # noqa: BLE001 - whatever is in it
             self._tell(file, _NO_SAMPLE)
             return None
 
@@ -173,6 +179,8 @@ class Recording:
             return
         except OSError as error:
             self._tell(file, f"cannot be read: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - whatever is in it
+            self._tell(file, f"cannot be read: {unexpected(error)}")
 
     def _tell(self, file: Path, what: str) -> None:
         line = f"{one_line(str(file))}: {what}"
@@ -221,11 +229,15 @@ def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[
 
     A member counts only as a whole, checked by its sum: what a damaged one holds may look like samples and be none. One
     may have no end, because its recorder crashed or its disk was full: of it, all counts that was flushed, and if it is
-    the last one and damaged, what was flushed well before the damage. A large one counts as it comes.
+    the last one and damaged, what was flushed well before the damage. A large one counts as it comes. After damage,
+    reading goes back to where the next one may begin, but in all over a few times as many bytes as have come: no file
+    takes long.
     """
+    again = 0  # how many bytes may be read again
     member: _Member | None = None
     rest = b""
     for chunk in chunks:
+        again += _TIMES_AGAIN * len(chunk)
         data = rest + chunk
         rest = b""
         while data:
@@ -237,7 +249,8 @@ def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[
                     rest = data[-len(_MAGIC) + 1 :]
                     break
                 data, member = data[start:], _Member()
-            data = member.add(data)
+            data = member.add(data, again)
+            again -= member.again
             if member.is_damaged:
                 yield b"\n"  # what follows is no end of a line that has begun
                 if not member.is_cut:
@@ -260,6 +273,7 @@ class _Member:
         is_whole: it has ended, and its sum is right.
         is_damaged: it cannot be unpacked further.
         is_cut: because another member begins there.
+        again: how many bytes are read again for that.
     """
 
     def __init__(self) -> None:
@@ -267,10 +281,16 @@ class _Member:
         self._packed = bytearray()
         self._size = 0
         self._contents: list[bytes] = []
+        self.again = 0
         self.is_large = self.is_whole = self.is_damaged = self.is_cut = False
 
-    def add(self, data: bytes) -> bytes:
-        """Takes the next bytes; returns those behind its end, or from its damage on."""
+    def add(self, data: bytes, again: int) -> bytes:
+        """Takes the next bytes; returns those behind its end, or from its damage on.
+
+        Args:
+            data: the bytes.
+            again: of how many that it has read it may return some, to be read again.
+        """
         before = self._unpack.copy()
         try:
             self._contents.append(self._unpack.decompress(data, _PIECE_BYTES))
@@ -280,8 +300,9 @@ class _Member:
             self._packed += data[:seen]
             last = max(self._packed.rfind(_FLUSHED), len(_MAGIC))
             next_member = self._packed.find(_MAGIC, last)
-            if next_member < 0:
+            if next_member < 0 or len(self._packed) - next_member > again:
                 return data[seen:]
+            self.again = len(self._packed) - next_member
             self.is_cut = True
             behind_it = bytes(self._packed[next_member:]) + data[seen:]
             del self._packed[next_member:]
@@ -316,12 +337,17 @@ class _Member:
 
 def _good_bytes(unpack: Any, data: bytes) -> int:
     """How many bytes can still be unpacked."""
-    for place in range(len(data)):
+    good, step, failed = 0, 1, False
+    while step and good < len(data):
+        ahead = unpack.copy()
         try:
-            unpack.decompress(data[place : place + 1])
+            ahead.decompress(data[good : good + step])
         except zlib.error:
-            return place
-    return len(data)
+            failed = True
+        else:
+            unpack, good = ahead, good + step
+        step = step // 2 if failed else min(2 * step, _LONGEST_STEP)
+    return good
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -26,7 +26,7 @@ from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Work
 from tpumon.model.codec import number, text, whole_number
 from tpumon.model.sample import EXPORTER
 from tpumon.system.threads import in_thread
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 _POLL_S = 1.0
 _STEP_S = 5.0  # timeout of connecting to each address of a name, and of each read
@@ -105,20 +105,21 @@ class RemoteExporter:
             began_unix_s = self._clock()
             try:
                 page = await self._where.fetch(self._after, self._changed)
-            except TroubleError as trouble:
+                if self._after is not None and page.get("run") != self._run:
+                    self._after, self._changed, self._sent = None, None, {}  # it was restarted, and counts anew
+                    continue
+                self._answered(page, (began_unix_s + self._clock()) / 2, send)
+            except Exception as error:  # noqa: BLE001 - no answer may end the reader
+                trouble = self._where.trouble_of(error)
                 never = self._workers is None or not self._workers.targets
                 if never and trouble.reason == "malformed" and self._is_other is not None and await self._is_other():
                     return
                 self._failed(trouble, began_unix_s, send)
             else:
-                if self._after is not None and page.get("run") != self._run:
-                    self._after, self._changed, self._sent = None, None, {}  # it was restarted, and counts anew
-                    continue
-                self._answered(page, (began_unix_s + self._clock()) / 2, send)
+                self._failures, self._reported = 0, None
             await asyncio.sleep(self._poll_s)
 
     def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Callable[[_Told], None]) -> None:
-        self._failures, self._reported = 0, None
         self._run, self._after = page.get("run"), whole_number(page.get("sequence"))
         workers = _workers(page)
         followed = {target.worker for target in workers.targets}
@@ -293,12 +294,18 @@ class Server:
         if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
             how = "give https://USER:PASSWORD@HOST:PORT, or --from-auth FILE with a token or USER:PASSWORD"
             raise self.trouble("refused", f"wrong user or password; {how}")
+        if status == http.client.MISDIRECTED_REQUEST:
+            raise self.trouble("refused", "it does not go by this name there; give localhost or an IP address")
         if status == http.client.SERVICE_UNAVAILABLE:
             raise self.trouble("unavailable", "it is too busy to answer")
 
     def trouble(self, reason: Reason, what: str) -> TroubleError:
         """An error that names the server."""
         return TroubleError(reason, one_line(f"{self.kind} {self.name}: {what}", limit=400))
+
+    def trouble_of(self, error: Exception) -> TroubleError:
+        """What an error of a refresh is told as; one that nobody foresaw is a bug, and names the server, too."""
+        return error if isinstance(error, TroubleError) else self.trouble("internal", unexpected(error))
 
 
 def _basic(secret: str) -> str:
@@ -408,10 +415,10 @@ def _sample(raw: object) -> Sample | None:
     if not isinstance(raw, dict):
         return None
     try:
-        sample = Sample.from_json(raw)
-    except ValueError:
+        sample = bounded(Sample.from_json(raw))
+    except Exception:  # noqa: BLE001 - one that cannot be read costs no other
         return None
-    return bounded(sample) if sample.worker and sample.address else None
+    return sample if sample.worker and sample.address else None
 
 
 def _list(value: object, limit: int) -> list[Any]:

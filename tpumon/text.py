@@ -23,10 +23,18 @@ def safe(text: str) -> str:
     if not _SUSPECT.search(text):
         return text
     text = _TERMINAL_SEQUENCE.sub("", text).replace("\r\n", "\n")
-    return "".join(char for char in text if char in "\n\t" or unicodedata.category(char) not in {"Cc", "Cf", "Cs"})
+    return _SUSPECT.sub(lambda found: "" if unicodedata.category(found[0]) in {"Cc", "Cf", "Cs"} else found[0], text)
+
+
+LONGEST_PATH = 4096
 
 
 def one_line(text: str, *, limit: int = 200) -> str:
     """Joins `text` into one safe line of at most `limit` characters; a longer one ends with an ellipsis."""
     line = " ".join(safe(text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def unexpected(error: Exception) -> str:
+    """One line about an error that nobody foresaw, such as one of a reader of foreign data."""
+    return one_line(f"{type(error).__name__}: {error}")

@@ -52,6 +52,58 @@ class SampleLines:
         self._lines.close()
 
 
+class OpenFile:
+    """An open file to whose end data is written, all of it or nothing.
+
+    A part that found room is taken back. Where it cannot be, as from a pipe, what follows begins on a line of its own.
+
+    Args:
+        number: its descriptor.
+        torn: whether its last line has no end.
+
+    Attributes:
+        number: its descriptor.
+    """
+
+    def __init__(self, number: int, *, torn: bool = False) -> None:
+        self.number = number
+        self._torn = torn
+
+    def append(self, data: bytes) -> None:
+        """Writes data, at once.
+
+        Raises:
+            OSError: it cannot be written now.
+        """
+        if self._torn:
+            data = b"\n" + data
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self.number, data[written:])
+        except OSError:
+            if written and not self._takes_back(written):
+                self._torn = not data[:written].endswith(b"\n")
+            raise
+        self._torn = False
+
+    def close(self) -> None:
+        """Closes it."""
+        os.close(self.number)
+
+    def _takes_back(self, size: int) -> bool:
+        """Whether the last bytes could be removed: never where another has written behind them, or emptied the file."""
+        try:
+            end = os.lseek(self.number, 0, os.SEEK_CUR)
+            if end != os.fstat(self.number).st_size:
+                return False
+            os.ftruncate(self.number, end - size)
+            os.lseek(self.number, end - size, os.SEEK_SET)
+        except OSError:  # a pipe or terminal
+            return False
+        return True
+
+
 class Appended:
     """Appends lines to a file or stdout, each written immediately.
 
@@ -66,11 +118,12 @@ class Appended:
     def __init__(self, where: str, *, header: str | None = None) -> None:
         self._path = None if where == "-" else Path(where)
         self._header = header
-        self._file: int | None = None
-        self._torn = False
+        self._file: OpenFile | None = None
+        self._encoding = "utf-8"
         if self._path is None:
+            self._file, self._encoding = OpenFile(sys.stdout.fileno()), sys.stdout.encoding
             if header is not None:
-                self._print(header)
+                self._append(header)
             return
         try:
             self._open(self._path)
@@ -85,44 +138,35 @@ class Appended:
         """Writes a line, given without its newline.
 
         Raises:
-            OSError: it cannot be written now. The next call starts a new line.
+            OSError: it cannot be written now.
         """
         if self._path is None:
-            self._print(line)
+            self._append(line)
             return
-        if self._file is None or self._moved(self._file, self._path):
+        if self._file is None or self._moved(self._file.number, self._path):
             self.close()
             self._open(self._path)
-        elif self._header is not None and _is_empty(self._file):
+        elif self._header is not None and _is_empty(self._file.number):
             self._append(self._header)
         self._append(line)
 
     def close(self) -> None:
         """Closes a file; leaves stdout open."""
-        if self._file is not None:
+        if self._path is not None and self._file is not None:
             file, self._file = self._file, None
-            os.close(file)
-
-    @staticmethod
-    def _print(line: str) -> None:
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+            file.close()
 
     def _open(self, path: Path) -> None:
         # Without O_NONBLOCK, opening a FIFO would wait for its reader.
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
-        os.set_blocking(self._file, True)
-        self._torn = _is_torn(path)
-        if self._header is not None and (_is_empty(self._file) or not stat.S_ISREG(os.fstat(self._file).st_mode)):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o666)
+        self._file = OpenFile(file, torn=_is_torn(path))
+        os.set_blocking(file, True)
+        if self._header is not None and (_is_empty(file) or not stat.S_ISREG(os.fstat(file).st_mode)):
             self._append(self._header)
 
     def _append(self, line: str) -> None:
         assert self._file is not None
-        data = ("\n" if self._torn else "").encode() + f"{line}\n".encode(errors="backslashreplace")
-        while data:
-            written = os.write(self._file, data)
-            data = data[written:]
-            self._torn = bool(data)
+        self._file.append(f"{line}\n".encode(self._encoding, "backslashreplace"))
 
     @staticmethod
     def _moved(file: int, path: Path) -> bool:

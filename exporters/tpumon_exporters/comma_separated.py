@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tpumon.model import Failure, Figures, Sample
     from tpumon.outputs import OutputOptions
 
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute what follows; white space cannot stand before it
+
 _Cell = Callable[["Sample"], Any]
 
 
@@ -98,5 +100,6 @@ def _text(value: Any) -> str:
         case float():
             return repr(value) if isfinite(value) else ""
         case str():
-            return one_line(value)
+            text = one_line(value)
+            return f"'{text}" if text.startswith(_FORMULA) else text
     return str(value)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import calendar
 import json
 import os
 import re
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
 from tpumon.model.frozen import frozen
 from tpumon.outputs import OutputOptions, takes
-from tpumon.recording import PACKED, workers_to_json
+from tpumon.recording import PACKED, is_workers, workers_to_json
+from tpumon_exporters.appending import OpenFile
 
 if TYPE_CHECKING:
     from tpumon.model import Sample, Workers
@@ -24,10 +27,12 @@ _GZIP = zlib.MAX_WBITS | 16
 _TICK_S = 0.5
 _MEMBER_S = 60.0  # what a damaged byte can spoil
 _FILE_S = 3600.0
+_LONGEST_GAP_S = 2 * _FILE_S  # between the begins of two files, as far as it counts: a longer one may be a clock's
 _SHARES = 16  # of what is kept, that one file may take
 _MOST_FILE_BYTES = 64 << 20
 _MOST_WAITING_BYTES = 16 << 20
-_NAME = re.compile(r"tpumon-\d{8}T\d{6}\.\d{3}Z-\d+\.jsonl\.gz")
+_NAME = re.compile(r"tpumon-(\d{8}T\d{6})\.\d{3}Z-(\d{1,18})\.jsonl\.gz")
+_TIME = "%Y%m%dT%H%M%S"
 
 
 @frozen
@@ -35,8 +40,8 @@ class RecordOptions:
     """Options of this exporter.
 
     Attributes:
-        keep_s: files whose last sample is older are removed.
-        keep_mb: the oldest files are removed when all together are larger.
+        keep_s: files after which so much has been recorded are removed.
+        keep_mb: the files written first are removed when all together are larger.
     """
 
     keep_s: float = 7 * 86400.0
@@ -58,6 +63,7 @@ class Recorder:
         directory: where the files are; it is made if it is not there.
         options: how much is kept.
         clock: returns seconds since the epoch.
+        pace: returns seconds of a monotonic clock.
 
     Attributes:
         tick_s: seconds between writes.
@@ -67,12 +73,17 @@ class Recorder:
     """
 
     def __init__(
-        self, directory: str, options: RecordOptions | None = None, clock: Callable[[], float] = time.time
+        self,
+        directory: str,
+        options: RecordOptions | None = None,
+        clock: Callable[[], float] = time.time,
+        pace: Callable[[], float] = time.monotonic,
     ) -> None:
         self.tick_s = _TICK_S
         self._directory = Path(directory)
         self._options = options or RecordOptions()
         self._clock = clock
+        self._pace = pace
         self._workers: Workers | None = None
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
@@ -101,10 +112,11 @@ class Recorder:
         """
         if not self._waiting:
             return
-        if self._file is None or self._file.is_full(now_unix_s, self._most_file_bytes):
-            self._next_file(now_unix_s)
+        now_s = self._pace()
+        if self._file is None or self._file.is_full(now_unix_s, now_s, self._most_file_bytes):
+            self._next_file(now_unix_s, now_s)
         assert self._file is not None
-        self._file.append(b"".join(self._waiting), now_unix_s)
+        self._file.append(b"".join(self._waiting), now_s)
         self._waiting.clear()
         self._waiting_bytes = 0
 
@@ -121,85 +133,117 @@ class Recorder:
         return min(self._options.keep_mb * 1e6 / _SHARES, _MOST_FILE_BYTES)
 
     def _put(self, line: str) -> None:
-        self._waiting.append(f"{line}\n".encode(errors="backslashreplace"))
+        self._waiting.append(_line(line))
         self._waiting_bytes += len(self._waiting[-1])
         while self._waiting_bytes > _MOST_WAITING_BYTES:
             self._waiting_bytes -= len(self._waiting.pop(0))
 
-    def _next_file(self, now_unix_s: float) -> None:
+    def _next_file(self, now_unix_s: float, now_s: float) -> None:
         before, self._file = self._file, None
         if before is not None:
             before.close()
-        self._remove_old(now_unix_s)
-        self._file = _File(self._directory, now_unix_s)
-        if before is not None and self._workers is not None:  # each file can be read without the others
-            self._file.append(f"{_ENCODER.encode(workers_to_json(self._workers, now_unix_s))}\n".encode(), now_unix_s)
+        number = self._remove_old(now_unix_s) + 1
+        self._file = _File(self._directory, number, now_unix_s, now_s)
+        if self._workers is not None and not is_workers(self._waiting[0]):  # each file can be read without the others
+            self._waiting.insert(0, _line(_ENCODER.encode(workers_to_json(self._workers, now_unix_s))))
+            self._waiting_bytes += len(self._waiting[0])
 
-    def _remove_old(self, now_unix_s: float) -> None:
-        """Removes files that are too old, or too much together with the one that comes; no others than recordings."""
+    def _remove_old(self, now_unix_s: float) -> int:
+        """Removes files that are too old, or too much together with the one that comes; no others than recordings.
+
+        Neither is told by a clock that may be set: numbers say in which order files were written, and the age of one
+        is the time that those after it took.
+
+        Returns:
+            The last number; 0 if there is none.
+        """
         left_bytes = self._options.keep_mb * 1e6 - self._most_file_bytes
-        for path in sorted(self._directory.iterdir(), reverse=True):
-            if _NAME.fullmatch(path.name):
-                status = path.stat()
-                left_bytes -= status.st_size
-                if left_bytes < 0 or now_unix_s - status.st_mtime > self._options.keep_s:
-                    path.unlink(missing_ok=True)
+        written = _written(self._directory)
+        after_s, next_unix_s = 0.0, now_unix_s
+        for _, began_unix_s, path in reversed(written):
+            with suppress(FileNotFoundError):  # others may record here, too
+                left_bytes -= path.stat().st_size
+                if left_bytes < 0 or after_s > self._options.keep_s:
+                    path.unlink()
+            after_s += min(max(next_unix_s - began_unix_s, 0.0), _LONGEST_GAP_S)
+            next_unix_s = began_unix_s
+        return written[-1][0] if written else 0
+
+
+def _line(text: str) -> bytes:
+    return f"{text}\n".encode(errors="backslashreplace")
+
+
+def _written(directory: Path) -> list[tuple[int, float, Path]]:
+    """Number, begin and path of each file, in the order in which they were written."""
+    files = []
+    for path in directory.iterdir():
+        if match := _NAME.fullmatch(path.name):
+            with suppress(ValueError):  # of a time that no calendar has: not ours
+                files.append((int(match[2]), float(calendar.timegm(time.strptime(match[1], _TIME))), path))
+    return sorted(files)
 
 
 class _File:
     """One file: gzip members in a row, each whole or readable as far as it was written.
 
+    Args:
+        directory: where.
+        number: its place among the others.
+        now_unix_s: for its name; readers take files in the order of their names.
+        now_s: the same, on the monotonic clock.
+
     Raises:
         OSError: it cannot be made.
     """
 
-    def __init__(self, directory: Path, now_unix_s: float) -> None:
-        self._began_unix_s = self._member_unix_s = now_unix_s
-        at = now_unix_s
+    def __init__(self, directory: Path, number: int, now_unix_s: float, now_s: float) -> None:
+        self._began_unix_s = now_unix_s
+        self._began_s = self._member_s = self._right_s = now_s
+        stamp = time.strftime(_TIME, time.gmtime(now_unix_s)) + f".{int(now_unix_s * 1000) % 1000:03}Z"
         while True:
-            stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime(at)) + f".{int(at * 1000) % 1000:03}Z"
-            path = directory / f"tpumon-{stamp}-{os.getpid()}{PACKED}"
+            path = directory / f"tpumon-{stamp}-{number}{PACKED}"
             try:
-                self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666)
+                self._file = OpenFile(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o666))
                 break
             except FileExistsError:
-                at += 0.001
+                number += 1
         self._bytes = 0
         self._packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
 
-    def is_full(self, now_unix_s: float, most_bytes: float) -> bool:
-        """Whether the next line belongs into another file."""
-        return self._bytes >= most_bytes or not 0 <= now_unix_s - self._began_unix_s < _FILE_S
+    def is_full(self, now_unix_s: float, now_s: float, most_bytes: float) -> bool:
+        """Whether the next line belongs into another file; also after the time in the name was wrong for a minute."""
+        lasted_s = now_s - self._began_s
+        if abs(now_unix_s - self._began_unix_s - lasted_s) < _FILE_S:
+            self._right_s = now_s
+        return self._bytes >= most_bytes or lasted_s >= _FILE_S or now_s - self._right_s >= _MEMBER_S
 
-    def append(self, data: bytes, now_unix_s: float) -> None:
+    def append(self, data: bytes, now_s: float) -> None:
         """Writes data so that it can be read at once.
 
         Raises:
             OSError: it cannot be written; the file is as it was before.
         """
-        last = not 0 <= now_unix_s - self._member_unix_s < _MEMBER_S
+        last = now_s - self._member_s >= _MEMBER_S
         self._write(self._packer.compress(data) + self._packer.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH))
         if last:
-            self._begin_member(now_unix_s)
+            self._begin_member(now_s)
 
     def close(self) -> None:
         """Ends the file."""
         try:
             self._write(self._packer.flush())
         finally:
-            os.close(self._file)
+            self._file.close()
 
-    def _begin_member(self, now_unix_s: float) -> None:
-        self._packer, self._member_unix_s = zlib.compressobj(6, zlib.DEFLATED, _GZIP), now_unix_s
+    def _begin_member(self, now_s: float) -> None:
+        self._packer, self._member_s = zlib.compressobj(6, zlib.DEFLATED, _GZIP), now_s
 
     def _write(self, data: bytes) -> None:
-        left = data
         try:
-            while left:
-                left = left[os.write(self._file, left) :]
+            self._file.append(data)
         except OSError:
-            os.ftruncate(self._file, self._bytes)
-            self._begin_member(self._member_unix_s)  # the packer is ahead of the file
+            self._begin_member(self._member_s)  # the packer is ahead of the file
             raise
         self._bytes += len(data)
 

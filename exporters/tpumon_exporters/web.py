@@ -11,6 +11,7 @@ import errno
 import gzip
 import ipaddress
 import os
+import re
 import socket
 import ssl
 import threading
@@ -43,6 +44,11 @@ _HEAD_BYTES = 16 * 1024
 _FIELDS = 100
 _GZIP_LEVEL = 1  # takes 1/20 of level 9's time; the page is 1.5 times as large
 _GZIP_FROM_BYTES = 1000
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)(?:%[^\]]*)?\]|(?P<name>[^\[\]:@/?#\s]+))(?::[0-9]*)?")
+_MISDIRECTED = (
+    "This request came in on a loopback address, and its Host is not this host's. Use localhost, an IP address or this "
+    "host's name, or protect the endpoint with a password (--web-config, basic_auth_users).\n"
+)
 
 
 @frozen
@@ -53,11 +59,13 @@ class Request:
         path: without the query, not decoded.
         query: decoded parameters, each with all its values.
         accept: the Accept header.
+        hosts: for which hosts it is, as the client writes them: one, none, or by mistake several.
     """
 
     path: str
     query: Mapping[str, Sequence[str]]
     accept: str = ""
+    hosts: Sequence[str] = ()
 
 
 @frozen
@@ -76,6 +84,10 @@ class Security(Protocol):
     def headers(self) -> Mapping[str, str]:
         """Headers sent with every answer."""
 
+    @property
+    def wants_password(self) -> bool:
+        """Whether only those who know a password have access."""
+
     def context(self) -> ssl.SSLContext | None:
         """Settings for a new connection; None: no encryption."""
 
@@ -90,6 +102,11 @@ class Open:
     def headers(self) -> Mapping[str, str]:
         """No headers."""
         return {}
+
+    @property
+    def wants_password(self) -> bool:
+        """No password."""
+        return False
 
     def context(self) -> None:
         """No encryption."""
@@ -143,17 +160,48 @@ def _client_of(address: str) -> str:
     return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
 
 
+def is_misdirected(hosts: Sequence[str], here: str) -> bool:
+    """Whether a request that came in on a loopback address is for another host: DNS rebinding, from a browser here.
+
+    On other addresses nobody can tell: Services and NAT give names that are not known here.
+
+    Args:
+        hosts: for which it is; none is fine.
+        here: the address on which it came in.
+    """
+    address = ipaddress.ip_address(here.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback and not all(map(_is_ours, hosts))
+
+
+def _is_ours(host: str) -> bool:
+    """Whether this is `localhost`, an IP address, or this host's name, with a port or without."""
+    form = _HOST.fullmatch(host.strip().lower())
+    if form is None:
+        return False
+    own = socket.gethostname().lower()
+    if form["name"] is not None and form["name"].removesuffix(".") in {"localhost", own, own.partition(".")[0]}:
+        return True
+    try:
+        ipaddress.ip_address(form["v6"] or form["name"].removesuffix("."))
+    except ValueError:
+        return False
+    return True
+
+
 class _Connection:
     """One client's connection.
 
     Attributes:
         address: whom it counts for.
+        here: the address of this machine on which it came in.
         state: "reading" until the request is complete, "answering" until there is an answer, "done" once it is sent.
     """
 
     def __init__(self, client: socket.socket, address: str) -> None:
         self.client = client
         self.address = address
+        self.here = str(client.getsockname()[0])
         self.since_s = time.monotonic()
         self.state: State = "reading"
 
@@ -266,10 +314,10 @@ class WebServer:
             context = self._security.context()
             if context is not None:
                 client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+            connection = _Connection(client, address)
         except (OSError, ValueError):  # the client is gone
             client.close()
             return
-        connection = _Connection(client, address)
         with self._changed:
             self._connections[connection] = None
         try:
@@ -317,7 +365,7 @@ class WebServer:
             head = _read_head(client)
             if head:
                 self._advance(connection, "answering")
-                respond = partial(self._respond, connection.address)
+                respond = partial(self._respond, connection)
                 answer = _Exchange(head, respond, self._security.headers).answer()
                 self._advance(connection, "sending")
                 client.settimeout(_ANSWER_S)
@@ -339,8 +387,10 @@ class WebServer:
             connection.state = state
             self._changed.notify_all()
 
-    def _respond(self, address: str, request: Request, authorization: str | None) -> Response:
-        admitted = self._security.admits(authorization, address)
+    def _respond(self, connection: _Connection, request: Request, authorization: str | None) -> Response:
+        if not self._security.wants_password and is_misdirected(request.hosts, connection.here):
+            return Response(status=HTTPStatus.MISDIRECTED_REQUEST, body=_MISDIRECTED)
+        admitted = self._security.admits(authorization, connection.address)
         if admitted is None:
             return Response(status=HTTPStatus.SERVICE_UNAVAILABLE, body="too many passwords to check\n")
         if not admitted:
@@ -403,7 +453,12 @@ class _Exchange(BaseHTTPRequestHandler):
             query = parse_qs(url.query, max_num_fields=_FIELDS)
         except ValueError:
             return Response(status=HTTPStatus.BAD_REQUEST, body="the path is malformed\n")
-        request = Request(path=url.path, query=query, accept=", ".join(self.headers.get_all("Accept", ())))
+        request = Request(
+            path=url.path,
+            query=query,
+            accept=", ".join(self.headers.get_all("Accept", ())),
+            hosts=[url.netloc.rpartition("@")[2]] if url.netloc else self.headers.get_all("Host", ()),
+        )
         return self._respond(request, self.headers.get("Authorization"))
 
     def _send(self, response: Response) -> None:

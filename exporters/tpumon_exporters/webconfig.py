@@ -33,7 +33,7 @@ from typing import Any
 
 from tpumon.errors import UsageError
 from tpumon.model.frozen import frozen
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -113,6 +113,11 @@ class WebConfig:
         """Headers sent with every answer."""
         return self._config.headers
 
+    @property
+    def wants_password(self) -> bool:
+        """Whether there are users."""
+        return bool(self._config.users)
+
     def context(self) -> ssl.SSLContext | None:
         """Settings for a new connection; None: no encryption. Only one thread may call this."""
         now_s = self._clock_s()
@@ -124,11 +129,12 @@ class WebConfig:
     def _reload(self, stamps: tuple[object, ...], now_s: float) -> None:
         try:
             self._config = _read(self._path)
-        except _InvalidError as error:
+        except Exception as error:  # noqa: BLE001 - whatever is in it
             self._seen, self._retry_s = stamps, now_s + _RETRY_S
-            if str(error) != self._reported:
-                self._reported = str(error)
-                self._say(f"{self._path} has changed and is invalid: {error}; the previous settings remain in use")
+            why = str(error) if isinstance(error, _InvalidError) else unexpected(error)
+            if why != self._reported:
+                self._reported = why
+                self._say(f"{self._path} has changed and is invalid: {why}; the previous settings remain in use")
         else:
             self._seen, self._retry_s, self._reported = self._config.stamps, None, ""
 

@@ -71,7 +71,7 @@ def throughput(pairs: int, seconds: float) -> None:
         for attached in (True, False) if pair % 2 else (False, True):
             with tempfile.TemporaryDirectory() as scratch:
                 env = {**job_environment(Path(scratch)), "LOOP_S": str(seconds)}
-                env |= {"PYTHONPATH": str(HOOK), "TPUMON_PORT": str(free_port())} if attached else {}
+                env |= {"PYTHONPATH": str(HOOK), "TPUMON_ATTACH_PORT": str(free_port())} if attached else {}
                 job = [jax_python("0.10.2"), "-c", LOOP]
                 done = subprocess.run(["taskset", "-c", "1", *job], env=env, capture_output=True, text=True, check=True)
                 rates[attached] = float(done.stdout)
@@ -106,8 +106,8 @@ def forks(name: str, python: Path, hook: Path, *, attached: bool) -> bool:
     for way in WAYS:
         with tempfile.TemporaryDirectory() as scratch_name:
             scratch = Path(scratch_name)
-            env = {**job_environment(scratch), "PJRT_DEVICE": "CPU", "TPUMON_PORT": str(free_port())}
-            env |= {"PYTHONPATH": str(hook), "TPUMON_RUN_DIR": scratch_name} if attached else {}
+            env = {**job_environment(scratch), "PJRT_DEVICE": "CPU", "TPUMON_ATTACH_PORT": str(free_port())}
+            env |= {"PYTHONPATH": str(hook), "TPUMON_ATTACH_DIR": scratch_name} if attached else {}
             command = [python, JOBS / "forks.py", name.partition("-")[0], str(FORKS), way]
             with subprocess.Popen(
                 command, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True

@@ -14,7 +14,7 @@ import contextlib
 import math
 import random
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +25,7 @@ from support.samples import sample
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target
 from tpumon.sampler import Pace, Sampler
+from tpumon.sources import ProfilerSource
 from tpumon.targets.base import Fixed
 
 DAYS = 20
@@ -39,7 +40,7 @@ async def _no_pause() -> None:
 
 
 @dataclass
-class Job:
+class Job(ProfilerSource):
     """A profiler server, and how often it was asked what.
 
     Attributes:
@@ -54,8 +55,13 @@ class Job:
     opened: int = 0
     met: int = 0
     refused: int = 0
-    usual_interval_s: float = field(default=10.0, init=False)
-    name: str = field(default="trace", init=False)
+
+    usual_interval_s = 10.0
+    costs_job = True
+    name = "trace"
+
+    def likely_s(self, query: Query) -> float:
+        return self.sample_s
 
     async def fetch(self, query: Query) -> Sample:
         """tpumon's side."""

@@ -31,7 +31,8 @@ def record(directory: str) -> float:
         infeed_ratio=Spread(avg=0.01, min=0.0, max=0.02),
         devices=[{"device": str(device), "hbm_used_bytes": 10**10, "hbm_total_bytes": 10**11} for device in range(4)],
     )  # fmt: skip
-    recorder = Recorder(directory, clock=lambda: START_UNIX_S)
+    passed_s = 0.0
+    recorder = Recorder(directory, clock=lambda: START_UNIX_S + passed_s, pace=lambda: passed_s)
     recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
     began_s = time.process_time()
     for at in range(0, DAY_S, INTERVAL_S):
@@ -40,6 +41,7 @@ def record(directory: str) -> float:
             steps = StepTimes(avg=step_s, min=step_s, max=step_s, count=3)
             figures = replace(usual.figures, step_time_s=steps)
             recorder.write(replace(usual, worker=name, time_unix_s=START_UNIX_S + at, figures=figures))
+        passed_s = float(at)
         recorder.tick(START_UNIX_S + at)
     recorder.close()
     return time.process_time() - began_s

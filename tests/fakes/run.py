@@ -173,7 +173,7 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home / "home"),
         "XDG_RUNTIME_DIR": str(home / "run"),
         "TPUMON_PAUSE_DIR": str(home / "run"),  # somebody may have paused this host
-        "TPUMON_RUN_DIR": str(home / "run"),
+        "TPUMON_ATTACH_DIR": str(home / "run"),
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         "COLUMNS": "400",

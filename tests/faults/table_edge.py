@@ -1,8 +1,26 @@
-"""What meets the exporter's endpoint, `--from`, stderr and text files, and what then holds."""
+"""What meets the exporter's endpoint, readers of foreign data, stderr and text files, and what then holds."""
 
 from __future__ import annotations
 
 ROWS = (
+    (
+        "the file of --targets is missing or half-written when the service starts",
+        "tpumon serve ends by being stopped alone",
+        "It waits, and a line names the file and what is wrong; figures come within 2 s of the file's being whole.",
+        "test_edge_readers.py::test_a_service_waits_for_a_file_that_is_missing_or_half_written_at_the_start",
+    ),
+    (
+        "an error that nobody foresaw in a reader: of an exporter, Prometheus, names, the TPU API, the kubelet, files",
+        "nothing foreign ends the monitor",
+        "The refresh has failed, which one line says; what was known stays, and it is tried again.",
+        "test_edge_readers.py::test_samples_of_an_exporter",
+    ),
+    (
+        "times of 1e19 in an answer of Prometheus",
+        "nothing foreign ends the monitor",
+        "Times before 1970 or after the year 5138 count as absent.",
+        "test_edge_readers.py::test_times_that_are_none_in_an_answer_of_prometheus",
+    ),
     (
         "stderr is a pipe that is never read",
         "sampling goes on",
@@ -40,6 +58,12 @@ ROWS = (
         "test_edge_http.py::test_wrong_passwords_do_not_take_the_scraper_s_turn",
     ),
     (
+        "a web page whose name is made to point at 127.0.0.1 (DNS rebinding)",
+        "figures are for those who may connect",
+        "421 on loopback addresses for any Host but localhost, IP addresses and this host's name; 401 with users.",
+        "test_edge_host.py::test_other_names_are_refused_with_the_way_out",
+    ),
+    (
         "web-config and certificates are replaced, in any order",
         "a revoked user is refused",
         "From the first connection 10 s after the last file, however long they did not match before.",
@@ -74,6 +98,18 @@ ROWS = (
         "no other user sees it",
         "Given in TPUMON_FROM, it is on no command line.",
         "test_edge_remote.py::test_a_password_need_not_be_on_the_command_line",
+    ),
+    (
+        "escape sequences and line ends in names of files, hosts, operations and workers",
+        "no terminal obeys foreign text",
+        "What is printed goes through one place that removes them; a name stays in one line.",
+        "test_edge_foreign_text.py::test_traces",
+    ),
+    (
+        "escape sequences in what a recording holds",
+        "no terminal obeys foreign text",
+        "As above, in text, JSON and CSV of all commands.",
+        "test_edge_foreign_text.py::test_recordings",
     ),
 )
 """(fault, promise, what holds the test)"""

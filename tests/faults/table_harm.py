@@ -14,6 +14,12 @@ ROWS = (
         "test_harm.py::test_a_tpu_that_does_not_answer_to_its_type_gets_one_more_probe",
     ),
     (
+        "several tpumons of a host trace one job, or one that is restarted again and again",
+        "together they trace it for one share of its time",
+        "1 % and a credit of 1 s, by files that all of them read; it holds for one that was killed, too",
+        "test_harm_duty.py::test_a_tpumon_that_was_killed_is_no_reason_to_trace_more",
+    ),
+    (
         "a query is cut off before it traced",
         "the job's budget is charged for tracing alone",
         "the first sample of a worker that flaps comes at once",
@@ -66,5 +72,23 @@ ROWS = (
         "it is found at any port",
         "only a process with a GPU open is left alone for NCCL",
         "test_harm.py::test_a_pytorch_job_is_found_at_any_port",
+    ),
+    (
+        "a job is started where modules have names of tpumon's",
+        "none of them runs in tpumon",
+        "what tpumon starts imports nothing from the working directory, nor by an empty entry of PYTHONPATH",
+        "test_run_monitor.py::test_nothing_is_imported_from_the_working_directory",
+    ),
+    (
+        "the system refuses `tpumon run --monitor` a process",
+        "the program runs all the same",
+        "one line says so; there are no figures",
+        "test_run_monitor.py::test_where_the_system_refuses_the_program_runs_all_the_same",
+    ),
+    (
+        "containers with attached jobs share /tmp",
+        "each finds its own jobs",
+        "a process number counts in its own namespace and boot only; files of others are left alone",
+        "test_targets_announced.py::test_containers_with_one_directory_leave_each_other_alone",
     ),
 )

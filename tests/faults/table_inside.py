@@ -14,6 +14,12 @@ ROWS = (
         "test_inside_log.py::test_a_worker_that_flaps_all_the_time_is_a_line_a_minute",
     ),
     (
+        "names of workers that come and go without end",
+        "no server floods a log",
+        "two hundred lines at once about all workers, then ten a minute; how many were left out is said",
+        "test_inside_log.py::test_a_churn_of_names_is_a_few_lines_a_minute",
+    ),
+    (
         "figures of any size, from 5e-324 to 1.7e308",
         "no figure ends the monitor",
         "every screen at every size draws any finite sample, from 5e-324 to 1.7e308",
@@ -86,6 +92,30 @@ ROWS = (
         "test_inside_commands.py::test_a_file_that_meets_a_bug_does_not_hide_the_others",
     ),
     (
+        "a profile whose programs call each other without end",
+        "reading ends",
+        "A report takes time and memory in proportion to the file.",
+        "test_profile_cost.py::test_four_times_the_trace_costs_far_less_than_sixteen_times",
+    ),
+    (
+        "a file that takes too long to read",
+        "one file hides no other",
+        "It is given up after 10 s and 0.5 s per MB of processor time, and named; the others are shown.",
+        "test_profile_cost.py::test_reading_a_file_that_takes_too_long_is_given_up",
+    ),
+    (
+        "all chips stop being traced while the host goes on",
+        "what is missing is not called idle",
+        "Calls of the host without a run tell a truncated trace from a job that stopped.",
+        "test_truncation_dispatches.py::test_devices_that_fall_silent_before_all_calls_ran_are_truncated",
+    ),
+    (
+        "one chip or several have no event",
+        "what is missing is not called idle",
+        "Steps are those of the other chips; other figures are absent.",
+        "test_truncation_chips.py::test_steps_are_those_of_the_whole_chips",
+    ),
+    (
         "a FIFO or an endless device instead of a file",
         "reading ends",
         "pipes and devices are refused at once",
@@ -108,5 +138,35 @@ ROWS = (
         "memory is constant",
         "names and texts of workers that are gone are forgotten with the next change of workers",
         "test_inside_log.py::test_neither_texts_nor_names_are_kept_for_good",
+    ),
+    (
+        "the clock is wrong while tpumon records",
+        "no clock removes a recording",
+        "days ahead or back, or in 1970: numbers say which file is older, and its age is what was recorded since",
+        "test_inside_recordings.py::test_a_wrong_clock_removes_no_recording",
+    ),
+    (
+        "the clock is wrong while tpumon records",
+        "what goes is the oldest",
+        "what was written under a clock of next year or of 1970 goes in its turn, by size and by age",
+        "test_inside_recordings.py::test_the_oldest_go_first_whatever_the_clock_was",
+    ),
+    (
+        "the clock is wrong while tpumon records",
+        "no clock fills a directory",
+        "a jump of a second makes no file, jumps without end one a minute",
+        "test_inside_recordings.py::test_a_clock_that_jumps_all_the_time_makes_few_files",
+    ),
+    (
+        "a disk that is full for a moment",
+        "no line is torn",
+        "of what does not fit nothing stays, in recordings, JSON lines and CSV, also on stdout",
+        "test_inside_disk.py::test_a_full_disk_tears_no_line",
+    ),
+    (
+        "a damaged recording that seems to begin again everywhere",
+        "reading ends",
+        "each byte is unpacked a few times at most; what follows the damage is read",
+        "test_inside_recordings.py::test_a_damaged_file_that_seems_to_begin_again_everywhere_is_read_in_linear_time",
     ),
 )

@@ -36,19 +36,37 @@ ROWS = (
     (
         "a hundred servers whose Profile hangs",
         "nobody else loses a sample",
-        "Each takes one turn from the others (a probe 3 s, a trace 10 s; 24 at a time), and then no more.",
+        "Who never answered waits among its like, with turns of 0.25 s; who let 3 or 10 s pass, among the late ones.",
         "test_wire_fairness.py::test_healthy_workers_keep_their_turns",
+    ),
+    (
+        "a hundred hung servers beside a few that answer, at the start, in a reload, during restarts",
+        "nobody else loses a sample",
+        "First figures within 5 s, after a restart at the next interval (of 300 whose traces hang: 15 s).",
+        "test_wire_new_workers.py::test_workers_that_answer_do_not_queue_behind_those_that_hang",
+    ),
+    (
+        "a targets file that adds a hundred hung servers",
+        "nobody else loses a sample",
+        "Workers that answered before wait for none of them.",
+        "test_wire_new_workers.py::test_a_reload_that_adds_hung_servers_costs_no_worker_a_sample",
+    ),
+    (
+        "a server that hung restarts, others go on hanging",
+        "it is sampled again",
+        "It waits no longer than 20 s among those that hang.",
+        "test_wire_new_workers.py::test_a_server_that_hung_and_restarts_is_one_of_the_others",
     ),
     (
         "hundreds of new names a second, more than the processor has time for",
         "threads and memory are bounded",
-        "48 connections are made at a time, for about a second each; workers that are connected wait for none of them.",
+        "32 are connected to at a time, for about 0.25 s each; workers that are or were connected do not wait.",
         "test_connecting.py::test_few_connections_are_made_at_a_time_and_all_are_made",
     ),
     (
         "servers that take a connection and say nothing",
         "nobody else loses a sample",
-        "Each takes one turn at connecting from the others, of a second, and then no more.",
+        "Each takes one turn at connecting from other new ones, of a quarter of a second, and then no more.",
         "test_connecting.py::test_hung_servers_take_one_turn_from_the_others_and_then_none",
     ),
     (

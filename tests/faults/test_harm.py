@@ -14,6 +14,7 @@ from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.protobuf import field
 from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import Hang, Raw, TpuNode, Trace, WrongServer
+from support import virtual_time
 from support.recovery import within
 from support.samples import failed_sample
 from support.watching import watching
@@ -21,7 +22,8 @@ from tpumon.errors import SourceError
 from tpumon.history import WorkerHistory
 from tpumon.metrics import TARGET_METRICS
 from tpumon.model import JobSigns, Query, Target
-from tpumon.sampler.pace import Budget, Pace
+from tpumon.sampler.duty import Duty
+from tpumon.sampler.pace import Pace
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, SourceOptions
 from tpumon.sources.profile import Capture, HostEvents, Profiler
@@ -462,10 +464,13 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
     """A query that was cut off costs what it traced: nothing, if the server was only asked for Monitor."""
 
     class Hanging:
-        name, usual_interval_s = "fake", 10.0
+        name, usual_interval_s, costs_job = "fake", 10.0, True
 
         def __init__(self):
             self.asked = asyncio.Event()
+
+        def likely_s(self, _query):
+            return 0.7
 
         async def fetch(self, _query):
             self.asked.set()
@@ -476,16 +481,17 @@ def test_a_worker_that_flaps_has_its_first_sample_at_once(unpaid_s):
 
     async def main():
         now_s = asyncio.get_running_loop().time()
-        budget, source = Budget(0.01, now_s), Hanging()
+        duty, source = Duty(0.01), Hanging()
+        account = duty.follow("w:1")
         source.unpaid_s = unpaid_s
         for _ in range(2):
             target = Target(worker="w", address="w:1")
             source.asked.clear()
-            worker = Worker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, budget)
+            worker = Worker(target, [source], Query(level=2, window_s=1.0), Pace(), no_pause, duty, account)
             task = asyncio.create_task(worker.ask())
             await source.asked.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        return budget.ready_s(0.5) - now_s
+        return account.ready_s(0.5) - now_s
 
-    assert asyncio.run(main()) == pytest.approx(0 if not unpaid_s else 90, abs=1)
+    assert virtual_time.run(main()) == pytest.approx(0 if not unpaid_s else 90, abs=2)

@@ -13,6 +13,7 @@ from tpumon.fleet import Fleet
 from tpumon.history import Histories
 from tpumon.model import Query, Target, Workers
 from tpumon.sampler import Pace, Sampler
+from tpumon.sources import ProfilerSource
 from tpumon.view.display import Display
 from tpumon.view.loop import live
 from tpumon.view.screens.screen import Reply
@@ -94,7 +95,7 @@ def test_the_sampler_notes_when_a_sample_was_taken_although_the_clock_is_set_mea
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + set_by[0])
 
-    class Source:
+    class Source(ProfilerSource):
         usual_interval_s = 0.0
         name = "trace"
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import tracemalloc
 
 from support.samples import failed_sample, sample
 from tpumon.model import Target, Workers
+from tpumon.view import notices as notices_module
 from tpumon.view.notices import Notices
 from tpumon.view.text import TextOutput
 
@@ -71,6 +73,43 @@ def test_an_ordinary_warning_that_returns_is_not_repeated():
     notices.update(following("w0"))
     lines = an_hour(notices, clock, lambda second: sample(warnings=["3 events dropped", text(second)]))
     assert sum("events dropped" in line for line in lines) == 1
+
+
+def test_a_churn_of_names_is_a_few_lines_a_minute(monkeypatch):
+    """Each is new, so none has a limit of its own; what is left out is counted, and said when it is over, too."""
+
+    def lines_of(notices, clock):
+        lines = []
+        for second in range(HOUR_S):
+            clock.now_s = float(second)
+            names = [f"w{second * 10 + place}" for place in range(10)] if second < HOUR_S // 2 else ["w"]
+            lines += notices.update(following(*names))
+            for name in names:
+                lines += notices.update(sample(name) if name == "w" else failed_sample(name))
+        return lines
+
+    clock = Clock()
+    lines = lines_of(Notices(clock), clock)
+    assert len(lines) < 200 + 10 * HOUR_S / 60
+    left_out = sum(int(number) for line in lines for number in re.findall(r"left out before: (\d+) lines\b", line))
+    assert sum("left out" in line for line in lines) > 100
+    *lines, last = lines
+    assert last.startswith("left out before")
+    monkeypatch.setattr(notices_module, "_ALL_AT_ONCE", 1e9)
+    assert len(lines) + left_out == len(lines_of(Notices(clock), clock))
+
+
+def test_a_fleet_that_is_down_at_once_is_named_in_part():
+    """The first two hundred workers; the view and the metrics have all."""
+    clock = Clock()
+    notices = Notices(clock)
+    names = [f"w{number}" for number in range(1000)]
+    notices.update(following(*names))
+    lines = [line for name in names for line in notices.update(failed_sample(name))]
+    assert len(lines) == 200
+    clock.now_s = 30.0
+    (line,) = notices.update(failed_sample(names[0]))
+    assert "800 lines" in line
 
 
 def test_neither_texts_nor_names_are_kept_for_good():

@@ -60,7 +60,7 @@ def test_a_crowded_directory_neither_holds_up_sampling_nor_hides_a_pause(crowded
     seen, beats = asyncio.run(look_around())
     assert seen
     assert beats > 5  # in the loop, there would be one
-    assert len(pausing._candidates(pausing._directory())) <= pausing._MOST_READ
+    assert len(pausing._FILES.listed()) <= 2 * 10  # of two users
 
 
 @needs_root
@@ -123,7 +123,7 @@ def test_a_pause_of_a_day_survives_the_clock_being_set(set_by_s, monkeypatch):
 def test_after_a_restart_of_the_machine_the_wall_clock_decides(monkeypatch):
     """The time since boot begins anew and says nothing about an older pause."""
     pause_for(60)
-    monkeypatch.setattr(pausing, "_boot", lambda: "another")
+    monkeypatch.setattr(pausing, "boot", lambda: "another")
     assert current_pause() is not None
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 61)

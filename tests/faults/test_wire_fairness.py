@@ -133,9 +133,10 @@ def answered(seen, address):
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_healthy_workers_keep_their_turns(count, profile):
-    """However many others hang or cannot be read, each takes one turn from four healthy workers, and then no more."""
+    """However many others hang, they take no turn from four healthy workers; what cannot be read is read once."""
     options = SourceOptions()
     options.sharing.quick.turns, options.sharing.quick.readers = turns, reading = Turns(24), Turns(2)
+    options.sharing.new.turns = new = Turns(24)
     options.sharing.quick.cpu_s = options.sharing.heavy.cpu_s = 0.3
     with contextlib.ExitStack() as stack:
         stack.enter_context(odd_reading.odd_readers())
@@ -143,12 +144,13 @@ def test_healthy_workers_keep_their_turns(count, profile):
         bad = stack.enter_context(bad_servers(count, profile))
 
         def enough(seen):
-            return all(answered(seen, each) >= 8 for each in healthy) and all(turns.taken[each] for each in bad)
+            return all(answered(seen, each) >= 8 for each in healthy) and all(new.taken[each] for each in bad)
 
         seen = follow([*bad, *healthy], enough, options)
     named = {sample.failure.reason for address in bad for sample in seen[address]}
     assert named <= {"too-large" if profile is stuck else "deadline"}
-    assert all(turns.taken[address] == 1 for address in bad)
+    assert all(new.taken[address] == 1 for address in bad)
+    assert not any(turns.taken[address] for address in bad)
     assert all(reading.taken[address] <= (profile is stuck) for address in bad)
     assert all(turns.taken[address] > 1 for address in healthy)
 
@@ -157,6 +159,7 @@ def test_the_wait_for_a_turn_is_part_of_the_interval():
     """A worker that waits because its turn does not come says what its interval really is."""
     options = SourceOptions()
     options.sharing.quick.turns = asyncio.Semaphore(1)
+    options.sharing.new.turns = asyncio.Semaphore(1)
 
     def waited(seen):
         return [

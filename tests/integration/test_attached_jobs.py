@@ -43,31 +43,28 @@ def unprepared(directory: Path, env: Mapping[str, str], *options: str) -> Iterat
         ) as process,
     ):
         try:
-            yield Job("unprepared", process, int(env["TPUMON_PORT"]), directory / "cwd", log)
+            yield Job("unprepared", process, int(env["TPUMON_ATTACH_PORT"]), directory / "cwd", log)
         finally:
             process.kill()
 
 
 def test_a_job_without_a_line_of_code_is_watched(tmp_path: Path) -> None:
-    """A tpumon that waits finds it as attached, at 2 % and with the steps that it marks, and nothing else is there."""
-    env = {"TPUMON_PORT": str(free_port()), "TPUMON_RUN_DIR": str(tmp_path)}
+    """A tpumon that waits finds it as attached, with the steps that it marks, and nothing else is there."""
+    env = {"TPUMON_ATTACH_PORT": str(free_port()), "TPUMON_ATTACH_DIR": str(tmp_path)}
     watching = Tpumon(
-        "--level", "2", "--output", "jsonl", "--duration-ms", "200", env={"TPUMON_RUN_DIR": str(tmp_path)}
+        "--level", "2", "--output", "jsonl", "--duration-ms", "200", env={"TPUMON_ATTACH_DIR": str(tmp_path)}
     )
     with watching, unprepared(tmp_path, env, "--steps") as job:
 
         def sampled() -> bool:
-            """Whether there is a sample with the job's own steps, and the next one comes sooner than at 1 %."""
+            """Whether there is a sample with the job's own steps."""
             lines = [line for line in watching.out.splitlines(keepends=True) if line.endswith("\n")]
             samples = [json.loads(line) for line in lines]
-            return any(
-                sample["step_name"] == "step" and sample["interval_s"] < 0.75 * sample["traced_s"] / 0.01
-                for sample in samples
-                if sample["address"] == job.address
-            )
+            return any(sample["step_name"] == "step" for sample in samples if sample["address"] == job.address)
 
         watching.wait_for(lambda: job.process.poll() is None and sampled(), START_S)
-        assert [path.name for path in tmp_path.glob("tpumon-run-*/*")] == [str(job.process.pid)]
+        (announced,) = tmp_path.glob("tpumon-run-*/*")
+        assert announced.name.endswith(f"-{job.process.pid}")
         job.wait_for_more_steps(10)
         job.process.send_signal(signal.SIGINT)
         assert job.process.wait(60) == -signal.SIGINT
@@ -83,11 +80,11 @@ def test_keras_fit_is_watched_and_ends_as_usual(tmp_path: Path) -> None:
     port, stop, log = free_port(), tmp_path / "stop", tmp_path / "log"
     for name in ("home", "run"):
         (tmp_path / name).mkdir()
-    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(port), "TPUMON_RUN_DIR": str(tmp_path)}
+    env = {**environment(tmp_path), **SMALL, "TPUMON_ATTACH_PORT": str(port), "TPUMON_ATTACH_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tpumon", "run", sys.executable, JOBS / "keras_fit.py", stop]
     with log.open("wb") as file, subprocess.Popen(command, env=env, stdout=file, stderr=subprocess.STDOUT) as process:
         try:
-            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/{process.pid}")), START_S, log.read_text)
+            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/*-{process.pid}")), START_S, log.read_text)
             wait_until(lambda: "epoch 3" in log.read_text(), START_S, log.read_text)
             with Profiler(f"127.0.0.1:{port}") as profiler:
                 xspace = profiler.begin(300, session_id="sample", host_level=1).result(timeout=60).xspace
@@ -165,11 +162,11 @@ def test_processes_that_own_devices_are_attached_once_each(tmp_path: Path) -> No
         "    for worker in workers: worker.join()\n"
         "    print([worker.exitcode for worker in workers])\n"
     )
-    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(free_port())}
+    env = {**environment(tmp_path), **SMALL, "TPUMON_ATTACH_PORT": str(free_port())}
     announced = tmp_path / "run" / f"tpumon-run-{os.geteuid()}"
 
     def files() -> list[Path]:
-        return [path for path in announced.glob("*") if path.name.isdecimal()]
+        return [path for path in announced.glob("*") if not path.name.startswith(".")]
 
     command = [sys.executable, "-m", "tpumon", "run", python, script]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -177,7 +174,7 @@ def test_processes_that_own_devices_are_attached_once_each(tmp_path: Path) -> No
         try:
             wait_until(lambda: len(files()) == 2, START_S, lambda: f"both are announced: {files()}")
             ports = {int(path.read_text().split()[1]) for path in files()}
-            pids = {int(path.name) for path in files()}
+            pids = {int(path.name.rpartition("-")[2]) for path in files()}
             out, err = process.communicate("\n", timeout=60)
         finally:
             process.kill()
@@ -199,12 +196,12 @@ def test_backends_that_are_cleared_are_noticed_when_they_are_used(tmp_path: Path
         "import jax.extend, sys; jax.extend.backend.clear_backends(); jax.device_count(); print('used', flush=True); "
         "sys.stdin.read()"
     )
-    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(free_port()), "TPUMON_RUN_DIR": str(tmp_path)}
+    env = {**environment(tmp_path), **SMALL, "TPUMON_ATTACH_PORT": str(free_port()), "TPUMON_ATTACH_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tpumon", "run", python, "-c", program]
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=env, cwd=tmp_path, **streams) as process:  # type: ignore[call-overload]
         try:
-            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/{process.pid}")), 30, "it is announced")
+            wait_until(lambda: any(tmp_path.glob(f"tpumon-run-*/*-{process.pid}")), 30, "it is announced")
             out, err = process.communicate("", timeout=60)
         finally:
             process.kill()
@@ -222,7 +219,7 @@ def test_it_forks_as_without_tpumon(tmp_path: Path, framework: str) -> None:
     for name in ("home", "run"):
         (tmp_path / name).mkdir()
     ways = (*FORKS, "sys.exit") if framework == "0.6.2" else FORKS  # of the others some crash or hang there, alone too
-    env = {**environment(tmp_path), **SMALL, "TPUMON_PORT": str(free_port()), "TPUMON_RUN_DIR": str(tmp_path)}
+    env = {**environment(tmp_path), **SMALL, "TPUMON_ATTACH_PORT": str(free_port()), "TPUMON_ATTACH_DIR": str(tmp_path)}
     command = [sys.executable, "-m", "tpumon", "run", python, JOBS / "forks.py", kind, "3", *ways]
     log = tmp_path / "log"
     with (

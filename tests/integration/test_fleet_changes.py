@@ -23,6 +23,7 @@ from support import exporter, free_port, virtual_time
 from support.samples import sample
 from tpumon.model import Query, Sample
 from tpumon.sampler import Pace, Sampler
+from tpumon.sources import ProfilerSource
 from tpumon.targets.dns import DnsNames
 
 FIGURES = Answer(text=LEVEL_2, figures=Figures())
@@ -151,7 +152,7 @@ def test_one_worker_of_64_is_dead_from_the_start(tmp_path: Path, simulated: list
     assert all(sample["source"] is None and sample["simulated"] is False for sample in dead)
 
 
-class _Steady:
+class _Steady(ProfilerSource):
     """A source that always answers."""
 
     name = "monitor"

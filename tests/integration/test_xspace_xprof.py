@@ -451,6 +451,17 @@ def test_a_core_that_lost_markers(lost, tmp_path):
     check(saved(tmp_path, traced))
 
 
+@pytest.mark.parametrize("chip", [0, 1, 3])
+def test_a_chip_without_events_leaves_the_others_steps(chip, tmp_path):
+    traced = training(4, factors=(5, 6, 7))
+    del traced.space.planes[chip].lines[:]
+    files = saved(tmp_path, traced)
+    ours, page = found_in(files), overview(files)
+    assert ours.truncated
+    assert ours.figures.step_time_s.count == len(step_rows(files))
+    assert 1e3 * ours.figures.step_time_s.avg == pytest.approx(float(page["steptime_ms_average"]), abs=5.1e-3)
+
+
 def linked(*, launch=False, hosts_first=0, programs=1):
     """A job whose host's annotations lead to the programs on the device.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tracemalloc
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -11,8 +12,17 @@ from tpumon.xspace import figures, read_trace
 from tpumon.xspace.catalogue.catalogue import CATALOGUE
 
 
-def cost(xspace: bytes) -> tuple[int, int]:
-    """Lines of Python run, within comprehensions instructions, and functions of C called; and the peak of memory."""
+def _figures(xspace: bytes) -> object:
+    return figures([read_trace(xspace)])
+
+
+def cost(xspace: bytes, read: Callable[[bytes], object] = _figures) -> tuple[int, int]:
+    """Lines of Python run, within comprehensions instructions, and functions of C called; and the peak of memory.
+
+    Args:
+        xspace: a trace.
+        read: what is done with it.
+    """
     steps = 0
     CATALOGUE.clear()  # what is known of earlier traces costs nothing
 
@@ -31,7 +41,7 @@ def cost(xspace: bytes) -> tuple[int, int]:
     sys.settrace(count_line)
     sys.setprofile(count_call)
     try:
-        figures([read_trace(xspace)])
+        read(xspace)
     finally:
         sys.settrace(previous[0])
         sys.setprofile(previous[1])

@@ -16,7 +16,7 @@ from support import free_port
 from support.modules import imports
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
+    patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
 from tpumon_attach import announcement, marks, messages, peace, ports, server
@@ -73,7 +73,7 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path, content: str) -> None:
 
 
 def test_it_is_switched_off(tmp_path: Path) -> None:
-    done = python(tmp_path, "import sys; print('tpumon_attach' in sys.modules)", TPUMON_RUN="0")
+    done = python(tmp_path, "import sys; print('tpumon_attach' in sys.modules)", TPUMON_ATTACH="0")
     assert done.stdout == "False\n"
 
 
@@ -233,8 +233,8 @@ def servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeServers:
     monkeypatch.setattr(server, "_servers", [])
     monkeypatch.setattr(announcement, "_announced", None)
     monkeypatch.setattr(ports, "listens_here", lambda _port: True)
-    monkeypatch.setenv("TPUMON_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("TPUMON_PORT", str(free_port()))
+    monkeypatch.setenv("TPUMON_ATTACH_DIR", str(tmp_path))
+    monkeypatch.setenv("TPUMON_ATTACH_PORT", str(free_port()))
     return FakeServers()
 
 
@@ -257,7 +257,7 @@ def test_if_the_program_was_first_there_is_no_other(servers: FakeServers, tmp_pa
 
     assert servers.started == [1234]
     (file,) = (tmp_path / f"tpumon-run-{os.geteuid()}").iterdir()
-    assert file.name == str(os.getpid())
+    assert file.name.endswith(f"-{os.getpid()}")
     assert file.read_text().split()[1:] == ["1234", "JAX"]
 
 
@@ -294,7 +294,7 @@ def test_taken_ports_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        monkeypatch.setenv("TPUMON_PORT", str(port))
+        monkeypatch.setenv("TPUMON_ATTACH_PORT", str(port))
         assert port not in itertools.islice(ports.candidates(), 1)
         assert ports.listens_here(port)
     assert not ports.listens_here(port)
@@ -302,8 +302,8 @@ def test_taken_ports_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("given", ["", "0", "x", "tcp://10.0.0.1:80", "65536", "99999999"])
 def test_a_port_that_is_none_is_the_usual_one(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kubernetes sets TPUMON_PORT to an address in every pod if a service is called tpumon."""
-    monkeypatch.setenv("TPUMON_PORT", given)
+    """Kubernetes sets such a variable to an address in every pod for a service called tpumon-attach."""
+    monkeypatch.setenv("TPUMON_ATTACH_PORT", given)
     monkeypatch.setattr(ports, "_is_free", lambda _port: True)
     assert next(ports.candidates()) == ports.USUAL_PORT
 

@@ -16,7 +16,7 @@ from fakes.run import environment
 from support import free_port
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
+    patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
 from tpumon_attach import announcement, harmless, marks, messages, peace, ports, server, threads
@@ -233,8 +233,8 @@ def test_ctrl_c_in_a_hook_is_the_programs() -> None:
 def one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> server.Server:
     monkeypatch.setattr(server, "_servers", [])
     monkeypatch.setattr(announcement, "_announced", None)
-    monkeypatch.setenv("TPUMON_RUN_DIR", str(tmp_path))
-    monkeypatch.setenv("TPUMON_PORT", str(free_port()))
+    monkeypatch.setenv("TPUMON_ATTACH_DIR", str(tmp_path))
+    monkeypatch.setenv("TPUMON_ATTACH_PORT", str(free_port()))
     return server.Server("JAX", lambda port: f"server on {port}")
 
 

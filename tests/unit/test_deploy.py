@@ -262,12 +262,17 @@ def test_the_sidecar_cannot_keep_the_job_from_ending_or_being_ready():
 
 
 def test_an_unmodified_image_is_attached(tmp_path):
-    """What the init container runs puts there what the job's PYTHONPATH names; it needs no right to the directory."""
+    """What the init container runs puts there what the job's PYTHONPATH names; it needs no right to the directory.
+
+    It runs again when the pod's sandbox is made anew, and the volume is then as it left it.
+    """
     copying, _ = pod("attached")["initContainers"]
     (job,) = pod("attached")["containers"]
     (variable,) = job["env"]
     command = [word.replace("/attach/", f"{tmp_path}/") for word in copying["command"]]
-    subprocess.run([sys.executable, *command[1:]], check=True, env={"TPUMON_RUN": "0", "PYTHONPATH": str(REPOSITORY)})
+    env = {"TPUMON_ATTACH": "0", "PYTHONPATH": str(REPOSITORY)}
+    for _ in range(2):
+        subprocess.run([sys.executable, *command[1:]], check=True, env=env)
     path = variable["value"].replace("/attach/", f"{tmp_path}/")
     program = "import sys; print('tpumon_attach' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": path})

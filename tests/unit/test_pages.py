@@ -160,7 +160,7 @@ def test_the_landing_page_names_workers_safely():
 def test_other_pages_are_not_found(path):
     """404, one line."""
     with serving() as output:
-        assert ask(output, f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 404 ")
+        assert ask(output, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 404 ")
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])

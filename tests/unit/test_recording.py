@@ -37,7 +37,8 @@ class Tape:
     def __init__(self, directory, **options):
         self.now = START
         self.directory = directory
-        self.recorder = Recorder(str(directory), RecordOptions(**options), clock=lambda: self.now)
+        given = RecordOptions(**options)
+        self.recorder = Recorder(str(directory), given, clock=lambda: self.now, pace=lambda: self.now)
 
     def add(self, at, worker="a", **given):
         self.now = START + at
@@ -117,11 +118,9 @@ def test_files_replace_each_other_and_the_oldest_go(tmp_path):
     assert (events[0], said) == (WORKERS, [])
     assert events[-1].time_unix_s == START + 59 * 3600 + 1
     assert len({file.name for file in files}) == len(files)
-    for file in files:
-        os.utime(file, (START, START))
     recorded = Tape(tmp_path, keep_s=60)
-    recorded.add(100).tick()
-    assert len(recorded.files) == 1
+    recorded.add(60 * 3600.0).tick()
+    assert len(recorded.files) == 2
 
 
 def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, monkeypatch):
@@ -145,6 +144,26 @@ def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, mon
     events, said = read(recorded.directory)
     assert [event.time_unix_s - START for event in events if isinstance(event, Sample)] == [1, 2, 3]
     assert said == []
+
+
+def test_a_file_that_begins_on_a_full_disk_names_the_workers_later(recorded, monkeypatch):
+    """It can be read without the others, too."""
+    recorded.recorder.follow(WORKERS)
+    recorded.add(1).tick()
+
+    def full(_file, _data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for at in (4000, 4001):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "write", full)
+            with pytest.raises(OSError, match="No space"):
+                recorded.add(at).tick()
+    recorded.add(4002).tick()
+    recorded.recorder.close()
+    events, _ = read(recorded.files[-1])
+    assert events[0] == WORKERS
+    assert times(recorded.files[-1]) == [4000, 4001, 4002]
 
 
 @settings(max_examples=40)

@@ -185,14 +185,14 @@ def test_keys_of_the_view_work_and_outlast_a_jump(watching):
     assert "go to the next change" in watching.press("h").after(0).picture
 
 
-def test_a_pipe_gets_everything_at_once(tape, capsys):
+def test_a_pipe_gets_everything_at_once(tape, capfd):
     """As lines, or as text."""
     feed = FeedSettings(origin=Recorded(str(tape)))
     lines = monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output=Export(name="jsonl", where="-"))
     assert monitor.run(lines) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 3 * HOURS_S // 120
+    assert len(capfd.readouterr().out.splitlines()) == 3 * HOURS_S // 120
     assert monitor.run(monitor.MonitorSettings(feed=feed, display=DisplaySettings(), output="text")) == 0
-    captured = capsys.readouterr()
+    captured = capfd.readouterr()
     assert captured.out.count("Step time: 200ms (avg)") == 30
     assert captured.err == ""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from tpumon.commands import run_monitor
 from tpumon.commands.run import RunSettings, attached, parse
 
 HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
@@ -33,6 +35,7 @@ def test_what_follows_the_program_is_the_programs(words: list[str], program: lis
         ["-h"],
         ["--port", "1"],
         ["--port"],
+        ["--port=", "x"],
         ["--port", "0", "x"],
         ["--port=x", "x"],
         ["--prot=1", "x"],
@@ -44,15 +47,37 @@ def test_everything_else_is_for_the_parser_of_all_commands(words: list[str]) -> 
     assert parse(words) is None
 
 
+@pytest.mark.parametrize(("given", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])
+def test_a_variable_gives_the_port(given: str, port: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubernetes sets it to an address in every pod if a service is called tpumon. What is typed comes first."""
+    monkeypatch.setenv("TPUMON_PORT", given)
+    assert parse(["x"]) == RunSettings(program=["x"], port=port)
+    assert parse(["--port", "1", "x"]) == RunSettings(program=["x"], port=1)
+
+
+@pytest.mark.parametrize("given", ["0", "x", "65536", "99999999"])
+def test_a_variable_with_no_port_is_an_error(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPUMON_PORT", given)
+    assert parse(["x"]) is None
+
+
 def test_the_environment_is_the_users_own_but_for_the_hook() -> None:
     """An empty entry of PYTHONPATH would be the current directory: there is none that was not there."""
     assert attached({"A": "1"}, None) == {"A": "1", "PYTHONPATH": HOOK}
     assert attached({"PYTHONPATH": ""}, None) == {"PYTHONPATH": HOOK}
-    assert attached({"PYTHONPATH": "/a::/b"}, 1234) == {"PYTHONPATH": f"{HOOK}:/a::/b", "TPUMON_PORT": "1234"}
-    assert attached({"TPUMON_RUN": "0", "B": "2"}, 1234) == {"TPUMON_RUN": "0", "B": "2"}
+    assert attached({"PYTHONPATH": "/a::/b"}, 1234) == {"PYTHONPATH": f"{HOOK}:/a::/b", "TPUMON_ATTACH_PORT": "1234"}
+    assert attached({"TPUMON_ATTACH": "0", "B": "2"}, 1234) == {"TPUMON_ATTACH": "0", "B": "2"}
 
 
 def test_the_directory_on_the_path_hides_no_module_of_the_program() -> None:
     """Everything in there would hide one that has its name."""
     names = {path.name for path in Path(HOOK).iterdir()}
     assert names - {"__pycache__"} == {"sitecustomize.py", "tpumon_attach"}
+
+
+def test_the_monitor_has_what_is_not_meant_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither options, nor how the job's Python is to behave, nor what would attach it."""
+    theirs = {"TPUMON_FROM": "x", "TPUMON_ATTACH_PORT": "1", "PYTHONWARNINGS": "error", "PYTHONINSPECT": "1"}
+    ours = {"TPUMON_PAUSE_DIR": "/p", "TPUMON_ATTACH_DIR": "/a", "TPUMON_DEBUG": "1", "PYTHONHOME": "/h", "A": "1"}
+    monkeypatch.setattr(os, "environ", {**theirs, **ours})
+    assert run_monitor._environment() == {**ours, "TPUMON_ATTACH": "0", "TPUMON_CONFIG": ""}

@@ -16,7 +16,7 @@ from support.samples import sample as taken
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
-from tpumon.sampler.pace import Budget, KeepingUp
+from tpumon.sampler.pace import KeepingUp
 from tpumon.sources import Reading
 from tpumon.system.pausing import Pause
 from tpumon.targets.base import Fixed
@@ -54,6 +54,7 @@ class Fake:
         self.scripts = scripts
         self.spent_s = 0.0  # how long jobs were traced, by queries that were cut off, too
         self.calls = defaultdict(list)
+        self.probes = defaultdict(list)
 
     def __call__(self, client, target, options):
         kind = self
@@ -61,7 +62,14 @@ class Fake:
         class OfOneWorker:
             name = kind.name
             usual_interval_s = kind.usual_interval_s
+            costs_job = kind.traced_s > 0
             began_s = None
+
+            async def probe(self):
+                kind.probes[target.address].append(asyncio.get_running_loop().time())
+
+            def likely_s(self, query):
+                return kind.traced_s
 
             async def fetch(self, query):
                 self.began_s = asyncio.get_running_loop().time()
@@ -90,24 +98,6 @@ class Fake:
             target.worker, address=target.address, window_s=query.window_s, interval_s=query.interval_s,
             traced_s=self.traced_s, source="monitor", simulated=True,
         )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("attached", "chosen", "ratio"), [(False, None, 0.01), (True, None, 0.01), (True, 0.02, 0.02), (False, 0.02, 0.01)]
-)
-def test_an_attached_job_may_have_a_share_of_its_own(attached, chosen, ratio):
-    target = Target(worker="w", address="h:1", attached=attached)
-    assert Pace(attached_duty_ratio=chosen).duty_ratio(target) == ratio
-
-
-def test_a_budget_grows_by_a_new_share_from_the_moment_of_the_change_on():
-    """Another job may have come to the same address; what was saved up before does not change."""
-    budget = Budget(0.01, 0.0)
-    budget.spend(3.0, 0.0)
-    budget.change(0.02, 100.0)
-    assert budget.ready_s(1.0) == pytest.approx(100.0 + 2.0 / 0.02)
-    budget.change(0.01, 150.0)
-    assert budget.ready_s(1.0) == pytest.approx(150.0 + 1.0 / 0.01)
 
 
 async def no_pause():
@@ -357,6 +347,31 @@ def test_the_first_figures_come_at_once():
     assert max(periods[:2]) < 3
     assert sum(periods[-16:]) / 16 == pytest.approx(30, rel=0.07)
     assert samples["a"][0].interval_s == pytest.approx(30)
+
+
+@pytest.mark.parametrize("traced_s", [0.3, 0.6])
+def test_a_worker_whose_job_stalled_for_a_moment_is_asked_again_within_a_minute(traced_s):
+    """One call had no answer: it is charged as what it is likely to have cost, once."""
+    source = Fake(took_s=traced_s, traced_s=traced_s, interval_s=10, a=[GOOD] * 10 + ["deadline", GOOD])
+    samples = sample(source, num_queries=13, window_s=None)
+    assert [s.answered for s in samples["a"]] == [True] * 10 + [False, True, True]
+    assert min(source.calls["a"][11], *source.probes["a"] or [math.inf]) - source.calls["a"][10] <= 40
+    assert gaps(source.calls["a"])[10] <= 66
+
+
+def test_a_worker_of_long_traces_that_stalled_for_a_moment_is_not_down_until_the_next_trace():
+    """A probe tells that it answers; the sample without figures says when they come, and is current until then."""
+    source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD, GOOD, "deadline", GOOD])
+    asked, stalled, probed, after = sample(source, num_queries=5, window_s=10.0)["a"][1:5]
+    assert (asked.answered, stalled.answered, probed.answered, after.answered) == (True, False, True, True)
+    (probed_s,) = source.probes["a"]
+    assert probed_s - source.calls["a"][2] <= 60
+    assert probed.figures.mxu_utilization_ratio is None
+    assert "the next trace is taken in" in probed.figures.absent["mxu_utilization_ratio"]
+    gap_s = source.calls["a"][3] - probed_s
+    assert gap_s > 900
+    assert gap_s < probed.fresh_for_s
+    assert stalled.interval_s == pytest.approx(1020)
 
 
 def test_whoever_profiles_is_not_pressed():

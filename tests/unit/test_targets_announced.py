@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from support import REPOSITORY, require
 from tpumon.targets.announced import attached_processes
 from tpumon.targets.listening import Listener, Owner
 from tpumon.targets.local import why_not_approached
-from tpumon.targets.processes import start_ticks_of
+from tpumon.targets.processes import is_running, start_ticks_of
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.setenv("TPUMON_RUN", "0")  # this process itself is not to be attached
+    patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     import tpumon.attach  # noqa: F401 - makes the next line possible
 
 from tpumon_attach import announcement
@@ -33,7 +38,7 @@ def listener(port: int = PORT, uid: int = UID) -> Listener:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where this user's jobs announce themselves."""
-    monkeypatch.setenv("TPUMON_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("TPUMON_ATTACH_DIR", str(tmp_path))
     monkeypatch.setattr(announcement, "_announced", None)
     yield tmp_path / f"tpumon-run-{UID}"
     announcement.withdraw()
@@ -49,15 +54,21 @@ def test_an_announcement_is_found_until_it_is_withdrawn(folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
+def named(folder: Path, pid: int) -> Path:
+    """The file of a process of this host."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return folder / f"{boot}-{Path('/proc/self/ns/pid').stat().st_ino}-{pid}"
+
+
 def test_files_of_processes_that_were_killed_are_removed(folder: Path) -> None:
     """And are believed no more, whoever has their number now."""
     folder.mkdir()
-    (folder / str(PID)).write_text(f"{start_ticks_of(PID)} {PORT} JAX\n")
-    (folder / "1").write_text(f"1 {PORT} JAX\n")  # there is such a process, but it did not start then
-    (folder / "4194305").write_text(f"1 {PORT} JAX\n")  # beyond the largest number
+    named(folder, PID).write_text(f"{start_ticks_of(PID)} {PORT} JAX\n")
+    named(folder, 1).write_text(f"1 {PORT} JAX\n")  # there is such a process, but it did not start then
+    named(folder, 4194305).write_text(f"1 {PORT} JAX\n")  # beyond the largest number
     announcement.announce(PORT, "JAX")
 
-    assert [path.name for path in folder.iterdir()] == [str(PID)]
+    assert list(folder.iterdir()) == [named(folder, PID)]
 
 
 def start() -> int:
@@ -82,16 +93,20 @@ def start() -> int:
 def test_what_is_not_true_does_not_count(folder: Path, content: bytes) -> None:
     folder.mkdir()
     filled = content.replace(b"START", str(start()).encode()).replace(b"PORT1", b"1").replace(b"PORT", b"9999")
-    (folder / str(PID)).write_bytes(filled)
+    named(folder, PID).write_bytes(filled)
     assert attached_processes([listener()]) == {}
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
-@given(name=st.text("0123456789.x-", min_size=1, max_size=30).filter(lambda name: name.strip(".")), content=st.binary())
-def test_any_file_may_lie_there(folder: Path, name: str, content: bytes) -> None:
+@given(
+    before=st.sampled_from(["", named(Path(), 0).name.removesuffix("0")]),
+    name=st.text("0123456789.x-", min_size=1, max_size=30).filter(lambda name: name.strip(".")),
+    content=st.binary(),
+)
+def test_any_file_may_lie_there(folder: Path, before: str, name: str, content: bytes) -> None:
     """Nothing is raised, and nothing is found that is not this process."""
     folder.mkdir(exist_ok=True)
-    path = folder / name
+    path = folder / f"{before}{name}"
     path.write_bytes(content)
     assert attached_processes([listener()]) == {}
     path.unlink()
@@ -101,7 +116,7 @@ def test_only_plain_files_of_the_user_count(folder: Path, tmp_path: Path) -> Non
     """No link, no pipe, no socket; a listener of another user is not vouched for."""
     announcement.announce(PORT, "JAX")
     assert attached_processes([listener(uid=UID + 1)]) == {}
-    file = folder / str(PID)
+    file = named(folder, PID)
     file.rename(tmp_path / "elsewhere")
     file.symlink_to(tmp_path / "elsewhere")
     assert attached_processes([listener()]) == {}
@@ -110,7 +125,8 @@ def test_only_plain_files_of_the_user_count(folder: Path, tmp_path: Path) -> Non
     assert attached_processes([listener()]) == {}
     file.unlink()
     with socket.socket(socket.AF_UNIX) as there:
-        there.bind(str(file))
+        there.bind(str(tmp_path / "socket"))  # a path for it must be short
+        (tmp_path / "socket").rename(file)
         assert attached_processes([listener()]) == {}
 
 
@@ -120,9 +136,112 @@ def test_a_place_of_somebody_else_is_not_used(tmp_path: Path, folder: Path) -> N
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="belongs to somebody else"):
         announcement.announce(PORT, "JAX")
-    (tmp_path / "elsewhere" / str(PID)).write_text(f"{start()} {PORT} JAX\n")
+    named(tmp_path / "elsewhere", PID).write_text(f"{start()} {PORT} JAX\n")
     assert attached_processes([listener()]) == {}
     assert len(list((tmp_path / "elsewhere").iterdir())) == 1
+
+
+IN_A_CONTAINER = """
+import os, sys
+port, hook, repository = sys.argv[1:]
+sys.path += [hook, repository]
+os.environ["TPUMON_ATTACH"] = "0"
+from tpumon_attach import announcement
+announcement.announce(int(port), "JAX")
+print(os.getpid(), flush=True)
+sys.stdin.readline()
+from tpumon.targets.announced import attached_processes
+from tpumon.targets.listening import Listener
+all_ports = [Listener(port=one, address="h", inodes=frozenset(), uid=os.geteuid()) for one in range(1, 5)]
+print(attached_processes(all_ports), flush=True)
+sys.stdin.readline()
+announcement.withdraw()
+"""
+
+
+@contextlib.contextmanager
+def container(port: int) -> Iterator[subprocess.Popen[str]]:
+    """A process that announces a port, as the first one of a container; each line to it has it go on."""
+    hook = REPOSITORY / "tpumon" / "attach" / "pythonpath"
+    with subprocess.Popen(
+        [*CONTAINER, sys.executable, "-c", IN_A_CONTAINER, str(port), hook, REPOSITORY],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "1\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+CONTAINER = ["unshare", "--map-current-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+
+def told(process: subprocess.Popen[str]) -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    return process.stdout.readline().strip()
+
+
+def test_containers_with_one_directory_leave_each_other_alone(folder: Path) -> None:
+    """Their processes have the same numbers; to each, and to this host, those of the others are nobody's."""
+    able = shutil.which("unshare") and subprocess.run([*CONTAINER, "true"], stderr=subprocess.DEVNULL).returncode == 0
+    require(able, "unshare, and namespaces of processes")
+    with container(1) as first, container(2) as second:
+        announcement.announce(3, "JAX")
+        files = list(folder.iterdir())
+        assert len(files) == 3
+        assert attached_processes([listener(port) for port in range(1, 5)]) == {3: PID}
+        assert told(first) == "{1: 1}"
+        assert told(second) == "{2: 1}"
+        assert told(first) == ""
+        assert told(second) == ""
+    announcement.withdraw()
+    assert list(folder.iterdir()) == []
+
+
+def test_processes_of_another_boot_are_nobodys(folder: Path) -> None:
+    """Another machine may share the directory; what it says is neither believed nor removed."""
+    announcement.announce(PORT, "JAX")
+    (own,) = folder.iterdir()
+    assert own == named(folder, PID)
+    other = own.rename(own.with_name(f"0f0e0d0c{own.name[8:]}"))
+    assert attached_processes([listener()]) == {}
+    announcement._announced = None
+    announcement.announce(PORT, "JAX")
+    assert other.exists()
+
+
+def test_a_full_disk_leaves_nothing_behind(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the file."""
+
+    def full(*_args: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fchmod", full)
+    with pytest.raises(OSError, match="No space left on device: '/") as caught:
+        announcement.announce(PORT, "JAX")
+    assert str(folder) in caught.value.filename
+    assert list(folder.iterdir()) == []
+
+
+def test_a_process_that_nobody_waited_for_has_ended() -> None:
+    """It keeps its number and its start until then."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        ticks = start_ticks_of(process.pid)
+        assert ticks is not None
+        assert is_running(process.pid, ticks)
+        assert not is_running(process.pid, ticks + 1)
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert start_ticks_of(process.pid) == ticks
+        assert not is_running(process.pid, ticks)
 
 
 def test_an_attached_job_says_where_to_call_it() -> None:

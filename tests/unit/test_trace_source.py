@@ -8,13 +8,14 @@ from collections import Counter
 
 import pytest
 
+from fakes.tpu_node import Hang, TpuNode, Trace
 from support.samples import figures_of
 from support.scenes import Scene
 from support.simulated import fleet_of
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.logdir import LocalLogDir
-from tpumon.model import LONGEST_WINDOW_S, Query, StepTimes
+from tpumon.model import LONGEST_WINDOW_S, Query, StepTimes, Target
 from tpumon.sources import Client, SourceOptions
 from tpumon.sources.trace import TraceSource
 from tpumon.sources.window import Window
@@ -286,6 +287,26 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
                 return caught.value
 
     assert asyncio.run(main()).traced_s >= 0.05
+
+
+def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
+    """Nobody knows if a stalled job was traced: its window, and collecting as it took before; never the whole wait."""
+    monkeypatch.setattr("tpumon.sources.trace._QUICK_TRACE_S", 1.5)
+
+    async def main():
+        with TpuNode(captures=[Trace(), Hang()], device=True) as node:
+            async with Client(node.address) as client:
+                source = TraceSource(client, Target(worker="w", address=node.address), DEFAULTS)
+                query = Query(level=2, window_s=0.1)
+                before = await source.fetch(query)
+                with pytest.raises(SourceError) as caught:
+                    await source.fetch(query)
+                return before.traced_s, source.likely_s(query), caught.value
+
+    before_s, likely_s, error = asyncio.run(main())
+    assert error.reason == "deadline"
+    assert error.traced_s == pytest.approx(likely_s, abs=0.05)
+    assert 0.1 <= error.traced_s <= before_s + 0.1
 
 
 def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):

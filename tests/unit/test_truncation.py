@@ -116,6 +116,23 @@ def test_the_stat_counts_wherever_it_is_and_of_whatever_kind(value, is_mark, whe
     assert bool(of(trace.space).truncated) is is_mark
 
 
+@pytest.mark.parametrize(
+    ("name", "is_mark"),
+    [
+        ("Trace Buffers Dropped", True),
+        ("dropped_trace_entries", True),
+        ("Dropped trace events: 48,211 on core 0", True),
+        ("Dropped trace events: 0", False),
+        ("Trace events dropped = 0 on TPU:3", False),
+        ("dropout", False),
+    ],
+)
+def test_events_of_the_profiler_count_by_name_unless_they_count_none(name, is_mark):
+    trace = whole(random.Random(5), dispatches=True)
+    Plane(cores_of(trace.space)[0]).event("XLA TraceMe", name, 50, 0)
+    assert bool(of(trace.space).truncated) is is_mark
+
+
 def set_stat(stat, value):
     name = {int: "int64_value", float: "double_value", str: "str_value", bytes: "bytes_value"}[type(value)]
     setattr(stat, name, value)

@@ -236,8 +236,8 @@ class MeasureOptions:
             min=0.0001,
             max=1,
             metavar="RATIO",
-            help="Maximum share of time for which a job is traced. Default: 0.01; 0.02 for a job of `tpumon run` on "
-            "this host; 1 with --simulate.",
+            help="Maximum share of time for which a job is traced, by all tpumons of this host together; one on "
+            "another host counts for itself (use --from). Default: 0.01; 1 with --simulate.",
         ),
     ] = None
     num_queries: Annotated[
@@ -367,7 +367,7 @@ class ExportOptions:
         _output(
             "--record-keep",
             metavar="AGE,SIZE",
-            help="Remove recorded files that are older, and the oldest ones beyond this size.",
+            help="How much of what was recorded last to keep: a time, a size, or both.",
         ),
     ] = "7d,1GB"
     with_ops: Annotated[

@@ -23,6 +23,7 @@ from tpumon.command_line.options import (
 from tpumon.errors import UsageError
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.system.console import say
+from tpumon.system.ledger import USUAL_DUTY_RATIO
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from tpumon.targets.selection import Selection
 
 _SIMULATED_INTERVAL_S = 1.0
-_MAX_DUTY_RATIO = 0.01
-_ATTACHED_DUTY_RATIO = 0.02  # its own traces wait for samples
 _MAX_DURATION_MS = 3_600_000
 _LEGACY_NUM_QUERIES = 100
 _GPU_WARNING = (
@@ -97,7 +96,7 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
 
     simulated = targets.simulate is not None
     interval_s = measure.interval if measure.interval is not None else (_SIMULATED_INTERVAL_S if simulated else None)
-    max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else _MAX_DUTY_RATIO)
+    max_duty_ratio = measure.max_duty if measure.max_duty is not None else (1.0 if simulated else USUAL_DUTY_RATIO)
     if measure.gpu:
         say(_GPU_WARNING)
     usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
@@ -108,7 +107,6 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
         pace=Pace(
             interval_s=interval_s,
             max_duty_ratio=max_duty_ratio,
-            attached_duty_ratio=_ATTACHED_DUTY_RATIO if measure.max_duty is None else None,
             attempts=measure.num_tracing_attempts,
             num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
         ),

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.commands.profiles import bug, modified, opened, trace_files, why_unread
-from tpumon.logdir import TRACE_SUFFIX
+from tpumon.commands.profiles import bug, file_title, modified, opened, trace_files, why_unread
 from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.model.frozen import frozen
-from tpumon.system.console import say
+from tpumon.system.console import say, show
 from tpumon.view.text import render_block
 from tpumon.xspace import figures, read_trace
 
@@ -81,7 +79,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
 
 def read_host(file: Path) -> Host:
     """Reads a file. Whatever is wrong with it concerns this file alone."""
-    name = file.name.removesuffix(TRACE_SUFFIX)
+    name = file_title(file)
     try:
         return _host(file, name)
     except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
@@ -102,7 +100,7 @@ def _host(file: Path, name: str) -> Host:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
     host = figures([trace])
-    name = host.hostnames[0] if host.hostnames else name
+    name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = file_sample(name, str(file), time_unix_s, host)
     return Host(name=name, trace=trace, sample=sample)
@@ -155,8 +153,7 @@ def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
         blocks.append((sample.worker, sample))
     for name, sample in blocks:
         title = f"Worker: {name}\n" if len(hosts) > 1 else ""
-        print(f"{title}{render_block(sample, level=2)}\n")
-    sys.stdout.flush()
+        show(f"{title}{render_block(sample, level=2)}\n")
 
 
 def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
@@ -166,5 +163,4 @@ def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
         together = _combined_sample(hosts, combined).to_json()
     elif len(readable := [host for host in hosts if host.trace is not None]) == 1:
         together = readable[0].sample.to_json()
-    print(json.dumps({"hosts": [host.sample.to_json() for host in hosts], "combined": together}, allow_nan=False))
-    sys.stdout.flush()
+    show(json.dumps({"hosts": [host.sample.to_json() for host in hosts], "combined": together}, allow_nan=False))

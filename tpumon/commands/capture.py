@@ -18,12 +18,12 @@ from tpumon.sampler import pause_after_failures
 from tpumon.sources import Client
 from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.system.background import Background
-from tpumon.system.console import say
+from tpumon.system.console import say, show
 from tpumon.system.memory import memory_limit_bytes
 from tpumon.system.pausing import current_pause
 from tpumon.targets.listening import signs_at
 from tpumon.targets.selection import Selection, find_now
-from tpumon.text import one_line
+from tpumon.text import LONGEST_PATH, one_line
 from tpumon.view.progress import Bar
 from tpumon.xspace.outline import Outline, outline
 
@@ -339,8 +339,8 @@ def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
     if not done:
         return 1
     window_ms = round(settings.window_s * 1000)
-    directory = done[0][1].path.rpartition("/")[0]
-    print(f"Profile of {len(done)} of {len(workers)} worker(s), {window_ms} ms, in {directory}")
+    directory = one_line(done[0][1].path.rpartition("/")[0], limit=LONGEST_PATH)
+    show(f"Profile of {len(done)} of {len(workers)} worker(s), {window_ms} ms, in {directory}")
     first_attempt = min(saved.attempt for _, saved in done)
     for _, saved in done:
         remarks = [f"{saved.size_bytes / 1e6:.2f} MB", f"{saved.outline.event_count} events"]
@@ -348,6 +348,6 @@ def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
             remarks.append(SIMULATED_MARK)
         if saved.attempt != first_attempt:
             remarks.append("taken later than the others")
-        print(f"  {saved.path.rpartition('/')[2]}  {', '.join(remarks)}")
-    print(f"Open it with: xprof --logdir {settings.logdir}", flush=True)
+        show(f"  {saved.path.rpartition('/')[2]}  {', '.join(remarks)}")
+    show(f"Open it with: xprof --logdir {one_line(settings.logdir, limit=LONGEST_PATH)}")
     return 0 if len(done) == len(workers) else 1

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tpumon.model.frozen import frozen
+from tpumon.system.console import show
+from tpumon.text import LONGEST_PATH, one_line
 
 _PASSWORD = re.compile(r"(?<=://)([^/@\s]*):[^/@\s]*@")
 
@@ -48,17 +50,18 @@ class ConfigSettings:
 def run(config: ConfigSettings) -> int:
     """Prints the options as a configuration file, defaults as comments; returns 0."""
     if config.path is None:
-        print("# no configuration file: TPUMON_CONFIG is empty")
+        show("# no configuration file: TPUMON_CONFIG is empty")
     else:
-        print(f"# {config.path}{'' if os.access(config.path, os.R_OK) else ': there is none'}")
+        path = one_line(str(config.path), limit=LONGEST_PATH)
+        show(f"# {path}{'' if os.access(config.path, os.R_OK) else ': there is none'}")
     lines = [_line(one) for one in config.settings]
     width = max(map(len, lines))
     command = ""
     for setting, line in zip(config.settings, lines, strict=True):
         if setting.command != command:
             command = setting.command
-            print(f"\n[{command}]")
-        print(f"{line:{min(width, 50)}}  # {setting.origin}")
+            show(f"\n[{command}]")
+        show(f"{line:{min(width, 50)}}  # {one_line(setting.origin, limit=LONGEST_PATH)}")
     return 0
 
 

@@ -16,6 +16,7 @@ from tpumon.doctor.problems import problems_of
 from tpumon.doctor.report import render
 from tpumon.errors import NoTargetError
 from tpumon.model.frozen import frozen
+from tpumon.system.console import show
 from tpumon.targets.selection import Selection, find_now
 
 _SCHEMA_VERSION = 1
@@ -45,9 +46,9 @@ def run(settings: DoctorSettings) -> int:
     diagnosis = asyncio.run(_diagnose(settings))
     diagnosis = replace(diagnosis, problems=(*diagnosis.problems, *problems_of(diagnosis)))
     if settings.output == "json":
-        print(json.dumps({"schema": _SCHEMA_VERSION, **diagnosis.to_json()}, allow_nan=False), flush=True)
+        show(json.dumps({"schema": _SCHEMA_VERSION, **diagnosis.to_json()}, allow_nan=False))
     else:
-        print("\n".join(render(diagnosis)), flush=True)
+        show("\n".join(render(diagnosis)))
     return 0 if diagnosis.usable else NoTargetError.exit_status
 
 

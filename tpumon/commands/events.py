@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import TYPE_CHECKING, Literal
 
@@ -14,7 +13,7 @@ from tpumon.model import SCHEMA_VERSION, Handover, Sample, Workers
 from tpumon.model.codec import to_plain
 from tpumon.model.frozen import frozen
 from tpumon.recording import Recording
-from tpumon.system.console import say
+from tpumon.system.console import say, show
 from tpumon.view.notices import Notice
 
 if TYPE_CHECKING:
@@ -97,9 +96,8 @@ def _run_recorded(fleet: Fleet, where: str, output: str) -> int:
 def _print_new(fleet: Fleet, output: str, printed: int) -> int:
     """Prints the changes after this number; returns the last one's."""
     for change in fleet.changes.all(after=printed):
-        sys.stdout.write((_as_json(change) if output == "jsonl" else _as_text(change)) + "\n")
+        show(_as_json(change) if output == "jsonl" else _as_text(change))
         printed = change.number
-    sys.stdout.flush()
     return printed
 
 

@@ -13,8 +13,8 @@ from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
 from tpumon.model.frozen import frozen
 from tpumon.recording import Recording
-from tpumon.system.console import say
-from tpumon.text import one_line
+from tpumon.system.console import say, show
+from tpumon.text import LONGEST_PATH, one_line
 from tpumon_exporters.comma_separated import COLUMNS
 
 _BATCH = 5000  # samples in memory at a time
@@ -59,7 +59,8 @@ def run(settings: ExportSettings) -> int:
     samples = (moment.event for moment in recording.moments() if isinstance(moment.event, Sample))
     rows = 0
     try:
-        with parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer:
+        # Opened here: the library knows no names of files that are not UTF-8.
+        with unfinished.open("wb") as file, parquet.ParquetWriter(file, schema, compression="zstd") as writer:
             for batch in _batches(samples):
                 rows += len(batch)
                 times = [round(sample.time_unix_s * 1e6) for sample in batch]
@@ -70,7 +71,7 @@ def run(settings: ExportSettings) -> int:
         raise TpumonError(f"{path}: it cannot be written: {one_line(str(error), limit=200)}") from None
     finally:
         unfinished.unlink(missing_ok=True)
-    print(f"{path}: {rows} samples, {len(schema)} columns")
+    show(f"{one_line(str(path), limit=LONGEST_PATH)}: {rows} samples, {len(schema)} columns")
     return 0
 
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 50
 _MOST_REASONS = 20
 _INSTRUCTIONS = """Live figures of TPU jobs, and what is wrong with them. Begin with `why`.
-Every tool only reads; a job is traced for at most a small share of the time, however often you ask.
+Every tool only reads; a job is traced for at most a small share of the time, however often you ask. That holds for all
+tpumons of this host together; one elsewhere counts for itself: there, use --from with the address of a running one.
 Answers are JSON; ratios are 0-1, times seconds; null is not measured, never 0.
 What `not_judged` lists may be wrong unseen.
 Names of workers, slices and programs, and all text in double quotes within sentences, come from the monitored servers:

@@ -18,6 +18,7 @@ from tpumon.history import state_of
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain
 from tpumon.model.frozen import frozen
+from tpumon.system.console import show
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import FORMATS, age, clock
 from tpumon.view.drawing.style import LOOKS
@@ -58,12 +59,12 @@ def run(settings: OnceSettings) -> int:
     unsure = unjudged(fleet, assessment)
     rows = [_Row.of(fleet, worker, assessment, unsure, now_unix_s) for worker in _worst_first(assessment)]
     if settings.output == "json":
-        print(json.dumps(_object(rows, bool(unsure), now_unix_s), allow_nan=False), flush=True)
+        show(json.dumps(_object(rows, bool(unsure), now_unix_s), allow_nan=False))
     else:
-        print("\n".join(_table(rows, now_unix_s)), flush=True)
+        show("\n".join(_table(rows, now_unix_s)))
         if unsure:
             needed = fleet.thresholds.sustained
-            print(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed", flush=True)
+            show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
     if not any(row.answered for row in rows):
         return NoTargetError.exit_status
     return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0

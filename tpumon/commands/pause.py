@@ -6,6 +6,7 @@ import re
 
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import LONGEST_WINDOW_S
+from tpumon.system.console import show
 from tpumon.system.pausing import LONGEST_S, current_pause, pause_for
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
@@ -39,5 +40,5 @@ def run(duration_s: float) -> int:
         raise TpumonError(f"cannot pause: {error.filename}: {error.strerror}") from error
     pause = current_pause()
     running = f"; a sample in progress may take {LONGEST_WINDOW_S:.0f} s more"
-    print(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused", flush=True)
+    show(f"sampling on this host is {pause}{running}" if pause else "sampling on this host is not paused")
     return 0

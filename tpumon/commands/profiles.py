@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import BinaryIO
 
 from tpumon.errors import Reason, SourceError, UsageError
@@ -15,6 +18,8 @@ from tpumon.logdir import SESSIONS, TRACE_SUFFIX
 from tpumon.text import one_line
 
 _MAX_BYTES = 1 << 31  # the limit of protobuf
+_CPU_S, _CPU_S_PER_MB = 10.0, 0.5  # for reading a profile; all sections of a report take a fifteenth of that
+_AGAIN_S = 1.0
 _UNPACKERS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}  # by how a packed file begins; no trace does
 
 
@@ -58,6 +63,11 @@ def _traces(path: Path) -> list[Path]:
     return sorted(p for p in _entries(path) if p.name.endswith(TRACE_SUFFIX) and p.is_file())
 
 
+def file_title(file: Path) -> str:
+    """The name of a trace for people, without its suffix, in one line."""
+    return one_line(file.name.removesuffix(TRACE_SUFFIX)) or "?"
+
+
 def _entries(path: Path) -> list[Path]:
     try:
         return list(path.iterdir())
@@ -75,10 +85,12 @@ def modified(path: Path) -> float:
 
 @contextmanager
 def opened(file: Path) -> Iterator[BinaryIO]:
-    """Opens a file to read. Opening a pipe that nobody writes to, or reading a device, might never end.
+    """Opens a file to read, in so much processor time as its size allows.
+
+    Opening a pipe that nobody writes to, or reading a device, might never end.
 
     Raises:
-        SourceError: `refused`, it is not a regular file, or packed; `too-large`.
+        SourceError: `refused`, it is not a regular file, or packed; `too-large`, or reading it takes too long.
         OSError: it cannot be opened.
     """
     descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
@@ -95,7 +107,36 @@ def opened(file: Path) -> Iterator[BinaryIO]:
                 # By the file's contents, whatever its name is.
                 how = f"{command} -dc < {shlex.quote(one_line(str(file)))} > unpacked{TRACE_SUFFIX}"
                 raise SourceError("refused", f"it is packed; unpack it first: {how}")
-        yield handle
+        with _limited(status.st_size):
+            yield handle
+
+
+@contextmanager
+def _limited(size: int) -> Iterator[None]:
+    """Lets reading a file of this size take so much processor time; in the main thread, others get no signals.
+
+    Raises:
+        SourceError: `too-large`, it takes more.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    limit_s = _CPU_S + _CPU_S_PER_MB * size / 1e6
+
+    def give_up(_signal_number: int, _frame: FrameType | None) -> None:
+        message = (
+            f"reading these {size / 1e6:.1f} MB was given up after {limit_s:.0f} s of processor time, which no usual "
+            "profile takes; take one of a shorter window"
+        )
+        raise SourceError("too-large", message)
+
+    before = signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, limit_s, _AGAIN_S)  # Python drops what is raised while a destructor runs
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def why_unread(error: Exception) -> tuple[Reason, str]:

@@ -11,15 +11,14 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tpumon.commands.profiles import opened, trace_files, why_unread
-from tpumon.logdir import TRACE_SUFFIX
+from tpumon.commands.profiles import file_title, opened, trace_files, why_unread
 from tpumon.model import Finding
 from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page, verdict
 from tpumon.report.table import needs, report
-from tpumon.system.console import say
+from tpumon.system.console import say, show
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part])
         try:
             profile = _profile(file, wanted)
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-            say(f"{file}: {why_unread(error)[1]}")
+            say(f"{worker or file}: {why_unread(error)[1]}")
             continue
         hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
@@ -126,12 +125,12 @@ def _profile(file: Path, wanted: frozenset[Part]) -> Profile:
 
 def _name(profile: Profile, file: Path, taken: set[str]) -> str:
     """The host's name, from the trace if it has one; the file's where two have the same."""
-    own = file.name.removesuffix(TRACE_SUFFIX)
+    own, path = file_title(file), one_line(str(file))
     name = next(iter(profile.trace.hostnames), own) or own
-    for candidate in (name, own, str(file)):
+    for candidate in (name, own, path):
         if candidate not in taken:
             return candidate
-    return f"{file} ({len(taken) + 1})"
+    return f"{path} ({len(taken) + 1})"
 
 
 def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
@@ -162,26 +161,25 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
 def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page], title: str) -> None:
     match settings.output:
         case "json":
-            print(json.dumps(to_json(), allow_nan=False))
+            show(json.dumps(to_json(), allow_nan=False))
         case "text":
             from tpumon.report.render import text
 
             shown = text.render(pages, _width())
-            print(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
+            show(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
         case "markdown":
             from tpumon.report.render import markdown
 
-            print(markdown.render(pages))
+            show(markdown.render(pages))
         case "html":
             from tpumon.report.render import html
 
-            print(html.render(pages, title))
-    sys.stdout.flush()
+            show(html.render(pages, title))
 
 
 def _title(what: str, hosts: Sequence[Host]) -> str:
     others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
-    return f"{what} of {one_line(hosts[0].name)}{others}"
+    return f"{what} of {hosts[0].name}{others}"
 
 
 def _has_blocks(encoding: str) -> bool:

@@ -52,8 +52,11 @@ def parse(words: Sequence[str]) -> RunSettings | None:
     Not the parser of all other commands: to import that takes longer than a program may be held up.
     """
     rest = list(words)
+    port = os.environ.get("TPUMON_PORT") or None
+    if port is not None and port.startswith("tcp://"):  # Kubernetes sets it if a service is called tpumon
+        port = None
     given = RunSettings(
-        program=(),  # TPUMON_PORT is read in the job
+        program=(),
         monitor=os.environ.get("TPUMON_MONITOR", "").lower() in _YES,
         monitor_file=os.environ.get("TPUMON_MONITOR_FILE") or None,
     )
@@ -70,11 +73,13 @@ def parse(words: Sequence[str]) -> RunSettings | None:
         text = value if equals else rest.pop(0)
         if name == "--monitor-file":
             given.monitor_file = text
-        elif text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= 65535:
-            given.port = int(text)
         else:
-            return None
+            port = text
     given.program = rest
+    if port is not None:
+        if not (port.isascii() and port.isdigit() and 1 <= int(port[:6]) <= 65535):
+            return None
+        given.port = int(port)
     return given if rest else None
 
 
@@ -138,13 +143,13 @@ def _search(name: str) -> str | None:
 
 
 def attached(environment: Mapping[str, str], port: int | None) -> dict[str, str]:
-    """The environment in which every Python attaches itself; unchanged with TPUMON_RUN=0."""
-    if environment.get("TPUMON_RUN") == "0":
+    """The environment in which every Python attaches itself; unchanged with TPUMON_ATTACH=0."""
+    if environment.get("TPUMON_ATTACH") == "0":
         return dict(environment)
     before = environment.get("PYTHONPATH")
     changed = {"PYTHONPATH": f"{_HOOK}:{before}" if before else _HOOK}
     if port is not None:
-        changed["TPUMON_PORT"] = str(port)
+        changed["TPUMON_ATTACH_PORT"] = str(port)
     return {**environment, **changed}
 
 

@@ -7,6 +7,7 @@ import asyncio
 from tpumon.model import SIMULATED_MARK
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
+from tpumon.system.console import show
 from tpumon.system.signals import STOPPING
 
 
@@ -29,7 +30,7 @@ async def _serve(fleet: SimulatedFleet) -> int:
     for number in STOPPING:
         loop.add_signal_handler(number, stopped.set)
     async with fleet:
-        print("\n".join(_greeting(fleet)), flush=True)
+        show("\n".join(_greeting(fleet)))
         await stopped.wait()
     return 0
 

@@ -18,6 +18,7 @@ from tpumon.fleet import Fleet
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Evidence, Finding
 from tpumon.model.frozen import frozen
+from tpumon.system.console import show
 from tpumon.view.drawing.cells import age, clock
 from tpumon.view.explained import by_reason
 
@@ -49,9 +50,9 @@ def run(settings: WhySettings) -> int:
     """
     answer = answer_of(*read_fleet(settings))
     if settings.output == "json":
-        print(answer.to_json(), flush=True)
+        show(answer.to_json())
     else:
-        print("\n".join(_lines(answer)), flush=True)
+        show("\n".join(_lines(answer)))
     return 0 if answer.answered else NoTargetError.exit_status
 
 

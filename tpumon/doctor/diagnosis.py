@@ -19,7 +19,9 @@ from tpumon.model import Address, Framework, Target
 from tpumon.model.frozen import frozen
 from tpumon.sources import Client, Companion, SourceOptions
 from tpumon.sources.examination import Answer, CompanionReport, Examination, State
+from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import current_pause
+from tpumon.targets.addresses import server_name
 from tpumon.targets.chips import Chip, find_chips
 from tpumon.targets.listening import signs_at, signs_of
 from tpumon.targets.local import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
@@ -184,6 +186,7 @@ class _Look:
         self.ports: list[Port] = []
         self.problems: list[Problem] = []
         self.frameworks: list[Framework | None] = []
+        self.traced_s: dict[str, float] = {}  # by server
 
     async def at_this_host(self, port: int | None) -> None:
         """Examines what listens here; what is not a profiler server gets no second call."""
@@ -221,6 +224,9 @@ class _Look:
         servers = asyncio.gather(*(self._server(target) for target in targets))
         companions = asyncio.gather(*(self._companions(kind, companions_of) for kind in sources.COMPANIONS))
         self.servers, self.companions = await servers, await companions
+        if self.traced_s:
+            with suppress(OSError):  # the tpumons of this host then count without it
+                await asyncio.to_thread(Ledger().add, self.traced_s)
 
     async def _server(self, target: Target) -> Server:
         # This machine's own name is left out of what people paste elsewhere.
@@ -250,6 +256,9 @@ class _Look:
                 except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
                     answer = Answer(rpc=profiler.rpc, state="failed", words=_bug_words(error))
                     return replace(_add(server, answer), reason="internal")
+                finally:
+                    if profiler.costs_job:
+                        self.traced_s[server_name(target.address)] = profiler.unpaid_s
                 spared = tuple(
                     Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]

@@ -147,8 +147,8 @@ class PrometheusReader:
             began_unix_s = self._clock()
             try:
                 await self._refresh(send)
-            except TroubleError as trouble:
-                self._failed(trouble, began_unix_s, send)
+            except Exception as error:  # noqa: BLE001 - no answer may end the reader
+                self._failed(self._server.trouble_of(error), began_unix_s, send)
             else:
                 self._failures, self._reported = 0, None
             await asyncio.sleep(self._poll_s)

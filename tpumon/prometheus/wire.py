@@ -21,6 +21,7 @@ __all__ = ["Answer", "PrometheusServer", "Series", "Table", "TroubleError"]
 
 _MOST_SERIES = 250_000
 _MOST_POINTS = 5_000_000
+_LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
 _LONGEST = 200  # characters of a label's name and of its value
 _MOST_CLEANED = 65536
 _MOST_AT_ONCE = 5  # more would take longer each, at worst longer than they may
@@ -181,6 +182,9 @@ def _usual(raws: Sequence[Any]) -> Sequence[Series]:
     """
     points = [(float(at), float(text)) for at, text in [raw["value"] for raw in raws]]
     metrics = [raw["metric"] for raw in raws]
+    times = [at for at, _ in points]
+    if not (0 <= min(times, default=0) <= max(times, default=0) < _LATEST_UNIX_S):
+        raise ValueError
     if not math.isfinite(sum(map(sum, points))) or max(map(len, metrics), default=0) > MOST_LABELS:
         raise ValueError
     _make_room()
@@ -205,7 +209,7 @@ def _points(raw: object, most: int) -> list[tuple[float, float]]:
             time_unix_s, value = float(at), float(text)
         except (TypeError, ValueError, OverflowError):
             continue
-        if -math.inf < value < math.inf and -math.inf < time_unix_s < math.inf:
+        if -math.inf < value < math.inf and 0 <= time_unix_s < _LATEST_UNIX_S:
             points.append((time_unix_s, value))
     return points
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -152,16 +152,16 @@ def of_ledger(book: Ledger, choice: Choice) -> Ops:
         by_category=_grouped(ops, book, lambda op: op.category)[: choice.top],
         by_provenance=_tree(ops, book, choice.top),
         by_source=_grouped(ops, book, lambda op: op.source or _UNKNOWN_PLACE)[: choice.top],
-        groups=tuple(_named(group, ops) for group in duplicated if group.ops > 1)[: choice.top],
+        groups=_named([group for group in duplicated if group.ops > 1][: choice.top], ops),
         ops=tuple(_row(op, book) for op in ops[: choice.top]),
     )
 
 
-def _named(group: Group, ops: Sequence[Op]) -> Group:
-    """A set of duplicates by its longest member's name; XProf: CopySymbolDetailsToDeduplicatedNode."""
-    own = group.name.rpartition("\n")[2]
-    longest = next((op.name for op in ops if op.group == own), own)
-    return Group(name=longest, ops=group.ops, work=group.work)
+def _named(groups: Iterable[Group], ops: Sequence[Op]) -> tuple[Group, ...]:
+    """Sets of duplicates by their longest members' names; XProf: CopySymbolDetailsToDeduplicatedNode."""
+    longest = {op.group: op.name for op in reversed(ops)}
+    owns = [(group, group.name.rpartition("\n")[2]) for group in groups]
+    return tuple(Group(name=longest.get(own, own), ops=group.ops, work=group.work) for group, own in owns)
 
 
 def _grouped(ops: Sequence[Op], book: Ledger, name_of: Callable[[Op], str]) -> tuple[Group, ...]:

@@ -7,13 +7,10 @@ import random
 from collections.abc import Collection
 from statistics import median
 
-from tpumon.model import Target
 from tpumon.model.frozen import frozen
+from tpumon.system.ledger import USUAL_DUTY_RATIO
 
 JITTER_RATIO = 0.1
-CREDIT_S = 1.0
-"""What a budget starts with, and the most it saves up."""
-
 LONGEST_PAUSE_S = 10.0
 """The longest pause after failures."""
 
@@ -29,22 +26,15 @@ class Pace:
 
     Attributes:
         interval_s: from one query's start to the next; 0: back to back; None: the source's usual interval.
-        max_duty_ratio: the largest share of time for which a job may be traced.
-        attached_duty_ratio: the same for a job that is attached; None: no other.
+        max_duty_ratio: the largest share of time for which a job may be traced, by all tpumons of this host.
         attempts: attempts at one query before it counts as failed.
         num_queries: queries per worker; 0: until cancelled.
     """
 
     interval_s: float | None = None
-    max_duty_ratio: float = 0.01
-    attached_duty_ratio: float | None = None
+    max_duty_ratio: float = USUAL_DUTY_RATIO
     attempts: int = 3
     num_queries: int = 0
-
-    def duty_ratio(self, target: Target) -> float:
-        """The largest share of time for which this target's job may be traced."""
-        other = self.attached_duty_ratio
-        return other if target.attached and other is not None else self.max_duty_ratio
 
 
 def jittered(duration_s: float) -> float:
@@ -55,42 +45,6 @@ def jittered(duration_s: float) -> float:
 def pause_after_failures(count: int) -> float:
     """Seconds to wait after `count` failures in a row: doubling from 0.5 s to 10 s, jittered."""
     return jittered(min(LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(count - 1, 10)))
-
-
-class Budget:
-    """How long a job may still be traced: a share of the time, and 1 s in advance for the first figures.
-
-    Args:
-        ratio: the share.
-        now_s: the present time, by a monotonic clock.
-    """
-
-    def __init__(self, ratio: float, now_s: float) -> None:
-        self.ratio = ratio
-        self._credit_s = CREDIT_S
-        self._counted_s = now_s
-        self.usual_s = 0.0
-        """What the last query cost."""
-
-    def spend(self, traced_s: float, now_s: float) -> None:
-        """Notes that the job was traced for so long."""
-        # Time that was not used does not pile up; debt of a long trace may.
-        self._credit_s = min(CREDIT_S, self._credit_s + self.ratio * (now_s - self._counted_s) - traced_s)
-        self._counted_s = now_s
-
-    def change(self, ratio: float, now_s: float) -> None:
-        """Has the budget grow by another share from now on."""
-        if ratio != self.ratio:
-            self.spend(0.0, now_s)
-            self.ratio = ratio
-
-    def is_full(self, now_s: float) -> bool:
-        """Whether all that was spent has been regained."""
-        return self._credit_s + self.ratio * (now_s - self._counted_s) >= CREDIT_S
-
-    def ready_s(self, traced_s: float) -> float:
-        """When `traced_s` more may be spent, by the same clock."""
-        return self._counted_s + max(0.0, traced_s - self._credit_s) / self.ratio
 
 
 class KeepingUp:

@@ -13,13 +13,15 @@ from tpumon import sources
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.sampler.companions import WorkerCompanions, merged
-from tpumon.sampler.pace import Budget, KeepingUp, Pace
+from tpumon.sampler.duty import Duty
+from tpumon.sampler.pace import KeepingUp, Pace
 from tpumon.sampler.warnings import WarningLimit
 from tpumon.sampler.worker import Worker
 from tpumon.sources import Client, Companion, ProfilerFactory, SourceOptions
+from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import Pause, PauseWatch
 from tpumon.targets.base import Discovery
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 _AT_ONCE = 16  # workers that are asked first without a gap
 _FIRST_GAP_S = 0.01  # between the first queries of the others
@@ -42,6 +44,7 @@ class Sampler:
         profilers: tried in this order on a worker until it offers one; None: `tpumon.sources.PROFILERS`.
         companions: whose figures are merged in; None: `tpumon.sources.COMPANIONS`.
         pause: the pause in effect, if any.
+        ledger: where all tpumons of this host write what they trace; None: nobody else counts.
         say: takes a line about trouble with discovery.
     """
 
@@ -58,6 +61,7 @@ class Sampler:
         profilers: Sequence[ProfilerFactory] | None = None,
         companions: Sequence[type[Companion]] | None = None,
         pause: Callable[[], Awaitable[Pause | None]] | None = None,
+        ledger: Ledger | None = None,
         say: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._discovery = discovery
@@ -74,7 +78,7 @@ class Sampler:
         self._targets: dict[_Key, Target] = {}
         self._tasks: dict[_Key, asyncio.Task[None]] = {}
         self._workers: dict[_Key, Worker] = {}
-        self._budgets: dict[str, Budget] = {}
+        self._duty = Duty(pace.max_duty_ratio, ledger, say=say)
         self._keeping_up = KeepingUp()
 
     async def run(self) -> None:
@@ -89,6 +93,8 @@ class Sampler:
                 await self._discover(group)
         except ExceptionGroup as several:
             raise several.exceptions[0] from None  # of discovery: a worker's own task raises nothing
+        finally:
+            await self._duty.close()
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         """Follows the workers that discovery yields until it ends. If it fails it is started again."""
@@ -100,10 +106,14 @@ class Sampler:
                         if self._pace.num_queries:
                             return  # the queries are for the workers that are there now
             except Exception as error:
-                if not self._targets:
+                foreseen = isinstance(error, TpumonError)
+                if foreseen and not self._targets:
                     raise
-                words = str(error) if isinstance(error, TpumonError) else f"{type(error).__name__}: {error}"
-                self._say(f"discovery failed; the known workers stay: {one_line(words)}")
+                words = one_line(str(error)) if foreseen else unexpected(error)
+                if self._targets:
+                    self._say(f"discovery failed; the known workers stay: {words}")
+                else:
+                    self._take_over(Workers(waiting=f"discovery failed; it is tried again: {words}"), group)
                 await asyncio.sleep(_FIND_AGAIN_S)
             else:
                 return
@@ -126,15 +136,6 @@ class Sampler:
             follow = self._follow(key, delay_s, scattered=len(new) > _AT_ONCE)
             self._tasks[key] = group.create_task(follow, name=f"follow {key}")
 
-    def _budget(self, target: Target) -> Budget:
-        """The budget of the job at an address: it outlives changes of name, slice and discovery."""
-        now_s = asyncio.get_running_loop().time()
-        followed = {target.address for target in self._targets.values()}
-        self._budgets = {
-            at: budget for at, budget in self._budgets.items() if at in followed or not budget.is_full(now_s)
-        }
-        return self._budgets.setdefault(target.address, Budget(self._pace.duty_ratio(target), now_s))
-
     async def _follow(self, key: _Key, delay_s: float, *, scattered: bool) -> None:
         clock_s = asyncio.get_running_loop().time
         asked = 0
@@ -143,9 +144,10 @@ class Sampler:
             target = self._targets[key]
             client = await stack.enter_async_context(self._open_client(target.address))
             profilers = [make(client, target, self._options) for make in self._profilers]
-            budget = self._budget(target)
-            await asyncio.sleep(budget.ready_s(budget.usual_s) - clock_s())  # its job may have been traced before
-            worker = self._workers[key] = Worker(target, profilers, self._query, self._pace, self._pause, budget)
+            account = self._duty.follow(target.address)
+            stack.callback(self._duty.leave, account)
+            worker = Worker(target, profilers, self._query, self._pace, self._pause, self._duty, account)
+            self._workers[key] = worker
             companions = await stack.enter_async_context(
                 aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
             )
@@ -153,12 +155,10 @@ class Sampler:
             last_s = planned_s = None
             responded = 0
             while True:
-                start_s = clock_s()
-                budget.change(self._pace.duty_ratio(self._targets[key]), start_s)  # another job may be there
                 if last_s is not None and planned_s:
-                    self._keeping_up.note(target.address, planned_s, start_s - last_s)
+                    self._keeping_up.note(target.address, planned_s, clock_s() - last_s)
                 if not asked:
-                    self._keeping_up.first_asked(target.address, start_s)
+                    self._keeping_up.first_asked(target.address, clock_s())
                 sample = await self._ask(worker, companions, self._targets[key])
                 if not asked:
                     round_s = self._keeping_up.first_answered(target.address, clock_s())
@@ -170,10 +170,10 @@ class Sampler:
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
                     return
-                due_s = worker.due_s(start_s)
+                due_s, last_s = worker.due_s(), worker.asked_s
                 if scattered and asked == 1:  # or those that started together stay together
-                    due_s = start_s + (due_s - start_s) * random.uniform(1, 2)
-                last_s, planned_s = (start_s, worker.planned_interval_s) if sample.responded else (None, None)
+                    due_s += random.random() * worker.planned_interval_s
+                planned_s = worker.planned_interval_s if sample.responded else None
                 await asyncio.sleep(max(due_s - clock_s(), 0.0))
 
     def _paced(self, sample: Sample, round_s: float | None) -> Sample:

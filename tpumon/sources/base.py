@@ -81,6 +81,18 @@ class ProfilerSource(ABC):
         """How long the query under way, or the one that was just cancelled, has traced the job."""
         return 0.0
 
+    def likely_s(self, query: Query) -> float:  # noqa: ARG002 - of others
+        """How long a query is likely to trace the job."""
+        return 0.0
+
+    async def probe(self) -> None:
+        """Finds out if the server answers, by the call that costs its job least. Here: a query of 1 ms.
+
+        Raises:
+            SourceError: it does not, or not as it should.
+        """
+        await self.fetch(_GLANCE)
+
     async def examine(self) -> Examination:
         """Finds out for `doctor` whether this source works, by calls that harm nobody. Here: a query of 1 ms.
 

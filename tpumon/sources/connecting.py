@@ -1,29 +1,37 @@
 """Turns at making connections: few at a time, so that a thousand new workers cost little more than a dozen.
 
-gRPC makes connections in threads of its own, and starts more of them when they are behind.
+gRPC makes connections in threads of its own, and starts more of them when they are behind. Whoever was connected before
+waits for others like it only, and so does whoever did not get a connection within its turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Literal
 
-_AT_ONCE, _LATE_AT_ONCE = 32, 16
+_AT_ONCE, _KNOWN_AT_ONCE, _LATE_AT_ONCE = 32, 16, 16
 _LOOK_S = 0.02
 _LOOKS = 50  # a second; more where this process is behind, or connections would pile up just then
+_NEW_LOOKS = 12  # most are connected within one of them, and those that hang must not hold them up
+
+Past = Literal["new", "known", "late"]
+"""What is known of a server: nothing, that it was connected, that it was not within its last turn."""
 
 
 class ConnectTurn:
-    """A turn at making one connection. It ends when the connection is there, after about a second, or when given back.
+    """A turn at making one connection. It ends when the connection is there, when it took too long, or when given back.
 
     Args:
         lane: of which it is one.
         is_connected: whether the connection is there.
+        looks: how often to look whether it is, at most.
     """
 
-    def __init__(self, lane: asyncio.Semaphore, is_connected: Callable[[], bool]) -> None:
+    def __init__(self, lane: asyncio.Semaphore, is_connected: Callable[[], bool], looks: int) -> None:
         self._lane = lane
         self._is_connected = is_connected
+        self._most_looks = looks
         self._looks = 0
         self._is_over = False
         self._next = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
@@ -31,7 +39,7 @@ class ConnectTurn:
     @property
     def was_late(self) -> bool:
         """Whether it ended before there was a connection or a failure."""
-        return self._looks >= _LOOKS
+        return self._looks >= self._most_looks
 
     def give_back(self) -> None:
         """Ends the turn, if it is not over yet."""
@@ -49,21 +57,22 @@ class ConnectTurn:
 
 
 class Connecting:
-    """What the clients of one sampler share: turns, first come, first served.
-
-    Who did not get a connection within its turn waits for others like it only from then on.
-    """
+    """What the clients of one sampler share: turns, first come, first served."""
 
     def __init__(self) -> None:
-        self._prompt, self._late = asyncio.Semaphore(_AT_ONCE), asyncio.Semaphore(_LATE_AT_ONCE)
+        self._lanes: dict[Past, asyncio.Semaphore] = {
+            "new": asyncio.Semaphore(_AT_ONCE),
+            "known": asyncio.Semaphore(_KNOWN_AT_ONCE),
+            "late": asyncio.Semaphore(_LATE_AT_ONCE),
+        }
 
-    async def turn(self, is_connected: Callable[[], bool], *, late: bool) -> ConnectTurn:
-        """Waits for a turn.
+    async def turn(self, is_connected: Callable[[], bool], *, past: Past) -> ConnectTurn:
+        """Waits for a turn: a quarter of a second for a server of which nothing is known, else a second.
 
         Args:
             is_connected: whether the connection is there.
-            late: whether it was not within the last turn.
+            past: what is known of the server.
         """
-        lane = self._late if late else self._prompt
+        lane = self._lanes[past]
         await lane.acquire()
-        return ConnectTurn(lane, is_connected)
+        return ConnectTurn(lane, is_connected, _NEW_LOOKS if past == "new" else _LOOKS)

@@ -193,12 +193,21 @@ class Profiler:
             host_level = 0 if unneeded else known.host_level
             self._known = replace(known, device_planes=True, host_level=host_level)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the next `approach` needs no call."""
+        return self._known is not None and self._stands()
+
+    def forget(self) -> None:
+        """Has the next `approach` ask the server again."""
+        self._known = None
+
     async def look(self) -> None:
         """Looks for signs of what the job is, on this host only; calls nobody. Part of `approach` unless done before.
 
         It takes a second at most, in which the job is not traced.
         """
-        if self._known is None or not self._stands():
+        if not self.is_known:
             self._looked = await asyncio.to_thread(self._signs_at, self.address)
 
     async def approach(self) -> bool:

@@ -11,13 +11,12 @@ import os
 import pickle
 import select
 import subprocess
-import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
+from tpumon.system import own_python
 from tpumon.system.memory import file_in_memory, give_back_memory, give_back_memory_soon
 from tpumon.system.threads import in_thread
 from tpumon.xspace.reading import LARGE_BYTES, REQUEST, RESULT
@@ -72,15 +71,15 @@ class _Reader:
         with contextlib.ExitStack() as stack:
             self._trace = stack.enter_context(file_in_memory())
             # In a session of its own: Ctrl-C on a terminal is this process's to handle.
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _PROGRAM, str(self._trace.fileno())],  # nothing from the working directory
+            self._process = own_python.start(
+                [_PROGRAM, str(self._trace.fileno())],
+                {**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[self._trace.fileno()],
                 start_new_session=True,
-                env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": _python_path()},
             )
             stack.pop_all()
         if nice:
@@ -153,11 +152,6 @@ class _Reader:
                 with contextlib.suppress(OSError):
                     stream.close()
         self._process.wait()
-
-
-def _python_path() -> str:
-    """Where this package is, for a process that does not look into the working directory; then as it was."""
-    return os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH")]))
 
 
 def _why(error: OSError) -> str:

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from tpumon import __version__, wire
 from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
 from tpumon.sources.answers import COMPRESSED, parse, parse_for
-from tpumon.sources.connecting import Connecting, ConnectTurn
+from tpumon.sources.connecting import Connecting, ConnectTurn, Past
 from tpumon.system.descriptors import may_connect
 from tpumon.text import one_line
 
@@ -110,12 +110,12 @@ class Client:
         self._channel: grpc.aio.Channel | None = None  # it costs memory: made for the first call
         self._connecting_with = connecting or Connecting()
         self._turn: ConnectTurn | None = None
-        self._was_late = False
+        self._past: Past = "new"
 
     async def wait_for_turn(self) -> None:
         """Waits until the next call may make a connection, if there is none; a call waits by itself if this did not."""
         if not self.connected and self._turn is None:
-            turn = await self._connecting_with.turn(lambda: self.connected, late=self._was_late)
+            turn = await self._connecting_with.turn(lambda: self.connected, past=self._past)
             if self._turn is None:
                 self._turn = turn
             else:
@@ -125,7 +125,12 @@ class Client:
         turn, self._turn = self._turn, None
         if turn is not None:
             turn.give_back()
-            self._was_late = turn.was_late
+            if self.connected:
+                self._past = "known"
+            elif turn.was_late:
+                self._past = "late"
+            elif self._past == "late":  # it refused at once
+                self._past = "new"
 
     async def call(self, path: str, request: Message, reply_type: type[_Reply], *, timeout_s: float) -> _Reply:
         """One unary call.

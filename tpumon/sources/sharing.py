@@ -1,6 +1,7 @@
 """How workers share what there is: turns at being traced, memory, and processes that read traces.
 
-A worker that does not answer waits for others like it only, and so does one whose traces take long to read.
+A worker that does not answer waits for others like it only, and so do one that never answered and one whose traces take
+long to read.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import asyncio
 import math
 import os
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Self
 
 from tpumon.system.memory import memory_limit_bytes
@@ -104,10 +105,19 @@ class Lane:
         reading: memory for reading.
         cpu_s: processor time for reading a trace, besides what grows with its size.
         nice: how much the processes that read yield to all others.
+        silent_s: after how long without an answer a worker passes its turn on, not its memory; None: it keeps both.
     """
 
     def __init__(
-        self, *, turns: int, readers: int, answers: Bytes, reading: Bytes, cpu_s: float = 1.0, nice: int = 10
+        self,
+        *,
+        turns: int,
+        readers: int,
+        answers: Bytes,
+        reading: Bytes,
+        cpu_s: float = 1.0,
+        nice: int = 10,
+        silent_s: float | None = None,
     ) -> None:
         self.turns = asyncio.Semaphore(turns)
         self.readers = asyncio.Semaphore(readers)
@@ -115,6 +125,7 @@ class Lane:
         self.reading = reading
         self.cpu_s = cpu_s
         self.nice = nice
+        self.silent_s = silent_s
         self._processors = asyncio.Semaphore(len(os.sched_getaffinity(0)))
 
     @asynccontextmanager
@@ -141,17 +152,39 @@ class Turn:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self._held = AsyncExitStack()
+        self._turn = ExitStack()
 
     async def __aenter__(self) -> Self:
-        await self._held.enter_async_context(self.lane.turns)
+        await self._begin()
         return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.give_back()
 
+    async def _begin(self) -> None:
+        await self.lane.turns.acquire()
+        self._turn.callback(self.lane.turns.release)
+        self._held.callback(self._turn.close)
+
     async def hold(self, amount: int) -> Loan:
         """Waits for memory of the lane, for the rest of the turn."""
         return await self._held.enter_async_context(self.lane.answers.hold(amount))
+
+    @contextmanager
+    def waiting(self, usual_s: float = 0.0) -> Iterator[None]:
+        """Waits for an answer within the block; the turn is passed on if it takes longer than the lane allows.
+
+        Args:
+            usual_s: how long the answer takes at least.
+        """
+        if self.lane.silent_s is None:
+            yield
+            return
+        passing_on = asyncio.get_running_loop().call_later(usual_s + self.lane.silent_s, self._turn.close)
+        try:
+            yield
+        finally:
+            passing_on.cancel()
 
     async def give_back(self) -> None:
         """Gives back the turn and its memory."""
@@ -163,7 +196,7 @@ class Turn:
             return False
         await self.give_back()
         self.lane = lane
-        await self._held.enter_async_context(lane.turns)
+        await self._begin()
         return True
 
 
@@ -172,6 +205,8 @@ class Sharing:
 
     Attributes:
         quick: of workers that answer in time with traces that are read in no time.
+        new: of workers that have not answered with a trace yet, or not since they restarted. Most will at once, some
+            never: who is silent passes its turn on, so that the others do not wait for it.
         heavy: of workers whose traces are large or take long to read.
         late: of workers that let time pass without an answer.
     """
@@ -184,6 +219,8 @@ class Sharing:
 
         # What is left is for everything else.
         large = share(0.2)
-        self.quick = Lane(turns=24, readers=2, answers=share(0.25, _QUICK_MB), reading=share(0.1), cpu_s=0.5, nice=0)
+        small = share(0.1)
+        self.quick = Lane(turns=24, readers=2, answers=share(0.25, _QUICK_MB), reading=small, cpu_s=0.5, nice=0)
+        self.new = Lane(turns=24, readers=2, answers=share(0.1, _OTHER_MB), reading=small, silent_s=_SOON_S)
         self.heavy = Lane(turns=4, readers=1, answers=share(0.1, _OTHER_MB), reading=large)
         self.late = Lane(turns=8, readers=1, answers=share(0.1, _OTHER_MB), reading=large)

@@ -6,7 +6,8 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -34,15 +35,18 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
-_COLLECTING_S = 5.0
+_PROBE_S = 0.1  # what a probe is taken to cost if it has no answer
+_COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
 
 # For how long a worker may keep one of the turns that quick ones share.
 _QUICK_PROBE_S = 3.0
 _QUICK_TRACE_S = 10.0  # after the window
+_LATE_TURN_S = 10.0
 _QUICK_BYTES = 8_000_000
 _COPIES = 3  # as gRPC receives it, as it puts it together, and the answer, until the first two are gone
 _COPIES_LATER = 2  # the answer, and its copy in the file of the process that reads it
 _LEAST_BYTES = 1 << 20
+_NEW_BYTES = 1 << 19  # of a worker that may never answer: many such wait at a time
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -56,11 +60,10 @@ _COST = "; the job is traced for 1 % of the time at most"
 
 @frozen(kw_only=False)
 class _Taken:
-    """A trace, when its window began, how long the job was traced for it, the probe included, and if it is lighter."""
+    """A trace, when its window began, and if it is lighter."""
 
     xspace: memoryview
     time_unix_s: float
-    traced_s: float
     advanced: bool
 
 
@@ -87,9 +90,13 @@ class TraceSource(ProfilerSource):
         self._window = Window()
         self._restraint = Restraint(client)
         self._lighter = Lighter(client)
-        self._tracing: tuple[float, float] | None = None  # since when, and for which window
+        self._traced_s = 0.0  # by the calls of the last query that are over
+        self._call: tuple[float, float] | None = None  # the one under way: since when, and what it is likely to cost
+        self._collecting_s = _COLLECTING_S  # as the last answer took it
         self._writes_elsewhere_on: int | None = None
-        self._is_late = self._is_heavy = False
+        self._is_heavy = False
+        self._late_on: int | None = None  # the connection on which it let time pass without an answer
+        self._traced_on: int | None = None  # the one on which it answered with a trace
         self._expected_bytes = _QUICK_BYTES
 
     async def fetch(self, query: Query) -> Sample:
@@ -100,21 +107,16 @@ class TraceSource(ProfilerSource):
                 that are not visible from here; otherwise as the call failed or the trace is. `traced_s` is how long
                 the job was traced nevertheless.
         """
-        self._tracing = None
+        self._traced_s, self._call = 0.0, None
         self._restraint.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
-        async with Turn(self._lane) as turn:
+        async with self._turn() as turn:
             try:
                 taken = await self._take(query, turn)
                 trace = await self._analyse(taken, turn, query)
             except SourceError as error:
-                if error.reason == "too-large":
-                    self._note_overflow(query)
-                    self._window.shrink()
-                    self._restraint.note_too_large(error)
-                if MEANING[error.reason].state in {"busy", "continuous"}:
-                    self._restraint.note_busy(error)
+                self._note_failure(error, query)
                 raise
         self._restraint.note_trace()
         if trace.cores:
@@ -126,56 +128,137 @@ class TraceSource(ProfilerSource):
         self._learn(trace, query.level)
         return self._sample(query, trace, taken, start_s=start_s)
 
+    async def probe(self) -> None:
+        """Finds out if the server answers, by a trace of 1 ms.
+
+        Raises:
+            SourceError: as `fetch`.
+        """
+        self._traced_s, self._call = 0.0, None
+        self._restraint.check()
+        await self._client.wait_for_turn()
+        async with self._turn() as turn:
+            try:
+                self._profiler.forget()
+                await self._probe(turn)
+            except SourceError as error:
+                self._note_failure(error, None)
+                raise
+
     @property
     def unpaid_s(self) -> float:
-        """How long the query under way, or cut off, has traced the job."""
-        if self._tracing is None:
-            return 0.0
-        asked_s, window_s = self._tracing
-        return _paid_s(time.monotonic() - asked_s, window_s)
+        """How long the query under way, or cut off, has traced the job.
+
+        A call that has no answer counts for as long as is likely: the server may be dead, or trace when it wakes up.
+        """
+        if self._call is None:
+            return self._traced_s
+        since_s, likely_s = self._call
+        return self._traced_s + min(time.monotonic() - since_s, likely_s)
+
+    def likely_s(self, query: Query) -> float:
+        """How long a query is likely to trace the job."""
+        probe_s = 0.0 if self._profiler.is_known else _PROBE_S
+        return probe_s + self._window_s(query) + self._collecting_s
+
+    def _window_s(self, query: Query) -> float:
+        return query.window_s if query.window_s is not None else self._window.of_level(query.level)
+
+    def _note_failure(self, error: SourceError, query: Query | None) -> None:
+        """Notes what a query or a probe cost, and what follows from its failure.
+
+        Raises:
+            SourceError: what to say instead, after several failures of this kind.
+        """
+        if MEANING[error.reason].traced:
+            error.traced_s = self.unpaid_s
+        if error.reason == "too-large" and query is not None:
+            self._note_overflow(query)
+            self._window.shrink()
+            self._restraint.note_too_large(error)
+        if MEANING[error.reason].state in {"busy", "continuous"}:
+            self._restraint.note_busy(error)
+
+    def _end_call(self) -> None:
+        """Counts the call under way, which was answered."""
+        if self._call is not None:
+            self._traced_s += time.monotonic() - self._call[0]
+            self._call = None
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Turn]:
+        """Waits for a turn; among those that are late not for long, since a server that restarts is not one of them."""
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_LATE_TURN_S if self._is_late else None):
+                    turn = await stack.enter_async_context(Turn(self._lane))
+            except TimeoutError:
+                raise self._error("deadline", "no answer to its last query; others like it are asked first") from None
+            yield turn
 
     @property
     def _lane(self) -> Lane:
         sharing = self._options.sharing
-        return sharing.late if self._is_late else sharing.heavy if self._is_heavy else sharing.quick
+        if self._is_late or self._is_heavy:
+            return sharing.late if self._is_late else sharing.heavy
+        is_new = self._traced_on != self._client.connection or not self._client.connected
+        return sharing.new if is_new else sharing.quick
+
+    @property
+    def _is_late(self) -> bool:
+        """Whether it let time pass without an answer; whoever restarted since is like any other."""
+        return self._late_on == self._client.connection
 
     async def _take(self, query: Query, turn: Turn) -> _Taken:
         """Takes the trace, while this worker has its turn; its memory is held until that ends."""
-        await self._profiler.look()
-        memory = await turn.hold(_COPIES * MOST_PROBE_BYTES)
-        asked_s = time.monotonic()
-        returns_traces = await self._approach(turn)
-        probe_s = time.monotonic() - asked_s
-        memory.resize(0)
-        most_bytes = min(self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
+        is_new = turn.lane is self._options.sharing.new
+        returns_traces = await self._probe(turn)
+        most_bytes = min(_NEW_BYTES if is_new else self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
         memory = await turn.hold(_COPIES * most_bytes)
-        window_s = query.window_s if query.window_s is not None else self._window.of_level(query.level)
+        window_s = self._window_s(query)
         time_unix_s, traced_from_s = time.time(), time.monotonic()
-        self._tracing = traced_from_s, window_s
+        self._call = traced_from_s, window_s + self._collecting_s
         capture = Capture(window_s=window_s, advanced=self._lighter.options if returns_traces else {})
         readers.warm_up()
         take = self._take_returned if returns_traces else self._take_written
         try:
-            xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
+            with turn.waiting(window_s):
+                xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
         except SourceError as error:
-            if MEANING[error.reason].traced:
-                error.traced_s = _paid_s(time.monotonic() - traced_from_s, window_s)
+            if not MEANING[error.reason].unreached:
+                self._end_call()
             raise
         except TpumonError as error:
-            raise self._error("refused", str(error), _paid_s(time.monotonic() - traced_from_s, window_s)) from error
-        now_s = time.monotonic()
-        self._is_late = now_s - traced_from_s > window_s + _QUICK_TRACE_S
+            self._end_call()
+            raise self._error("refused", str(error)) from error
+        took_s = time.monotonic() - traced_from_s
+        self._end_call()
+        self._collecting_s = max(0.0, took_s - window_s)
+        self._traced_on = self._client.connection
+        self._late_on = self._traced_on if took_s > window_s + _QUICK_TRACE_S else None
         self._expected_bytes = max(_LEAST_BYTES, 2 * len(xspace))
         memory.resize(_COPIES_LATER * len(xspace))
-        return _Taken(xspace, time_unix_s, probe_s + now_s - traced_from_s, advanced=advanced)
+        return _Taken(xspace, time_unix_s, advanced=advanced)
+
+    async def _probe(self, turn: Turn) -> bool:
+        """Whether the server returns traces: asks it, unless that is known."""
+        await self._profiler.look()
+        is_new = turn.lane is self._options.sharing.new
+        memory = await turn.hold(_COPIES * (_NEW_BYTES if is_new else MOST_PROBE_BYTES))
+        self._call = time.monotonic(), _PROBE_S
+        returns_traces = await self._approach(turn)
+        self._end_call()
+        memory.resize(0)
+        return returns_traces
 
     async def _approach(self, turn: Turn) -> bool:
         """Whether the server returns traces. If it takes its time, it goes on waiting among those that are late."""
         approach = asyncio.ensure_future(self._profiler.approach())
         try:
-            await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
+            with turn.waiting():
+                await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
             if not approach.done():
-                self._is_late = True
+                self._late_on = self._client.connection
                 if not await turn.move(self._options.sharing.late):
                     raise self._error("deadline", _no_answer(_QUICK_PROBE_S))
             return await approach
@@ -189,7 +272,7 @@ class TraceSource(ProfilerSource):
             async with asyncio.timeout(None if self._is_late else patience_s):
                 return await call
         except TimeoutError as error:
-            self._is_late = True
+            self._late_on = self._client.connection
             raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
 
     async def _read(self, xspace: memoryview, turn: Turn, ops: int) -> TraceFigures:
@@ -198,7 +281,8 @@ class TraceSource(ProfilerSource):
         Raises:
             SourceError: as `readers.read`.
         """
-        sharing, lane = self._options.sharing, turn.lane
+        sharing = self._options.sharing
+        lane = sharing.quick if turn.lane is sharing.new else turn.lane  # it has answered
         if lane is sharing.quick:
             if len(xspace) <= _QUICK_BYTES:
                 try:
@@ -220,34 +304,31 @@ class TraceSource(ProfilerSource):
         return trace
 
     async def _analyse(self, taken: _Taken, turn: Turn, query: Query) -> TraceFigures:
-        traced_s = taken.traced_s
         try:
             return await self._read(taken.xspace, turn, query.ops if query.level > 1 else 0)
         except SourceError as error:
             if error.reason == "empty-trace":
                 if taken.advanced:
                     self._lighter.give_up()
-                raise await self._empty(taken.xspace, error, traced_s, query.level) from error
-            raise self._error(error.reason, error.message, traced_s) from error
+                raise await self._empty(taken.xspace, error, query.level) from error
+            raise self._error(error.reason, error.message) from error
         except Exception as error:  # a bug in the analysis must not make tracing free
             message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
-            raise self._error("internal", message, traced_s) from error
+            raise self._error("internal", message) from error
 
-    async def _empty(self, xspace: memoryview, error: SourceError, traced_s: float, level: int) -> SourceError:
+    async def _empty(self, xspace: memoryview, error: SourceError, level: int) -> SourceError:
         """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
         if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
             self._profiler.saw_devices()
         self._learn(None, level)
         if not self._profiler.records_nothing:
             self._restraint.note_trace()
-            return self._error("empty-trace", error.message, traced_s)
+            return self._error("empty-trace", error.message)
         why = self._profiler.why_nothing
-        stop = self._restraint.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
-        stop.traced_s = traced_s
-        return stop
+        return self._restraint.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
 
-    def _error(self, reason: Reason, message: str, traced_s: float = 0.0) -> SourceError:
-        return SourceError(reason, message, address=self._target.address, traced_s=traced_s)
+    def _error(self, reason: Reason, message: str) -> SourceError:
+        return SourceError(reason, message, address=self._target.address)
 
     async def examine(self) -> Examination:
         """Finds out for `doctor` what the server can do, by the probe and GetSnapshot.
@@ -257,7 +338,9 @@ class TraceSource(ProfilerSource):
         """
         host_events = HostEvents(level=None, safe_level=_CAPTURE_HOST_LEVEL, beside_devices=True)
         profiler = Profiler(self._client, host_events, signs_at=self._options.signs_at)
+        self._traced_s, self._call = 0.0, (time.monotonic(), _PROBE_S)
         returns_traces = await profiler.approach()
+        self._end_call()
         safe, signs, devices = not profiler.leaves_out_host_events, profiler.signs, profiler.has_devices
         words = "writes traces to a disk, cannot return them"
         if returns_traces:
@@ -357,7 +440,7 @@ class TraceSource(ProfilerSource):
             time_unix_s=taken.time_unix_s,
             window_s=trace.window_s,
             took_s=time.monotonic() - start_s,
-            traced_s=taken.traced_s,
+            traced_s=self._traced_s,
             source="trace",
             simulated=trace.simulated,
             device_type=trace.device_type,
@@ -393,8 +476,3 @@ def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
 
 def _no_answer(waited_s: float) -> str:
     return f"no answer within {waited_s:.0f} s; is it a profiler server, and is its host alive?"
-
-
-def _paid_s(elapsed_s: float, window_s: float) -> float:
-    """What a failed call cost the job: the window and collecting, not the wait for a dead server."""
-    return min(elapsed_s, 2 * window_s + _COLLECTING_S)

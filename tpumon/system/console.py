@@ -1,6 +1,7 @@
-"""Messages to the user: one line each, on stderr.
+"""What the user reads: what was asked for, on stdout, and messages of one line each, on stderr.
 
-A thread writes them, so that a terminal or pipe that takes nothing delays only messages.
+Foreign text in it is harmless to a terminal. A thread writes messages, so that a terminal or pipe that takes nothing
+delays only them.
 """
 
 from __future__ import annotations
@@ -10,11 +11,21 @@ import sys
 import threading
 from collections import deque
 
-from tpumon.text import one_line
+from tpumon.text import one_line, safe
 
 _MAX_LENGTH = 1000
 _WAITING_LIMIT = 1000
 _ORDER_S = 0.5
+
+
+def show(text: str) -> None:
+    """Prints text and a line's end on stdout, at once.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    sys.stdout.write(f"{safe(text)}\n")
+    sys.stdout.flush()
 
 
 def say(message: str) -> None:

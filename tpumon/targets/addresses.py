@@ -9,6 +9,7 @@ import ipaddress
 import re
 import socket
 from collections import Counter
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
@@ -130,3 +131,26 @@ def _ipv6(text: str, host: str) -> str:
 
 def _bad(text: str, why: str) -> UsageError:
     return UsageError(f"cannot use the address {text.strip()!r}: {why}; {_GOOD_FORM}")
+
+
+@lru_cache(maxsize=4096)
+def server_name(address: str) -> str:
+    """The one name of the server at an address: a port of this host has several addresses."""
+    try:
+        place = Address.parse(address).place
+    except ValueError:  # a scheme that only gRPC knows
+        return address
+    if place.host == socket.gethostname().lower() or (place.ip is not None and _is_own(str(place.ip))):
+        return f"localhost:{place.port}"
+    return str(place)
+
+
+def _is_own(ip: str) -> bool:
+    """Whether an address is one of this host: only then can a socket have it."""
+    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as trial:
+            trial.bind((ip, 0))
+    except OSError:
+        return False
+    return True

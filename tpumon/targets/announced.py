@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
 from tpumon.targets.listening import Listener
-from tpumon.targets.processes import PROC, start_ticks_of
+from tpumon.targets.processes import PROC, is_running
 
 _HOME = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; what others put there is checked
+_MOST_LISTED = 100_000  # containers that were killed may have left some
 _MOST_OF_ONE_USER = 1000
 _MOST_BYTES = 200
 
@@ -23,30 +25,44 @@ def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict
     """By port the number of the process that is attached and has its profiler server there.
 
     A file counts only if it is a regular one of a user who listens on the port that it names, and if its name is that
-    of a process of this user that has run since the moment it says. At most 1,000 files of a user are looked at.
+    of a process of this user, boot and namespace that has run since the moment it says. At most 1,000 files of a user
+    are read.
     """
-    home = Path(os.environ.get("TPUMON_RUN_DIR") or _HOME)
+    home = Path(os.environ.get("TPUMON_ATTACH_DIR") or _HOME)
     by_user: dict[int, set[int]] = {}
     for listener in listeners:
         by_user.setdefault(listener.uid, set()).add(listener.port)
     found: dict[int, int] = {}
+    before = _before_number(proc)
     for uid, ports in by_user.items():
         folder = home / f"tpumon-run-{uid}"
-        for pid in _announcing(folder, uid):
-            port = _read(folder / str(pid), pid, uid, proc)
+        for pid in _announcing(folder, uid, before):
+            port = _read(folder / f"{before}{pid}", pid, uid, proc)
             if port in ports:
                 found[port] = pid
     return found
 
 
-def _announcing(folder: Path, uid: int) -> list[int]:
+def _before_number(proc: Path) -> str:
+    """What stands before the process's number in names of files: the boot and the namespace in which it counts."""
+    boot, namespace = "0", "0"
+    with suppress(OSError, ValueError):
+        boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        namespace = str((proc / "self/ns/pid").readlink()).strip("pid:[]")
+    return f"{boot}-{namespace}-"
+
+
+def _announcing(folder: Path, uid: int, before: str) -> list[int]:
     """The processes that the files in a user's directory are named after."""
     try:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:
             return []
         with os.scandir(folder) as entries:
-            return [int(entry.name) for entry in islice(entries, _MOST_OF_ONE_USER) if entry.name.isdecimal()]
+            names = (entry.name for entry in islice(entries, _MOST_LISTED) if entry.name.startswith(before))
+            numbers = (name.removeprefix(before) for name in names)
+            return [int(number) for number in islice(numbers, _MOST_OF_ONE_USER) if number.isdecimal()]
     except (OSError, ValueError):
         return []
 
@@ -60,7 +76,7 @@ def _read(path: Path, pid: int, uid: int, proc: Path) -> int | None:
             if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
                 return None
             start_ticks, port = (int(word) for word in file.read(_MOST_BYTES).split()[:2])
-        lives = (proc / str(pid)).stat().st_uid == uid and start_ticks_of(pid, proc) == start_ticks
+        lives = (proc / str(pid)).stat().st_uid == uid and is_running(pid, start_ticks, proc)
     except (OSError, ValueError):
         return None
     return port if lives else None

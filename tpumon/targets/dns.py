@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from tpumon.model import Address, Workers
 from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import name_targets
+from tpumon.text import unexpected
 
 _RESOLVE_EVERY_S = 30.0
 _SOON_S = 5.0  # when no worker answers any more
@@ -81,6 +82,7 @@ class DnsNames:
 
     Args:
         addresses: `host:port`, as `parse_addresses` gives them.
+        say: takes a line when a name's addresses cannot be read, once for each name.
         resolve: looks up all addresses of a name; raises OSError without an answer.
         resolve_every_s: time between look-ups.
         soon_s: the same while no worker answers.
@@ -90,12 +92,15 @@ class DnsNames:
         self,
         addresses: Sequence[str],
         *,
+        say: Callable[[str], None] = lambda _line: None,
         resolve: Resolve = resolve_host,
         resolve_every_s: float = _RESOLVE_EVERY_S,
         soon_s: float = _SOON_S,
     ) -> None:
         self._addresses = list(addresses)
         self._names = {address: name for address in addresses if (name := _name(address)) is not None}
+        self._say = say
+        self._said: set[str] = set()
         self._resolve = resolve
         self._resolve_every_s = resolve_every_s
         self._soon_s = soon_s
@@ -132,12 +137,16 @@ class DnsNames:
         async def ask(name: _Name) -> None:
             async with slots:
                 try:
-                    ips = await self._resolve(name.host)
+                    name.learn(await self._resolve(name.host), all_gone=all_gone())
                 except (OSError, UnicodeError):  # no answer in time, or a name that cannot be; what was known stays
                     name.resolved = False
-                    return
-                name.resolved = True
-                name.learn(ips, all_gone=all_gone())
+                except Exception as error:  # noqa: BLE001 - one name costs no other its addresses
+                    name.resolved = False
+                    if name.host not in self._said:
+                        self._said.add(name.host)
+                        self._say(f"the addresses of {name.host} cannot be read: {unexpected(error)}")
+                else:
+                    name.resolved = True
 
         async with asyncio.TaskGroup() as group:
             for name in self._names.values():

@@ -19,6 +19,7 @@ from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
 from tpumon.targets.processes import PROC
+from tpumon.text import unexpected
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 """Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
@@ -255,7 +256,7 @@ class LocalDiscovery:
         self._workers: dict[int, _Worker] = {}
         self._job: Job | None = None  # one without a profiler server, as far as is known
         self._look_for_job_s = -math.inf
-        self._said_no_profiler = False
+        self._said_no_profiler = self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
 
     async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
@@ -299,7 +300,12 @@ class LocalDiscovery:
         fresh = [one for one in here.values() if not _same(one, before.get(one.port))]
         if fresh and self._blind is None:
             self._owners |= await asyncio.to_thread(_owners_of, fresh, self._proc)
-        self._attached = await asyncio.to_thread(attached_processes, list(here.values()), self._proc)
+        try:
+            self._attached = await asyncio.to_thread(attached_processes, list(here.values()), self._proc)
+        except Exception as error:  # noqa: BLE001 - whatever is in the files of others
+            if not self._said_unreadable:
+                self._said_unreadable = True
+                self._say(f"what attached jobs announce cannot be read: {unexpected(error)}")
 
     async def _find_job(self, now_s: float) -> None:
         """While there is no worker: which job could be one, if it had a profiler server."""

@@ -13,6 +13,7 @@ from tpumon.errors import SourceError
 from tpumon.model import Pod, Workers
 from tpumon.sources.pod_resources import pods_with_tpus
 from tpumon.targets.base import Discovery
+from tpumon.text import unexpected
 
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """The kubelet's; absent where there is none, or where it is not mounted into tpumon's container."""
@@ -91,6 +92,8 @@ class WithPods:
             why = error.message
         except OSError as error:
             why = error.strerror or str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it answers
+            why = unexpected(error)
         else:
             return next(iter(pods)) if len(pods) == 1 else None
         if not self._said:

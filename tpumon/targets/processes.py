@@ -52,6 +52,18 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
         return None
 
 
+def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
+    """Whether a process that started at this moment has not ended; an ended one may wait for its parent to notice.
+
+    Source: /proc/PID/stat.
+    """
+    try:
+        fields = _after_name(pid, proc)
+        return int(fields[19]) == start_ticks and fields[0] not in {b"Z", b"X"}
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
     """The parent of a process, the parent of that, and so on, as far as they may be read.
 

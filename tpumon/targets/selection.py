@@ -25,6 +25,7 @@ class Selection:
         tpus: names of TPUs.
         zone, project: of those TPUs; None: this machine's.
         targets_file: file in Prometheus' file_sd format.
+        waits: whether to wait for that file if it is missing or wrong at the start.
         runtime_addresses: runtime metric service of each worker, in the order of the workers; empty: at the usual
             port.
     """
@@ -36,6 +37,7 @@ class Selection:
     zone: str | None = None
     project: str | None = None
     targets_file: str | None = None
+    waits: bool = False
     runtime_addresses: Sequence[str] = ()
 
 
@@ -93,11 +95,11 @@ def _named(selection: Selection, say: Callable[[str], None], *, runtime_only: bo
     if selection.targets_file is not None:
         from tpumon.targets.target_file import TargetFile
 
-        return TargetFile(selection.targets_file, port=selection.port, say=say)
+        return TargetFile(selection.targets_file, port=selection.port, waits=selection.waits, say=say)
     if selection.addresses:
         from tpumon.targets.dns import DnsNames
 
-        return DnsNames(selection.addresses)
+        return DnsNames(selection.addresses, say=say)
     return None
 
 

@@ -17,7 +17,7 @@ from tpumon.errors import UsageError
 from tpumon.model import Target, Workers
 from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import PROFILER_PORT, name_targets, parse_address
-from tpumon.text import one_line
+from tpumon.text import one_line, unexpected
 
 _POLL_S = 2.0
 _READ_S = 10.0
@@ -41,6 +41,7 @@ class TargetFile:
     Args:
         path: of the file; it is read every 2 s if it has changed.
         port: for addresses without one; None: 8466.
+        waits: whether to wait for a file that cannot be used at the start: nobody may be there to put it right.
         say: takes a line when the file cannot be used any more; the known workers then stay.
         poll_s: time between looks.
     """
@@ -50,15 +51,18 @@ class TargetFile:
         path: str,
         *,
         port: int | None = None,
+        waits: bool = False,
         say: Callable[[str], None] = lambda _line: None,
         poll_s: float = _POLL_S,
     ) -> None:
         self._path = Path(path)
         self._port = port if port is not None else PROFILER_PORT
+        self._waits = waits
         self._say = say
         self._poll_s = poll_s
         self._seen: tuple[int, ...] | None = None
         self._sent: Workers | None = None
+        self._was_usable = False
         self._trouble: str | None = None
         self._reading: asyncio.Task[Workers | None] | None = None
 
@@ -66,16 +70,17 @@ class TargetFile:
         """Yields the workers each time they have changed.
 
         Raises:
-            UsageError: the file cannot be read or used.
+            UsageError: the file cannot be read or used at the start, and is not waited for.
         """
         try:
             while True:
                 try:
                     workers = await self._look()
-                    self._trouble = None if workers is not None else self._trouble
-                except (OSError, _BadFileError) as error:  # TimeoutError is an OSError
-                    workers = None
-                    self._note_trouble(error)
+                except Exception as error:  # noqa: BLE001 - whatever is in the file, the known workers stay
+                    workers = self._in_trouble(error)
+                else:
+                    if workers is not None:
+                        self._was_usable, self._trouble = True, None
                 workers = workers or self._sent
                 if workers is not None:
                     workers = replace(workers, finders={"targets-file": self._trouble is None})
@@ -97,17 +102,20 @@ class TargetFile:
         reading, self._reading = self._reading, None
         return reading.result()
 
-    def _note_trouble(self, error: Exception) -> None:
-        why = str(error)
-        if isinstance(error, OSError):
+    def _in_trouble(self, error: Exception) -> Workers | None:
+        """Notes why the file cannot be used; returns what is waited for if it never could."""
+        why = str(error) if isinstance(error, _BadFileError) else unexpected(error)
+        if isinstance(error, OSError):  # TimeoutError is one
             self._seen = None  # what comes back is read, though it is the same
             why = error.strerror or f"it cannot be read within {_READ_S:.0f} s"
-        trouble = f"--targets {self._path}: {one_line(why)}"
-        if self._sent is None:
-            raise UsageError(trouble) from None
-        if trouble != self._trouble:
-            self._trouble = trouble
-            self._say(f"{trouble}; going on with the known workers")
+        before, self._trouble = self._trouble, f"--targets {self._path}: {one_line(why)}"
+        if self._was_usable:
+            if self._trouble != before:
+                self._say(f"{self._trouble}; going on with the known workers")
+            return None
+        if not self._waits:
+            raise UsageError(self._trouble) from None
+        return Workers(waiting=f"{self._trouble}; it is read again when it changes")
 
     def _read(self) -> Workers | None:
         """The workers; None if the file has not changed."""

@@ -17,6 +17,7 @@ from tpumon.targets.addresses import PROFILER_PORT
 from tpumon.targets.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
 from tpumon.targets.knock import knock
 from tpumon.targets.local import LINE_FOR_A_JOB, SUGGESTED_PORT
+from tpumon.text import unexpected
 
 if TYPE_CHECKING:
     from tpumon.errors import SourceError
@@ -192,16 +193,8 @@ class NamedTpus:
         """Asks the API how a TPU is; if it does not answer, what was known stays."""
         try:
             node = await in_thread(partial(self._api.node, tpu.name), timeout_s=LOOKUP_S)
-        except (ApiError, UsageError, TimeoutError) as trouble:
-            if self._sent is None and isinstance(trouble, UsageError):
-                raise
-            passing = isinstance(trouble, TimeoutError) or (isinstance(trouble, ApiError) and trouble.passing)
-            words = str(trouble) or f"the TPU API did not answer within {LOOKUP_S:.0f} s"
-            if self._sent is None and not passing:
-                raise NoTargetError(f"--tpu {tpu.name}: {words}") from None
-            tpu.line = f"TPU {tpu.name}: {words}"
-            tpu.ready = tpu.ready and passing
-            tpu.told = False
+        except Exception as trouble:  # noqa: BLE001 - whatever it answers
+            self._note_trouble(tpu, trouble)
             return
         tpu.told = True
         tpu.line = _line(tpu.name, node, self._api.zone)
@@ -213,6 +206,25 @@ class NamedTpus:
         tpu.ports = (self._port,) if self._port is not None else (PROFILER_PORT,) if node.is_tpu_node else PORTS
         tpu.port_of = {ip: port for ip, port in tpu.port_of.items() if ip in tpu.ips}
         tpu.not_before_s = {(ip, port): at_s for (ip, port), at_s in tpu.not_before_s.items() if ip in tpu.ips}
+
+    def _note_trouble(self, tpu: _Slice, trouble: Exception) -> None:
+        """Notes that the API did not describe a TPU.
+
+        Raises:
+            UsageError, NoTargetError: it never did, and asking again would not help.
+        """
+        passing, words = True, f"the TPU API did not answer within {LOOKUP_S:.0f} s"
+        if isinstance(trouble, (ApiError, UsageError)):
+            passing, words = isinstance(trouble, ApiError) and trouble.passing, str(trouble)
+        elif not isinstance(trouble, TimeoutError):
+            words = unexpected(trouble)
+        if self._sent is None and isinstance(trouble, UsageError):
+            raise trouble
+        if self._sent is None and not passing:
+            raise NoTargetError(f"--tpu {tpu.name}: {words}") from None
+        tpu.line = f"TPU {tpu.name}: {words}"
+        tpu.ready = tpu.ready and passing
+        tpu.told = False
 
     async def _find_ports(self, tpu: _Slice, clock_s: Callable[[], float]) -> None:
         """Tries the ports of a TPU's workers if there is a choice."""

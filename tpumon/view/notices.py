@@ -1,7 +1,8 @@
 """Notices: lines about how workers are sampled, and about those that do not answer.
 
 A problem makes one line when it begins, one when its reason changes, and one when it ends. No server can
-flood a log: each worker gets a few lines at once, then one a minute, and what is remembered of it has a limit.
+flood a log: each worker gets a few lines at once, then one a minute, and what is remembered of it has a limit. All
+together get two hundred at once, then ten a minute: names may come and go without end.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
 _MOST_KINDS = 50  # of warnings that are remembered per worker
 _MOST_WARNINGS = 20  # of one sample
-_LINES_AT_ONCE = 10.0
-_LINES_PER_S = 1 / 60
+_LINES_AT_ONCE, _LINES_PER_S = 10.0, 1 / 60  # about one worker
+_ALL_AT_ONCE, _ALL_PER_S = 200.0, 1 / 6
+_QUIET_LINES = 2.0  # that may be printed and are not: so nothing more comes to which what was left out could be added
 
 
 @frozen(kw_only=False)
@@ -43,22 +45,51 @@ class _Trouble:
     queries: int
 
 
+class _Limit:
+    """How many lines are passed on: some at once, then a few from time to time.
+
+    Attributes:
+        left_out: how many were not, since the last one that was.
+    """
+
+    __slots__ = ("_allowed", "_at_once", "_counted_s", "_per_s", "left_out")
+
+    def __init__(self, at_once: float, per_s: float, now_s: float) -> None:
+        self._at_once = self._allowed = at_once
+        self._per_s = per_s
+        self._counted_s = now_s
+        self.left_out = 0
+
+    def allowed(self, now_s: float) -> float:
+        """How many may be passed on now."""
+        self._allowed = min(self._allowed + (now_s - self._counted_s) * self._per_s, self._at_once)
+        self._counted_s = now_s
+        return self._allowed
+
+    def pass_on(self, lines: list[str], now_s: float, about: str) -> list[str]:
+        """As many of these lines as it may be; the first one after a gap says how many are missing."""
+        shown = lines[: int(self.allowed(now_s))]
+        if shown and self.left_out:
+            shown[0] += f" (left out before: {self.left_out} lines{about})"
+            self.left_out = 0
+        self._allowed -= len(shown)
+        self.left_out += len(lines) - len(shown)
+        return shown
+
+
 @dataclass(slots=True)
 class _Worker:
     """What was said about one worker.
 
     Attributes:
+        limit: of lines about it.
         trouble: why it does not answer; None while it does.
         kinds: kinds of warnings that were reported, the latest last.
-        lines: how many lines it may have now, by `counted_s`.
-        left_out: lines that it might not have since the last one.
     """
 
-    counted_s: float
+    limit: _Limit
     trouble: _Trouble | None = None
     kinds: dict[str, None] = field(default_factory=dict)
-    lines: float = _LINES_AT_ONCE
-    left_out: int = 0
 
     def is_new(self, kind: str) -> bool:
         """Whether this kind of warning was not reported lately."""
@@ -68,18 +99,6 @@ class _Worker:
         if len(self.kinds) > _MOST_KINDS:
             del self.kinds[next(iter(self.kinds))]
         return new
-
-    def allowed(self, lines: list[str], now_s: float) -> list[str]:
-        """As many of these lines as it may have now; the first one after a gap says how many are missing."""
-        self.lines = min(self.lines + (now_s - self.counted_s) * _LINES_PER_S, _LINES_AT_ONCE)
-        self.counted_s = now_s
-        shown = lines[: int(self.lines)]
-        if shown and self.left_out:
-            shown[0] += f" (left out before: {self.left_out} lines about this worker)"
-            self.left_out = 0
-        self.lines -= len(shown)
-        self.left_out += len(lines) - len(shown)
-        return shown
 
 
 class Notices:
@@ -94,6 +113,7 @@ class Notices:
         self._clock_s = clock_s
         self._takes_samples = takes_samples
         self._about: dict[str, _Worker] = {}
+        self._limit = _Limit(_ALL_AT_ONCE, _ALL_PER_S, clock_s())
         self._exporter_trouble: str | None = None
         self._traced = False
         self._workers: Workers | None = None
@@ -110,6 +130,12 @@ class Notices:
 
     def update(self, event: Workers | Sample) -> list[str]:
         """Returns the lines to print about an event; usually none."""
+        lines, now_s = self._lines(event), self._clock_s()
+        if not lines and self._limit.left_out and self._limit.allowed(now_s) >= _QUIET_LINES:
+            lines, self._limit.left_out = [f"left out before: {self._limit.left_out} lines"], 0
+        return self._limit.pass_on(lines, now_s, "")
+
+    def _lines(self, event: Workers | Sample) -> list[str]:
         if isinstance(event, Workers):
             return self._about_workers(event)
         self.any_answered = self.any_answered or state_of(event) not in {"down", "stale"}
@@ -120,10 +146,11 @@ class Notices:
         self._exporter_trouble = None
         about = self._about.get(event.worker)
         if about is None:
-            about = self._about[event.worker] = _Worker(self._clock_s())
+            about = self._about[event.worker] = _Worker(_Limit(_LINES_AT_ONCE, _LINES_PER_S, self._clock_s()))
         lines = _end(event, about) if failure is None else _trouble(event, failure, about)
         lines += _warnings(event, about)
-        return about_exporter + self._about_source(event) + (about.allowed(lines, self._clock_s()) if lines else [])
+        lines = about.limit.pass_on(lines, self._clock_s(), " about this worker") if lines else []
+        return about_exporter + self._about_source(event) + lines
 
     def _about_workers(self, workers: Workers) -> list[str]:
         """Why there are no workers, or which come and go."""

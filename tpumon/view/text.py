@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tpumon.figures import IDLE, INFEED, MXU, STEP, Figure
 from tpumon.model import SIMULATED_MARK
+from tpumon.text import safe
 
 if TYPE_CHECKING:
     from tpumon.model import Figures, Sample, Spread, StepTimes, Workers
@@ -59,7 +60,7 @@ class TextOutput:
 
     def say(self, lines: Sequence[str]) -> None:
         """Writes lines, and an empty one after them."""
-        self._stream.write("\n".join([*lines, "", ""]))
+        self._stream.write(safe("\n".join([*lines, "", ""])))
         self._stream.flush()
 
     def close(self) -> None:

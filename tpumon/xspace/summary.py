@@ -118,16 +118,22 @@ def _truncated(traces: Sequence[Trace]) -> str | None:
 def _without_lost(traces: Sequence[Trace], figures: Figures) -> Figures:
     """The figures without those that need every core of every host, if no span of one of them is whole.
 
-    The counters of the hardware stand, and so do steps that the host's own events show.
+    The counters of the hardware stand, and so do the steps of cores that are whole where others have no event: all take
+    as long. A host's own calls tell no step of its TPUs: it may be many runs ahead.
     """
-    if all(trace.truncation is None or trace.truncation.span_ps is not None for trace in traces):
+    lost = [trace.truncation for trace in traces if trace.truncation is not None and trace.truncation.span_ps is None]
+    if not lost:
         return figures
     names = {*_DEVICE_FIGURES, "step_time_s", "step_parts_s"}
     if figures.mxu_method in {"counter", "perf-counters"}:
         names.remove("mxu_utilization_ratio")
-    if figures.step_source == "host" and traces[-1].hardware != "CPU":
-        names -= {"step_time_s"}
-    gone: dict[str, Any] = dict.fromkeys(names)
+    if figures.step_source == "host":
+        has_steps = traces[-1].hardware == "GPU"
+    else:
+        has_steps = all(each.steps_ps is not None for each in lost)
+    if has_steps:
+        names.remove("step_time_s")
+    gone: dict[str, Any] = dict.fromkeys({*names, "step_work_s"})
     if "mxu_utilization_ratio" in names:
         gone["mxu_method"] = None
     if "step_time_s" in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import BinaryIO, Literal, NamedTuple
@@ -38,7 +38,7 @@ from tpumon.xspace.steps.host_time import may_show_input, read_compiling
 from tpumon.xspace.steps.linking import CONSUMER_STATS, Numbered, number_markers
 from tpumon.xspace.steps.steps import CoreSteps, HostSteps, core_steps, host_steps, period_steps, periods, whole_steps
 from tpumon.xspace.steps.waits import StepWaits, step_waits
-from tpumon.xspace.truncation.search import Evidence, Truncation, evidence_of, find_truncation
+from tpumon.xspace.truncation.search import ALWAYS, Evidence, Truncation, evidence_of, find_truncation
 from tpumon.xspace.wire.stored import FileBytes, Stored
 
 Hardware = Literal["TPU", "GPU", "CPU"]
@@ -99,7 +99,7 @@ class Trace:
         simulated: whether tpumon's simulator made it.
         remarks: what a reader of the figures should know.
         truncation: what is missing and which span the figures of devices cover; None for a whole trace. Where no span
-            is long enough, they are of nothing.
+            is long enough, they are of nothing, but for steps where some cores are whole.
     """
 
     hardware: Hardware
@@ -192,11 +192,19 @@ def trace_of(space: Space) -> Trace:
     truncation = find_truncation(space, evidence)
     if truncation is None:
         return trace
-    whole = [core.within(truncation.span_ps or _NOTHING_PS) for core in lines]
-    return _trace(space, hardware, whole, truncation, ran=ran)[0]
+
+    def within(span_ps: tuple[int, int]) -> Trace:
+        return _trace(space, hardware, [core.within(span_ps) for core in lines], truncation, ran=ran)[0]
+
+    counted = within(truncation.span_ps or _NOTHING_PS)
+    if truncation.steps_ps is None:
+        return counted
+    others = trace if truncation.steps_ps == ALWAYS else within(truncation.steps_ps)
+    return replace(counted, **{name: getattr(others, name) for name in _OF_STEPS})
 
 
 _NOTHING_PS = (0, -1)  # a span that holds no event
+_OF_STEPS = ("steps", "module_steps", "choice", "functions", "host")
 
 
 def _trace(

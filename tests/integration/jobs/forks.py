@@ -106,8 +106,8 @@ def use_torch_xla() -> None:
 def main() -> None:
     framework, rounds = sys.argv[1], int(sys.argv[2])
     {"jax": use_jax, "tf": use_tf, "torch_xla": use_torch_xla}[framework]()
-    announced = Path(os.environ["TPUMON_RUN_DIR"], f"tpumon-run-{os.geteuid()}", str(os.getpid()))
-    while "tpumon_attach" in sys.modules and not announced.exists():
+    folder = Path(os.environ.get("TPUMON_ATTACH_DIR", ""))
+    while "tpumon_attach" in sys.modules and not any(folder.glob(f"tpumon-run-*/*-{os.getpid()}")):
         time.sleep(0.05)
     for way in sys.argv[3:]:
         for number in range(rounds):

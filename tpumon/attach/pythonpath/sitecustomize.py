@@ -10,19 +10,15 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-if sys.version_info >= (3, 9) and os.environ.get("TPUMON_RUN") != "0":
+if sys.version_info >= (3, 9) and os.environ.get("TPUMON_ATTACH") != "0":
     try:
         sys.path.insert(0, _HERE)
         importlib.import_module("tpumon_attach")
     except Exception as error:  # whatever it is, the program runs on
+        _line = "tpumon: not attached: " + type(error).__name__ + ": " + str(error) + "\n"
         try:
             if sys.stderr is not None:  # else it is closed, and descriptor 2 is another file
-                os.write(
-                    2,
-                    ("tpumon: not attached: " + type(error).__name__ + ": " + str(error) + "\n").encode(
-                        "utf-8", "replace"
-                    ),
-                )
+                os.write(2, _line.encode("utf-8", "replace"))
         except Exception:  # noqa: S110 - Python would not start
             pass
 

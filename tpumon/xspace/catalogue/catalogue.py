@@ -170,10 +170,11 @@ class Catalogue:
             new = [i for i, raw in enumerate(metadata) if raw not in known][: _MOST_ROWS - self._count]
             while self._count + len(new) > len(self._rows):
                 self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
-            self._rows[self._count : self._count + len(new)] = kinds[new]
-            for i in new:
-                known[metadata[i]] = self._count
-                self._count += 1
+            # Reading may be given up at any moment: what is known has its row already.
+            first, self._count = self._count, self._count + len(new)
+            self._rows[first : self._count] = kinds[new]
+            for row, i in enumerate(new, first):
+                known[metadata[i]] = row
                 self._bytes += len(metadata[i])
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, islice
 
 from google.protobuf.message import DecodeError
 
 from tpumon.model.frozen import struct
 from tpumon.text import one_line
-from tpumon.wire.hlo_pb2 import BufferAllocation, HloModule, HloProgram
+from tpumon.wire.hlo_pb2 import BufferAllocation, HloInstruction, HloModule, HloProgram
 from tpumon.xspace.catalogue.kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.profile.ops import MOST_CONTENTS
@@ -75,18 +76,23 @@ def read_programs(plane: Plane | None) -> tuple[ProgramMemory, ...]:
     return tuple(sorted(made, key=lambda one: (-one.temporary_bytes - one.arguments_bytes, one.name)))
 
 
-def read_contents(plane: Plane | None) -> dict[tuple[int, str], tuple[str, ...]]:
+def read_contents(plane: Plane | None, wanted: Collection[tuple[int, str]]) -> dict[tuple[int, str], tuple[str, ...]]:
     """What fusions are made of: names of instructions, by program and name of the fusion.
 
     Args:
         plane: /host:metadata; None where there is none.
+        wanted: programs and names of fusions.
 
     Raises:
         SourceError: `malformed`.
     """
     found: dict[tuple[int, str], tuple[str, ...]] = {}
-    for number, _, program in _programs(plane):
-        found.update({(number, name): held for name, held in _contents(program.module)})
+    for number, _, program in _programs(plane) if wanted else ():
+        held = _Held(program.module)
+        for computation in program.module.computations:
+            for instruction in computation.instructions:
+                if instruction.opcode == "fusion" and (number, instruction.name) in wanted:
+                    found[number, instruction.name] = held.by(instruction)
     return found
 
 
@@ -108,15 +114,29 @@ def _programs(plane: Plane | None) -> Iterator[tuple[int, str, HloProgram]]:
         yield int(match[2]), one_line(match[1]), program
 
 
-def _contents(module: HloModule) -> Iterator[tuple[str, tuple[str, ...]]]:
-    computations = {computation.id: computation for computation in module.computations}
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode != "fusion":
-                continue
-            inner = [computations[number] for number in instruction.called_computation_ids if number in computations]
-            names = [held.name for each in inner for held in each.instructions if held.opcode != "parameter"]
-            yield instruction.name, tuple(one_line(name, limit=NAME_LENGTH) for name in names[:MOST_CONTENTS])
+class _Held:
+    """The instructions that computations hold, parameters left out; of each computation the first few, read once.
+
+    Any number of instructions may call the same computation any number of times.
+    """
+
+    def __init__(self, module: HloModule) -> None:
+        self._computations = {computation.id: computation for computation in module.computations}
+        self._names: dict[int, tuple[str, ...]] = {}
+
+    def by(self, instruction: HloInstruction) -> tuple[str, ...]:
+        """Names of the instructions in the computations that one calls; those that they call in turn are not named."""
+        called = map(self._named, instruction.called_computation_ids)
+        return tuple(islice(chain.from_iterable(called), MOST_CONTENTS))
+
+    def _named(self, number: int) -> tuple[str, ...]:
+        names = self._names.get(number)
+        if names is None:
+            computation = self._computations.get(number)
+            held = (one.name for one in computation.instructions if one.opcode != "parameter") if computation else ()
+            names = tuple(one_line(name, limit=NAME_LENGTH) for name in islice(held, MOST_CONTENTS))
+            self._names[number] = names
+        return names
 
 
 def _memory(number: int, name: str, program: HloProgram) -> ProgramMemory:

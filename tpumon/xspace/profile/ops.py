@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from functools import cache, partial
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -114,11 +115,12 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable]) -> tuple[Op, ..
         numbers = list(plane.metadata_by_id)
         kinds = CATALOGUE.kinds(plane, numbers).rows
         wanted = plane.numbers_of(_STATS)
+        content = cache(partial(_content, plane))  # any number of ops may hold the same one
         for row in np.flatnonzero(kinds["counted"]).tolist():
             key = int(kinds["key"][row])
             if key in missing:
                 missing.remove(key)
-                found[key] = _words(plane, numbers[row], wanted)
+                found[key] = _words(plane, numbers[row], wanted, content)
     order = np.lexsort((table.key, -table.self_ps)).tolist()
     return tuple(_op(found[key], table, row) for row in order if (key := int(table.key[row])) in found)
 
@@ -139,7 +141,7 @@ class _Words:
     traffic: Traffic = field(default_factory=Traffic)
 
 
-def _words(plane: Plane, number: int, wanted: Mapping[int, str]) -> _Words:
+def _words(plane: Plane, number: int, wanted: Mapping[int, str], content: Callable[[int], str]) -> _Words:
     metadata = plane.event_metadata(number)
     stats = named(metadata.stats, plane.stat_names, wanted)
     name = one_line(metadata.display_name or metadata.name, limit=NAME_LENGTH)
@@ -152,7 +154,7 @@ def _words(plane: Plane, number: int, wanted: Mapping[int, str]) -> _Words:
         provenance=_text(stats.get("tf_op"), _PATH).rstrip(":"),
         source=_text(stats.get("source"), _PATH),
         group=_text(stats.get("deduplicated_name"), NAME_LENGTH) or name,
-        contents=tuple(_content(plane, child) for child in metadata.child_id[:MOST_CONTENTS]),
+        contents=tuple(map(content, metadata.child_id[:MOST_CONTENTS])),
         bytes_accessed=moved if isinstance(moved, int) and 0 <= moved < ABSURD else None,
         traffic=_traffic(stats.get("memory_access_breakdown")),
     )

@@ -8,7 +8,7 @@ from dataclasses import field, replace
 from typing import BinaryIO, Literal
 
 from tpumon.model.frozen import struct
-from tpumon.xspace.planes.plane import parsed_metadata
+from tpumon.xspace.planes.plane import Plane, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.environment import Surroundings, read_surroundings
 from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
@@ -76,7 +76,7 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
     ops = read_ops(space.tensor_cores, [core.table for core in trace.cores]) if "ops" in wanted else ()
     hlo = find_plane(source, METADATA) if {"contents", "buffers"} & set(wanted) else None
     if "contents" in wanted:
-        ops = _with_contents(ops, read_contents(hlo))
+        ops = _with_contents(ops, hlo)
     return Profile(
         trace=trace,
         ops=ops,
@@ -89,10 +89,11 @@ def read_profile(xspace: bytes | BinaryIO, wanted: Collection[Part]) -> Profile:
     )
 
 
-def _with_contents(ops: tuple[Op, ...], contents: Mapping[tuple[int, str], tuple[str, ...]]) -> tuple[Op, ...]:
+def _with_contents(ops: tuple[Op, ...], hlo: Plane | None) -> tuple[Op, ...]:
     """Ops with what their program's HLO says they are made of; what their own metadata says is kept."""
+    contents = read_contents(hlo, {(op.program_id, op.name) for op in ops if not op.contents})
     return tuple(
-        replace(op, contents=held) if not op.contents and (held := contents.get((op.program_id, op.name))) else op
+        replace(op, contents=held) if (held := contents.get((op.program_id, op.name))) and not op.contents else op
         for op in ops
     )
 

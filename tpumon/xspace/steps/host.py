@@ -147,10 +147,31 @@ def _calls(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[tupl
         picked = among(events.metadata_id, jitted)
         if _FUNCTION_CALL in events.stats:
             picked[events.stats[_FUNCTION_CALL].rows] = True
-        calls = events.bare().take(picked).sorted()
-        calls = calls.take(parents(calls.end_ps) < 0)
+        calls = _outermost(events.bare().take(picked))
         for number, here in by_id(calls.metadata_id):
             yield names.get(number, ""), place, calls.begin_ps[here], calls.duration_ps[here]
+
+
+def _outermost(calls: Events) -> Events:
+    """Those of a thread that are within no other, in timeline order."""
+    calls = calls.sorted()
+    return calls.take(parents(calls.end_ps) < 0)
+
+
+def outermost_calls(plane: Plane) -> Iterator[tuple[str, Ints]]:
+    """Name and starts of the outermost calls of jitted JAX functions, by thread and name; of the rest nothing is read.
+
+    Args:
+        plane: /host:CPU.
+
+    Raises:
+        SourceError: `malformed`.
+    """
+    jitted = [number for number in plane.metadata_by_id if _PJIT.fullmatch(plane.event_name(number))]
+    for line in plane.lines() if jitted else ():
+        calls = _outermost(plane.read_kinds([line], jitted))
+        for number, here in by_id(calls.metadata_id):
+            yield plane.event_name(number), calls.begin_ps[here]
 
 
 def _numbered(threads: Sequence[Events], names: Mapping[int, str]) -> Iterator[_Steps]:

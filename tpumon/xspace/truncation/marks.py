@@ -16,16 +16,10 @@ from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import PS_PER_NS
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space
+from tpumon.xspace.truncation.words import says_lost
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import Line
 
-# What profilers write when their buffers are full; the wording is theirs and not promised.
-_WORDS = re.compile(
-    r"\b(drop|dropped|dropping|truncat\w+|overflow\w*|buffers? (?:is|are|was|were) full|lost)\b", re.IGNORECASE
-)
-_NONE_DROPPED = re.compile(
-    r"\b(?:0|no) [\w ]{0,40}\b(?:dropped|lost|truncated)\b|\b(?:dropped|lost):? 0\b", re.IGNORECASE
-)
 # The TPU profiler's event is "Trace Buffers Dropped"; XProf's documentation speaks of "dropped trace entries".
 _EVENT = re.compile(
     r"\s*(?:trace[ _](?:buffers?|entries|events?)[ _]dropped|dropped[ _]trace(?:s|[ _](?:buffers?|entries|events?)))\b"
@@ -60,15 +54,15 @@ def find_marks(space: Space) -> list[Mark]:
     Raises:
         SourceError: `malformed`.
     """
-    marks = [Mark(f"the profiler says: {words}") for words in space.remarks if _says_dropped(words)]
+    marks = [
+        Mark(f"the profiler says: {words}")
+        for words in space.remarks
+        if SIMULATED_MARK not in words and says_lost(words)
+    ]
     devices = (*space.tpu_planes, *space.gpus)
     for plane in devices or ([space.host] if space.host else []):
         marks += _marks_of(plane)
     return marks
-
-
-def _says_dropped(words: str) -> bool:
-    return SIMULATED_MARK not in words and _WORDS.search(words) is not None and _NONE_DROPPED.search(words) is None
 
 
 def _marks_of(plane: Plane) -> Iterator[Mark]:
@@ -96,7 +90,7 @@ def _short(plane: Plane) -> str:
 
 def _is_mark(plane: Plane, number: int) -> bool:
     metadata = plane.event_metadata(number)
-    return any(_EVENT.fullmatch(text) for text in (metadata.name, metadata.display_name))
+    return any(_EVENT.fullmatch(text) and says_lost(text) for text in (metadata.name, metadata.display_name))
 
 
 def _marks_on(plane: Plane, line: Line, ids: frozenset[int], wanted: Mapping[int, str]) -> Iterator[Mark]:

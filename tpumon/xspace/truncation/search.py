@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 
 import numpy as np
 
 from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
-from tpumon.xspace.columns.intervals import by_id, union
+from tpumon.xspace.columns.intervals import union
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
 from tpumon.xspace.planes.core import CoreLines
 from tpumon.xspace.planes.plane import Plane
 from tpumon.xspace.planes.space import Space
+from tpumon.xspace.truncation.dispatches import LEAST, Dispatches, goes_on, launched
 from tpumon.xspace.truncation.marks import Mark, find_marks
 from tpumon.xspace.truncation.runs import (
     CoreRuns,
@@ -43,8 +43,6 @@ _END_PERIODS, _END_RATIO = 3, 0.1
 _END_PS = 150_000_000_000  # so much later than the last event may a profiler note that it stopped
 _EARLY_RATIO, _EARLY_PERIODS = 0.2, 1.5
 _HOLE_PERIODS = 4
-_LEAST_DISPATCHES, _DISPATCH_RATIO = 3, 0.5
-_DISPATCH = re.compile(r"PjitFunction\(.*\)|\w*(?:Execute|Enqueue)\w*(?:\W.*)?", re.DOTALL)
 _MOST_REASONS = 4
 _COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|\bsend|\brecv")
 
@@ -57,11 +55,14 @@ class Truncation:
         reasons: how that is known, one line each.
         span_ps: the longest span in which every core is whole; None where none is long enough.
         window_ps: what the trace would cover if it were whole.
+        steps_ps: if there is no such span because of cores without any event: the same span of the others, whose steps
+            are the steps of all.
     """
 
     reasons: tuple[str, ...]
     span_ps: tuple[int, int] | None
     window_ps: tuple[int, int] | None = None
+    steps_ps: tuple[int, int] | None = None
 
     @property
     def words(self) -> str:
@@ -70,7 +71,8 @@ class Truncation:
         if len(self.reasons) > _MOST_REASONS:
             why += f"; and {len(self.reasons) - _MOST_REASONS} more"
         if self.span_ps is None:
-            return f"{why}; no span of two steps or 100 ms is whole on every core"
+            others = "; steps are those of the cores with events" if self.steps_ps is not None else ""
+            return f"{why}; no span of two steps or 100 ms is whole on every core{others}"
         length_s = (self.span_ps[1] - self.span_ps[0]) / PS_PER_S
         if self.window_ps is None:
             return f"{why}; the figures cover {length_s:.3g} s"
@@ -91,7 +93,8 @@ class _Loss:
     spans_ps: tuple[tuple[int, int], ...] = ()
 
 
-_ALL = ((-_NEVER, _NEVER),)
+ALWAYS = (-_NEVER, _NEVER)
+_ALL = (ALWAYS,)
 
 
 @struct(kw_only=False)
@@ -135,26 +138,29 @@ def find_truncation(space: Space, evidence: Sequence[Evidence]) -> Truncation | 
     if not working:
         reasons = tuple(dict.fromkeys(mark.words for mark in marks))
         return Truncation(reasons, None) if marks else None
-    dispatches = _Dispatches(space.host)
-    losses = [
+    dispatches = Dispatches(space.host)
+    dead = list(_dead(cores))
+    others = [
         *_marked(marks, cores),
-        *_dead(cores),
         *_lost_ops(working, strict=bool(marks)),
         *_lost_markers([each.marked for each in evidence if each.marked is not None]),
         *(list(_out_of_step(working)) or _early_cores(working)),
         *_holes(working, dispatches),
         *_early_end(working, space.stop_ps, dispatches),
     ]
+    losses = [*dead, *others]
     if not losses:
         return None
     reasons = tuple(dict.fromkeys(loss.reason for loss in losses))
-    unplaced = any(not loss.spans_ps for loss in losses) and not any(loss.spans_ps for loss in losses)
-    span_ps = _whole_span(working, [span for loss in losses for span in loss.spans_ps], check=unplaced and bool(marks))
+    span_ps = _whole_span(working, losses, is_marked=bool(marks))
+    steps_ps = None
+    if dead and span_ps is None:
+        steps_ps = _whole_span(working, others, is_marked=bool(marks)) if others else ALWAYS
     first_ps = min(int(core.activity[0][0]) for core in working)
     last_ps = max(int(core.activity[1][-1]) for core in working)
     if space.stop_ps is not None and last_ps < space.stop_ps:
         last_ps = space.stop_ps
-    return Truncation(reasons, span_ps, (first_ps, last_ps))
+    return Truncation(reasons, span_ps, (first_ps, last_ps), steps_ps)
 
 
 def _marked(marks: Sequence[Mark], cores: Sequence[CoreRuns]) -> Iterator[_Loss]:
@@ -303,7 +309,7 @@ def _periods_ps(cores: Sequence[CoreRuns]) -> Ints:
     return np.concatenate([np.diff(core.begins_of(function or "")) for core in cores])
 
 
-def _holes(cores: Sequence[CoreRuns], dispatches: _Dispatches) -> Iterator[_Loss]:
+def _holes(cores: Sequence[CoreRuns], dispatches: Dispatches) -> Iterator[_Loss]:
     """Silences of all cores, many periods long, in which the host went on dispatching."""
     periods = _periods_ps(cores)
     if not len(periods) or not dispatches.recorded:
@@ -313,84 +319,57 @@ def _holes(cores: Sequence[CoreRuns], dispatches: _Dispatches) -> Iterator[_Loss
     active_ps = (int(begins[0]), int(ends[-1]))
     for i in long.tolist():
         hole = (int(ends[i]), int(begins[i + 1]))
-        if any(_goes_on(starts, hole, active_ps) for starts in dispatches.starts):
+        if any(goes_on(starts, hole, active_ps) for starts in dispatches.starts):
             length_s = (hole[1] - hole[0]) / PS_PER_S
             yield _Loss(f"no core has an event for {length_s:.3g} s while the host goes on dispatching", (hole,))
 
 
-def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: _Dispatches) -> Iterator[_Loss]:
-    """All cores end long before the window does, and the host does not show that nothing was dispatched."""
+def _early_end(cores: Sequence[CoreRuns], stop_ps: int | None, dispatches: Dispatches) -> Iterator[_Loss]:
+    """All cores end long before the window does, and the host does not show that all it dispatched has run."""
     if stop_ps is None:
         return
     begins, ends = _together(cores)
-    begin_ps, end_ps, missing_ps = int(begins[0]), int(ends[-1]), stop_ps - int(ends[-1])
+    active_ps, after_ps = (int(begins[0]), int(ends[-1])), (int(ends[-1]), stop_ps)
+    missing_ps = stop_ps - int(ends[-1])
     periods = _periods_ps(cores)
-    longest_ps = (
-        int(periods.max())
-        if len(periods)
-        else max((int((core.end_ps - core.begin_ps).max()) for core in cores if len(core)), default=0)
-    )
-    if missing_ps <= _END_PERIODS * longest_ps:
+    if not len(periods):
+        periods = np.array([(core.end_ps - core.begin_ps).max(initial=0) for core in cores])
+    if missing_ps <= _END_PERIODS * int(np.sort(periods)[len(periods) // 2]):  # np.median takes ten times as long
         return
-    usual = [
-        starts for starts in dispatches.starts if ((starts >= begin_ps) & (starts < end_ps)).sum() >= _LEAST_DISPATCHES
-    ]
     words = f"the devices' events end {missing_ps / PS_PER_S:.3g} s before the window does"
-    after = (end_ps, stop_ps)
-    if any(_goes_on(starts, after, (begin_ps, end_ps)) for starts in dispatches.starts):
-        yield _Loss(f"{words}, while the host goes on dispatching", ((end_ps, _NEVER),))
-    elif not usual and missing_ps > max(_END_RATIO * (stop_ps - begin_ps), _END_PS):
-        yield _Loss(f"{words}: events were dropped, or the program paused", ((end_ps, _NEVER),))
+    together = len(cores) == 1 or any(_has_collectives(core.plane) for core in cores)
+    functions = list(launched(dispatches, cores, active_ps, together=together))
+    missing = max(functions, key=lambda each: each.missing, default=None)
+    if (
+        missing is not None
+        and not missing.all_ran
+        and (missing.never_ran or dispatches.any_after((after_ps[0] + after_ps[1]) // 2))
+    ):
+        reason = f"{words}, and {missing.missing} of {missing.calls} calls of {missing.function} have no run"
+        yield _Loss(reason, ((after_ps[0], _NEVER),))
+        return
+    if missing_ps <= _END_PERIODS * int(periods.max()):
+        return
+    function = heaviest_function(cores) or ""
+    least = min(LEAST, max(len(core.begins_of(function)) for core in cores))
+    stopped = (missing is not None and missing.all_ran) or any(
+        (starts < after_ps[0]).sum() >= least for starts in dispatches.starts
+    )
+    if any(goes_on(starts, after_ps, active_ps) for starts in dispatches.starts):
+        yield _Loss(f"{words}, while the host goes on dispatching", ((after_ps[0], _NEVER),))
+    elif not stopped and missing_ps > max(_END_RATIO * (stop_ps - active_ps[0]), _END_PS):
+        yield _Loss(f"{words}: events were dropped, or the program paused", ((after_ps[0], _NEVER),))
 
 
-class _Dispatches:
-    """Starts of what launches programs on the host's threads, by name; read when first asked for."""
-
-    def __init__(self, host: Plane | None) -> None:
-        self._host = host if host is not None and host.lines() else None
-
-    @property
-    def recorded(self) -> bool:
-        """Whether the host's threads have any event; samples have none as a rule."""
-        return self._host is not None
-
-    @cached_property
-    def starts(self) -> list[Ints]:
-        """Of each name, ascending."""
-        host = self._host
-        if host is None:
-            return []
-        kinds = [n for n in host.metadata_by_id if _DISPATCH.fullmatch(host.event_name(n))]
-        events = host.read_kinds(host.lines(), kinds)
-        return [np.sort(events.begin_ps[rows]) for _, rows in by_id(events.metadata_id)]
-
-
-def _goes_on(starts: Ints, hole_ps: tuple[int, int], active_ps: tuple[int, int]) -> bool:
-    """Whether dispatching goes on in a silence of the devices about as it does outside, until beyond its middle."""
-    inside = starts[(starts > hole_ps[0]) & (starts < hole_ps[1])]
-    outside = int(((starts >= active_ps[0]) & (starts < active_ps[1])).sum()) - len(inside)
-    hole, active = hole_ps[1] - hole_ps[0], active_ps[1] - active_ps[0]
-    if active_ps[0] <= hole_ps[0] and hole_ps[1] <= active_ps[1]:
-        active -= hole
-    else:
-        outside += len(inside)
-    if len(inside) < _LEAST_DISPATCHES or active <= 0 or 2 * (int(inside[-1]) - hole_ps[0]) < hole:
-        return False
-    if outside < _LEAST_DISPATCHES:
-        return True  # too few to compare with
-    return len(inside) / hole >= _DISPATCH_RATIO * outside / active
-
-
-def _whole_span(
-    cores: Sequence[CoreRuns], lost_ps: Sequence[tuple[int, int]], *, check: bool
-) -> tuple[int, int] | None:
+def _whole_span(cores: Sequence[CoreRuns], losses: Sequence[_Loss], *, is_marked: bool) -> tuple[int, int] | None:
     """The longest span in which nothing is missing on any core; None where it is too short.
 
     Args:
         cores: those that work.
-        lost_ps: when something is missing.
-        check: whether something is missing that nobody knows the place of: then runs must vouch for the span.
+        losses: what is missing.
+        is_marked: whether the trace says so: if nobody knows the place, runs must vouch for the span.
     """
+    lost_ps = [span for loss in losses for span in loss.spans_ps]
     begin_ps = max(int(core.activity[0][0]) for core in cores)
     end_ps = min(int(core.activity[1][-1]) for core in cores)
     if lost_ps:
@@ -408,7 +387,7 @@ def _whole_span(
         int(((core.begins_of(function or "") >= span_ps[0]) & (core.ends_of(function or "") <= span_ps[1])).sum())
         for core in cores
     )
-    if check and steps < _ENOUGH_STEPS:
+    if is_marked and not lost_ps and steps < _ENOUGH_STEPS:
         return None
     if not all(_works_in(core, span_ps) for core in cores):
         return None

@@ -1,12 +1,14 @@
 """Tells the tpumon of this host about the profiler server of this process, in a file.
 
-The file is /tmp/tpumon-run-UID/PID and holds `START PORT FRAMEWORK`: the start of the process in clock ticks since the
-machine was started, the port, and the framework's name. tpumon/targets/announced.py reads it.
+The file is /tmp/tpumon-run-UID/BOOT-NAMESPACE-PID and holds `START PORT FRAMEWORK`: the start of the process in clock
+ticks since the machine was started, the port, and the framework's name. tpumon/targets/announced.py reads it.
+Containers, or machines, may share the directory: BOOT and NAMESPACE say where PID is the number of this process.
 """
 
 from __future__ import annotations
 
 import atexit
+import errno
 import fcntl
 import os
 import stat
@@ -31,18 +33,23 @@ def announce(port: int, framework: str) -> None:
     """
     global _announced
     folder = _folder()
-    path = os.path.join(folder, str(os.getpid()))
-    new = os.path.join(folder, f".{os.getpid()}")
+    before = _before_number()
+    path = os.path.join(folder, f"{before}{os.getpid()}")
+    new = os.path.join(folder, f".{before}{os.getpid()}")
     with suppress(FileNotFoundError):
         os.unlink(new)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
-    os.fchmod(descriptor, 0o644)  # whatever the umask: a tpumon of another user may read it
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            os.fchmod(descriptor, 0o644)  # whatever the umask: a tpumon of another user may read it
+            file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n")
+    except OSError as error:  # a full disk
+        os.unlink(new)
+        raise OSError(error.errno, error.strerror, new) from error
     os.replace(new, path)
     if _announced is None:
         atexit.register(withdraw)
-        _remove_old(folder)
+        _remove_old(folder, before)
     _announced = path, os.getpid()
 
 
@@ -87,7 +94,7 @@ def leave_turn() -> None:
 
 def _folder() -> str:
     """The directory of this user. Nobody else may write to it."""
-    home = os.environ.get("TPUMON_RUN_DIR") or "/tmp"  # noqa: S108 - one place for all users, whatever their TMPDIR
+    home = os.environ.get("TPUMON_ATTACH_DIR") or "/tmp"  # noqa: S108 - one place for all users, whatever their TMPDIR
     folder = os.path.join(home, f"tpumon-run-{os.geteuid()}")
     with suppress(FileExistsError):
         os.mkdir(folder, 0o755)
@@ -99,15 +106,32 @@ def _folder() -> str:
     return folder
 
 
-def _remove_old(folder: str) -> None:
+def _before_number() -> str:
+    """What stands before the process's number in names of files: the boot and the namespace in which it counts.
+
+    Raises:
+        OSError: /proc does not show this namespace, so nothing about other processes can be found out.
+    """
+    if os.readlink("/proc/self") != str(os.getpid()):
+        raise OSError(errno.ENOTSUP, "it shows another namespace of processes", "/proc")
+    boot, namespace = "0", "0"  # a system without the one or the other
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    with suppress(OSError):
+        namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{boot}-{namespace}-"
+
+
+def _remove_old(folder: str, before: str) -> None:
     """Removes the files of processes that were killed."""
-    for name in islice(os.listdir(folder), _MOST_OTHERS):
+    names = (name for name in os.listdir(folder) if name.startswith(before))
+    for name in islice(names, _MOST_OTHERS):
         path = os.path.join(folder, name)
         with suppress(OSError, ValueError, IndexError):
             with open(path, "rb") as file:
                 said = int(file.read(200).split()[0])
             try:
-                lives = _start_ticks(int(name)) == said
+                lives = _start_ticks(int(name[len(before) :])) == said
             except FileNotFoundError:
                 lives = False
             if not lives:

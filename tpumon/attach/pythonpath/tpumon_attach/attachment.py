@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 @harmless("it runs as without tpumon")
 def attach() -> None:
-    """Acts on the frameworks as soon as the program imports them; `TPUMON_RUN=0` switches it off."""
-    if os.environ.get("TPUMON_RUN") == "0":
+    """Acts on the frameworks as soon as the program imports them; `TPUMON_ATTACH=0` switches it off."""
+    if os.environ.get("TPUMON_ATTACH") == "0":
         return
     imports.after_import(
         {

@@ -14,8 +14,8 @@ _MOST_LINES = 10_000  # those that listen come first
 
 
 def candidates() -> Iterator[int]:
-    """Yields the free ports to try, in order: TPUMON_PORT or 9999 first, then those after it."""
-    given = os.environ.get("TPUMON_PORT", "")
+    """Yields the free ports to try, in order: TPUMON_ATTACH_PORT or 9999 first, then those after it."""
+    given = os.environ.get("TPUMON_ATTACH_PORT", "")
     first = int(given) if given.isascii() and given.isdigit() and 0 < int(given[:6]) < 65536 else USUAL_PORT
     return (port for port in range(first, min(first + _MOST_TRIED, 65536)) if _is_free(port))
 

@@ -127,7 +127,7 @@ class Server:
                     self._note(port)
                     return
                 del ours  # another process was faster
-            say(f"no free port for {self._framework}'s profiler server; TPUMON_PORT names the first to try")
+            say(f"no free port for {self._framework}'s profiler server; TPUMON_ATTACH_PORT names the first to try")
 
     def _note(self, port: int) -> None:
         self._port = port

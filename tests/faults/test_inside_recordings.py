@@ -1,0 +1,238 @@
+"""Recordings whose clock is wrong: no clock removes what is to be kept, and none makes files without end."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import struct
+import zlib
+from contextlib import closing
+
+import pytest
+
+from support.samples import sample
+from tpumon import recording
+from tpumon.model import Sample, Target, Workers
+from tpumon.recording import Recording
+from tpumon_exporters.record import Recorder, RecordOptions
+
+MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0
+TRUE_S = 1_700_000_000.0
+WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
+
+
+class Machine:
+    """A directory with recordings, and both clocks of a machine."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.passed_s = self.set_by_s = 0.0
+        self.samples = 0
+
+    def time(self):
+        return TRUE_S + self.passed_s + self.set_by_s
+
+    def monotonic(self):
+        return self.passed_s
+
+    def recorder(self, **options):
+        recorder = Recorder(str(self.directory), RecordOptions(**options), clock=self.time, pace=self.monotonic)
+        recorder.follow(WORKERS)
+        return recorder
+
+    def sample(self, recorder, size=0):
+        """A sample, numbered, with `size` bytes that cannot be packed."""
+        self.samples += 1
+        noise = tuple(os.urandom(50).hex() for _ in range(size // 50))
+        recorder.write(sample("w", time_unix_s=self.time(), took_s=0.0, step_name=f"{self.samples}", warnings=noise))
+        recorder.tick(self.time())
+
+    def record(self, recorder, for_s, every_s=10 * MINUTE_S, size=0):
+        end_s = self.passed_s + for_s
+        while self.passed_s < end_s:
+            self.sample(recorder, size)
+            self.passed_s += every_s
+
+    def run(self, for_s, **given):
+        """A tpumon that starts, records for some time and ends."""
+        with closing(self.recorder()) as recorder:
+            self.record(recorder, for_s, **given)
+
+    @property
+    def files(self):
+        return sorted(self.directory.glob("tpumon-*"))
+
+    @property
+    def kept(self):
+        """The numbers of the samples that can be read."""
+        moments = Recording(str(self.directory)).moments()
+        return {int(moment.event.figures.step_name) for moment in moments if isinstance(moment.event, Sample)}
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+def test_seven_days_are_kept(machine):
+    """Not much more, and no less; also by a worker that is sampled every 50 minutes."""
+    for every_s in (10 * MINUTE_S, 50 * MINUTE_S):
+        machine.run(20 * DAY_S, every_s=every_s)
+        last = machine.samples
+        kept_s = (last - min(machine.kept)) * every_s
+        assert 7 * DAY_S <= kept_s <= 7 * DAY_S + 4 * HOUR_S
+
+
+@pytest.mark.parametrize("set_by_s", [8 * DAY_S, -8 * DAY_S, -TRUE_S])
+@pytest.mark.parametrize("for_s", [1.0, 3 * HOUR_S])
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_wrong_clock_removes_no_recording(machine, set_by_s, for_s, starts):
+    """Set ahead or back, for a second or for hours, under a running tpumon or before it starts; then corrected."""
+    machine.run(2 * DAY_S)
+    machine.passed_s += MINUTE_S
+    with closing(machine.recorder()) as recorder:
+        if not starts:
+            machine.record(recorder, 1.5 * HOUR_S)
+        machine.set_by_s = set_by_s
+        machine.record(recorder, for_s, every_s=min(for_s, 10 * MINUTE_S))
+        machine.set_by_s = 0.0
+        machine.record(recorder, 2 * DAY_S)
+    assert machine.kept == set(range(1, machine.samples + 1))
+
+
+def test_a_wrong_clock_that_ends_a_run_removes_no_recording(machine):
+    """The last file is of the future; the next run has the right time."""
+    machine.run(2 * DAY_S)
+    machine.set_by_s = 8 * DAY_S
+    machine.run(HOUR_S)
+    machine.set_by_s = 0.0
+    machine.run(2 * DAY_S)
+    assert machine.kept == set(range(1, machine.samples + 1))
+
+
+@pytest.mark.parametrize("times", ["of the backup", "of the restoring"])
+def test_restored_recordings_are_kept(machine, times):
+    """Whatever their file times are."""
+    machine.run(2 * DAY_S)
+    machine.passed_s += DAY_S
+    time_s = 0.0 if times == "of the backup" else machine.time()
+    for path in machine.files:
+        os.utime(path, (time_s, time_s))
+    machine.run(DAY_S)
+    assert machine.kept == set(range(1, machine.samples + 1))
+
+
+def test_a_suspended_machine_keeps_its_recordings(machine):
+    """The wall clock goes on meanwhile, the monotonic one does not."""
+    with closing(machine.recorder()) as recorder:
+        machine.record(recorder, 2 * DAY_S)
+        machine.set_by_s = 10 * DAY_S
+        machine.record(recorder, 2 * DAY_S)
+    assert machine.kept == set(range(1, machine.samples + 1))
+
+
+def test_what_was_recorded_before_a_month_of_silence_goes_after_seven_days_more(machine):
+    """Not at once, as nobody knows that the clock is right."""
+    machine.run(DAY_S)
+    before = machine.samples
+    machine.passed_s += 30 * DAY_S
+    machine.run(DAY_S)
+    assert min(machine.kept) == 1
+    machine.run(8 * DAY_S)
+    assert min(machine.kept) > before
+
+
+@pytest.mark.parametrize("set_by_s", [365 * DAY_S, -TRUE_S])
+def test_the_oldest_go_first_whatever_the_clock_was(machine, set_by_s):
+    """Beyond the size, and by age: what was written under a wrong clock takes its place among the others."""
+    machine.set_by_s = set_by_s
+    machine.run(12 * HOUR_S, size=12_000)
+    machine.set_by_s = 0.0
+    with closing(machine.recorder(keep_mb=1)) as recorder:
+        machine.record(recorder, 12 * HOUR_S, size=12_000)
+    kept = machine.kept
+    assert kept == set(range(min(kept), machine.samples + 1))
+    assert 72 < min(kept) < 120
+    machine.run(9 * DAY_S)
+    assert min(machine.kept) > 144
+    assert not [path for path in machine.files if "2024" in path.name or "1970" in path.name]
+
+
+def test_two_that_record_into_one_directory_keep_each_others_recordings(machine):
+    """While the clock is ahead, too."""
+    with closing(machine.recorder()) as one, closing(machine.recorder()) as other:
+        for set_by_s in (0.0, 8 * DAY_S, 0.0):
+            machine.set_by_s = set_by_s
+            for _ in range(24):
+                machine.record(one, HOUR_S)
+                machine.passed_s -= 59 * MINUTE_S
+                machine.record(other, HOUR_S)
+    assert machine.kept == set(range(1, machine.samples + 1))
+
+
+def test_a_clock_that_jumps_all_the_time_makes_few_files(machine):
+    """One a minute at most; one that was wrong for a second makes none."""
+    with closing(machine.recorder()) as recorder:
+        for second in range(1800):
+            machine.set_by_s = 8 * DAY_S * (second == 900)
+            machine.record(recorder, 1.0, every_s=1.0)
+        assert len(machine.files) == 1
+        for second in range(1800):
+            machine.set_by_s = 8 * DAY_S * (second % 3)
+            machine.record(recorder, 1.0, every_s=1.0)
+    assert len(machine.files) <= 32
+
+
+def test_after_a_lasting_jump_a_file_begins(machine):
+    """So that a file's name tells when its samples are of."""
+    with closing(machine.recorder()) as recorder:
+        machine.record(recorder, 60.0, every_s=10.0)
+        machine.set_by_s = 8 * DAY_S
+        machine.record(recorder, 600.0, every_s=10.0)
+    assert len(machine.files) == 2
+
+
+class Counting:
+    """Unpacks, and counts what it is given to unpack."""
+
+    given_bytes = 0
+    made = staticmethod(zlib.decompressobj)
+
+    def __init__(self, *given, unpack=None):
+        self.unpack = unpack or self.made(*given)
+
+    def __getattr__(self, name):
+        return getattr(self.unpack, name)
+
+    def copy(self):
+        return Counting(unpack=self.unpack.copy())
+
+    def decompress(self, data, *limit):
+        Counting.given_bytes += len(data)
+        return self.unpack.decompress(data, *limit)
+
+
+def nested(blocks):
+    """A damaged gzip member: in each of its blocks others begin, every 150 bytes, and all reach its end."""
+    begin, size = b"\x1f\x8b\x08\0\0\0\0\0\0\xff", 60_000
+    packed = [begin]
+    for _ in range(blocks):
+        block = bytearray(size)
+        for place in range(0, size - 200, 150):
+            rest = size - place - len(begin) - 5
+            block[place : size - rest] = begin + struct.pack("<BHH", 0, rest, rest ^ 0xFFFF)
+        packed.append(struct.pack("<BHH", 0, size, size ^ 0xFFFF) + bytes(block))
+    return b"".join(packed) + b"\x07" * 200
+
+
+def test_a_damaged_file_that_seems_to_begin_again_everywhere_is_read_in_linear_time(tmp_path, monkeypatch):
+    """Each byte is unpacked a few times at most, and what follows the damage is read."""
+    damaged = nested(2)
+    line = json.dumps(sample("w", time_unix_s=TRUE_S, took_s=0.0).to_json()).encode() + b"\n"
+    (tmp_path / "day.jsonl.gz").write_bytes(damaged + gzip.compress(line))
+    monkeypatch.setattr(recording.zlib, "decompressobj", Counting)
+    monkeypatch.setattr(Counting, "given_bytes", 0)
+    moments = list(Recording(str(tmp_path / "day.jsonl.gz")).moments())
+    assert [moment.time_unix_s for moment in moments if isinstance(moment.event, Sample)] == [TRUE_S]
+    assert Counting.given_bytes < 40 * len(damaged)

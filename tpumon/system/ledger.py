@@ -1,0 +1,188 @@
+"""For how long each server of this host's tpumons was traced, in files that all of them read.
+
+Each tpumon writes one file, of what it traced; nobody writes another one's. The file of a tpumon that was killed stays
+until what it says has no effect any more, and is then removed by the next one of its user.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+
+from tpumon.system.host_files import HostFiles, boot, since_boot_s
+
+USUAL_DUTY_RATIO = 0.01
+"""The share of its time for which a job is traced at most, unless somebody says otherwise."""
+
+_MOST_BYTES = 512 * 1024
+_MOST_BYTES_AT_ONCE = 8 * 1024 * 1024
+_MOST_SERVERS = 4_000  # so that a file of ours is never cut
+_SHARES = 3.0  # intervals for which an entry that was not renewed counts
+_LONGEST_INTERVAL_S = 3600.0
+_LEAST_DUTY_RATIO = 0.0001
+_MOST_S = 1e12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one tpumon says of one server. Times are since this machine was started.
+
+    Attributes:
+        since_s: when it first said something of it.
+        time_s: when it said this.
+        traced_s: how long it traced the server since then, at first and for a call under way by estimate.
+        debt_s: how much of their common credit all tpumons had used by then, as far as it knew.
+        duty_ratio: the share of time for which it may trace.
+        interval_s: from one of its queries to the next; 0: it has stopped.
+    """
+
+    since_s: float
+    time_s: float
+    traced_s: float
+    debt_s: float
+    duty_ratio: float
+    interval_s: float
+
+    def debt_at(self, now_s: float) -> float:
+        """The debt that is left, if nobody has traced since."""
+        return max(0.0, self.debt_s - self.duty_ratio * (now_s - self.time_s))
+
+    @property
+    def shares_until_s(self) -> float:
+        """Until when its tpumon is taken to follow the server."""
+        return self.time_s + _SHARES * min(self.interval_s, _LONGEST_INTERVAL_S) if self.interval_s else -math.inf
+
+    @property
+    def counts_until_s(self) -> float:
+        """Until when it has any effect."""
+        return max(self.shares_until_s, self.time_s + self.debt_s / self.duty_ratio)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another tpumon's entry of a server.
+
+    Attributes:
+        file: the name of its file.
+        trusted: whether its user may be believed: this user, or root.
+        entry: what it says.
+    """
+
+    file: str
+    trusted: bool
+    entry: Entry
+
+
+class Ledger:
+    """This tpumon's file, and those of the others. Every call may block; one thread at a time uses it."""
+
+    def __init__(self) -> None:
+        self._files = HostFiles("tpumon-duty-", most_of_one_user=32, most_bytes=_MOST_BYTES)
+        self._path: Path | None = None
+        self._read: dict[Path, tuple[int, Mapping[str, Peer]]] = {}  # when the file was written, and its entries
+
+    def exchange(self, own: Mapping[str, Entry]) -> dict[str, list[Peer]]:
+        """Writes this tpumon's entries, by address of the server, then reads those of the others for these servers.
+
+        Raises:
+            OSError: the file cannot be written, or the directory not be listed.
+        """
+        if self._path is None:
+            self._path = self._files.new_path()
+        named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
+        plain = {key: astuple(entry) for key, entry in named.items()}
+        self._files.write(self._path, json.dumps({"boot": boot(), "servers": plain}))
+        peers: dict[str, list[Peer]] = {}
+        for entries in self._others():
+            for key in entries.keys() & named.keys():
+                peers.setdefault(key, []).append(entries[key])
+        return {address: found for address in own if (found := peers.get(_key(address)))}
+
+    def leave(self, own: Mapping[str, Entry]) -> None:
+        """Writes the last entries; removes the file if they have no effect."""
+        now_s = since_boot_s()
+        if any(entry.counts_until_s > now_s for entry in own.values()):
+            self.exchange(own)
+        elif self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def add(self, traced_s: Mapping[str, float]) -> None:
+        """Writes what a command has traced that then ends, by address of the server."""
+        now_s = since_boot_s()
+        none = Entry(since_s=now_s, time_s=now_s, traced_s=0.0, debt_s=0.0, duty_ratio=USUAL_DUTY_RATIO, interval_s=0.0)
+        peers = self.exchange(dict.fromkeys(traced_s, none))
+        self.exchange(
+            {
+                server: replace(
+                    none,
+                    traced_s=cost_s,
+                    debt_s=cost_s + max((peer.entry.debt_at(now_s) for peer in peers.get(server, ())), default=0.0),
+                )
+                for server, cost_s in traced_s.items()
+            }
+        )
+
+    def _others(self) -> Sequence[Mapping[str, Peer]]:
+        """What the files of other tpumons say. Removes those of this user that have no effect."""
+        read: dict[Path, tuple[int, Mapping[str, Peer]]] = {}
+        left_bytes = _MOST_BYTES_AT_ONCE
+        now_s = since_boot_s()
+        for file in self._files.listed():
+            if file.path == self._path:
+                continue
+            known = self._read.get(file.path)
+            if (known is None or known[0] != file.changed_ns) and left_bytes > 0:
+                text, uid = self._files.read(file.path) or ("", file.uid)
+                left_bytes -= len(text)
+                known = file.changed_ns, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
+            if known is None:
+                continue
+            if file.uid == os.getuid() and all(peer.entry.counts_until_s < now_s for peer in known[1].values()):
+                with suppress(OSError):
+                    file.path.unlink()
+                continue
+            read[file.path] = known
+        self._read = read
+        return [entries for _, entries in read.values()]
+
+
+def _entries(text: str, file: str, *, trusted: bool) -> dict[str, Peer]:
+    """The entries of a file by key; what is not of this boot or makes no sense is left out."""
+    try:
+        document = json.loads(text)
+        servers = document["servers"] if document["boot"] == boot() else {}
+        return {
+            key: Peer(file, trusted, entry)
+            for key, numbers in servers.items()
+            if (entry := _entry(numbers, since_boot_s())) is not None
+        }
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return {}
+
+
+def _entry(numbers: object, now_s: float) -> Entry | None:
+    if not isinstance(numbers, list) or len(numbers) != len(fields(Entry)):
+        return None
+    if not all(isinstance(number, int | float) and 0 <= number <= _MOST_S for number in numbers):
+        return None
+    entry = Entry(**dict(zip([field.name for field in fields(Entry)], map(float, numbers), strict=True)))
+    if not entry.since_s <= entry.time_s <= now_s or not _LEAST_DUTY_RATIO <= entry.duty_ratio <= 1:
+        return None
+    return entry
+
+
+def _key(address: str) -> str:
+    """A server's name among all of this host: addresses mean something else in another network namespace."""
+    return f"{_network()} {address}"
+
+
+def _network() -> int:
+    try:
+        return os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116 - called for each address
+    except OSError:
+        return 0
