@@ -240,7 +240,7 @@ class Worker:
             self._waited_s += self._clock_s() - begun_s
             try:
                 await self._check_pause()  # which may have begun meanwhile
-            except _QueryFailedError:
+            except BaseException:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, is_usual = 0.0, False
