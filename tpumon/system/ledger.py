@@ -84,7 +84,7 @@ class Ledger:
     def __init__(self) -> None:
         self._files = HostFiles("tpumon-duty-", most_of_one_user=32, most_bytes=_MOST_BYTES)
         self._path: Path | None = None
-        self._read: dict[Path, tuple[int, Mapping[str, Peer]]] = {}  # when the file was written, and its entries
+        self._read: dict[Path, tuple[tuple[int, int], Mapping[str, Peer]]] = {}  # its version
 
     def exchange(self, own: Mapping[str, Entry]) -> dict[str, list[Peer]]:
         """Writes this tpumon's entries, by address of the server, then reads those of the others for these servers.
@@ -129,17 +129,20 @@ class Ledger:
 
     def _others(self) -> Sequence[Mapping[str, Peer]]:
         """What the files of other tpumons say. Removes those of this user that have no effect."""
-        read: dict[Path, tuple[int, Mapping[str, Peer]]] = {}
+        read: dict[Path, tuple[tuple[int, int], Mapping[str, Peer]]] = {}
         left_bytes = _MOST_BYTES_AT_ONCE
         now_s = since_boot_s()
         for file in self._files.listed():
             if file.path == self._path:
                 continue
+            version = file.changed_ns, file.inode
             known = self._read.get(file.path)
-            if (known is None or known[0] != file.changed_ns) and left_bytes > 0:
-                text, uid = self._files.read(file.path) or ("", file.uid)
-                left_bytes -= len(text)
-                known = file.changed_ns, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
+            if (known is None or known[0] != version) and left_bytes > 0:
+                found = self._files.read(file.path)
+                if found is not None:  # else it is gone, or will be read next time
+                    text, uid = found
+                    left_bytes -= len(text)
+                    known = version, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
             if known is None:
                 continue
             if file.uid == os.getuid() and all(peer.entry.counts_until_s < now_s for peer in known[1].values()):
