@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 
 import pytest
 
@@ -333,7 +334,7 @@ ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "dut
 def said_by(directory, uid=None, name="tpumon-duty-1-x", boot=None, **changed):
     """A file that says something of the server."""
     path = directory / name
-    servers = {ledger._key(ADDRESS): list({**ENTRY, **changed}.values())}
+    servers = {ledger._key(ledger._network(), ADDRESS): list({**ENTRY, **changed}.values())}
     path.write_text(json.dumps({"boot": boot or host_files.boot(), "servers": servers}))
     if uid is not None:
         os.chown(path, uid, uid)
@@ -578,3 +579,12 @@ def test_a_worker_cut_off_before_its_call_costs_nothing():
         return len(looks), sampler._duty._accounts
 
     assert virtual_time.run(main()) == (2, {})
+
+
+def test_where_a_socket_may_have_any_address_other_hosts_are_other_servers(monkeypatch):
+    """As with net.ipv4.ip_nonlocal_bind: one account for all workers of a fleet would leave each next to nothing."""
+    monkeypatch.setattr(socket.socket, "bind", lambda _self, _at: None)
+    server_name.cache_clear()
+    names = {server_name("10.0.0.2:8466"), server_name("[fd00::2]:8466"), server_name("127.0.0.1:8466")}
+    server_name.cache_clear()
+    assert names == {"10.0.0.2:8466", "[fd00::2]:8466", "localhost:8466"}
