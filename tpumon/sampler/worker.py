@@ -246,7 +246,9 @@ class Worker:
         traced_s, is_usual = 0.0, False
         try:
             if self._probes_next:
-                return await self._probe(profiler)
+                sample = await self._probe(profiler)
+                traced_s = sample.traced_s
+                return sample
             sample = await profiler.fetch(query)
             traced_s, is_usual = sample.traced_s, True
         except SourceError as error:
