@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 
 import pytest
 
@@ -120,6 +121,8 @@ async def killed_after(seconds, sampler):
     """Runs one, and ends it without a word to the others."""
     sampler._duty.close = no_pause
     await for_a_while(seconds, sampler)
+    if sampler._duty._again is not None:
+        sampler._duty._again.cancel()
 
 
 async def one(job, end_s):
@@ -331,7 +334,7 @@ ENTRY = {"since_s": 990.0, "time_s": 999.0, "traced_s": 0.5, "debt_s": 0.5, "dut
 def said_by(directory, uid=None, name="tpumon-duty-1-x", boot=None, **changed):
     """A file that says something of the server."""
     path = directory / name
-    servers = {ledger._key(ADDRESS): list({**ENTRY, **changed}.values())}
+    servers = {ledger._key(ledger._network(), ADDRESS): list({**ENTRY, **changed}.values())}
     path.write_text(json.dumps({"boot": boot or host_files.boot(), "servers": servers}))
     if uid is not None:
         os.chown(path, uid, uid)
@@ -421,3 +424,167 @@ def test_an_account_outlives_the_worker_until_it_is_full():
         return again is account, waits_s, all_of_them.follow(ADDRESS) is account
 
     assert virtual_time.run(main()) == (True, pytest.approx(250), False)
+
+
+def test_all_go_on_at_once_after_a_pause_and_none_is_left_behind():
+    """By then their files have no effect any more, and are removed by each other."""
+    job, pauses, samples = Job(), [], [[] for _ in range(10)]
+
+    async def pause():
+        return pauses[0] if pauses else None
+
+    async def main():
+        samplers = [tpumon(job, samples=each, interval_s=1.0) for each in samples]
+        for sampler in samplers:
+            sampler._pause = pause
+        running = asyncio.create_task(for_a_while(6000, *samplers))
+        await asyncio.sleep(2000)
+        pauses.append(Pause(until_unix_s=0, who="owner"))
+        await asyncio.sleep(1000)
+        pauses.clear()
+        before = [len(each) for each in samples]
+        await running
+        return [len(each) - count for each, count in zip(samples, before, strict=True)]
+
+    assert min(virtual_time.run(main())) >= 11
+    assert job.largest_share_of(600) <= 0.015
+    assert job.largest_share_of(60) <= 0.03
+
+
+def test_a_file_that_was_away_is_not_counted_once_more(directory):
+    """During a pause the files of all lose their effect and are removed; what was traced before is long over."""
+
+    async def main():
+        all_of_them = Duty(0.01, Ledger())
+        account = all_of_them.follow(ADDRESS)
+        debts_s = []
+        for waits_s, traced_s, debt_s in (
+            (0, None, 0.0),
+            (10, 0.6, 0.6),
+            (5000, 50.0, 0.0),
+            (600, None, 0.0),
+            (1, 50.2, 0.2),
+        ):
+            await asyncio.sleep(waits_s)
+            now_s = asyncio.get_running_loop().time()
+            path = directory / "tpumon-duty-1-x"
+            path.unlink(missing_ok=True)
+            if traced_s is not None:
+                said_by(directory, since_s=1005.0, time_s=now_s, traced_s=traced_s, debt_s=debt_s)
+            await all_of_them._exchange()
+            debts_s.append(account.entry(now_s).debt_s)
+        return debts_s
+
+    assert virtual_time.run(main()) == [0, pytest.approx(0.5), 0, 0, pytest.approx(0.2, abs=0.02)]
+
+
+def test_files_that_cannot_be_used_for_a_while_change_nothing():
+    """Five who share a job: each still takes a fifth, and nothing is counted twice when the files are back."""
+    job, samples, said = Job(), [[] for _ in range(5)], []
+
+    async def main():
+        samplers = [tpumon(job, samples=each, interval_s=1.0, say=said.append) for each in samples]
+        running = asyncio.create_task(for_a_while(4000, *samplers))
+        await asyncio.sleep(2000)
+        usual = [sampler._duty._ledger.exchange for sampler in samplers]
+        for sampler in samplers:
+            sampler._duty._ledger.exchange = no_answer
+        await asyncio.sleep(150)
+        for sampler, exchange in zip(samplers, usual, strict=True):
+            sampler._duty._ledger.exchange = exchange
+        back_s = asyncio.get_running_loop().time()
+        await running
+        return back_s
+
+    def no_answer(_own):
+        raise TimeoutError
+
+    back_s = virtual_time.run(main())
+    assert sum("by this tpumon alone" in line for line in said) == 5
+    assert job.largest_share_of(600) <= 0.015
+    assert job.largest_share_of(60) <= 0.03
+    assert job.share(back_s, back_s + 1000) == pytest.approx(0.01, rel=0.2)
+
+
+def test_who_looks_rarely_counts_the_time_that_has_passed_for_all_others_together():
+    """It waits for none of what they traced within their share since it looked last."""
+    job, samples = Job(), []
+
+    async def main():
+        others = (tpumon(job, interval_s=1.0) for _ in range(4))
+        await for_a_while(8000, tpumon(job, interval_s=1000.0, samples=samples), *others)
+
+    virtual_time.run(main())
+    assert len(samples) >= 7
+    assert all(sample.interval_s == 1000.0 for sample in samples[1:])
+
+
+def test_whatever_goes_wrong_with_the_files_sampling_goes_on(monkeypatch):
+    """An error that nobody thought of is no reason to sample less, nor to give the files up."""
+    job, said = Job(), []
+
+    async def main():
+        sampler = tpumon(job, say=said.append)
+        failing = [RuntimeError("can't start new thread")]
+
+        async def at_once(function, *, timeout_s):
+            if failing:
+                raise failing.pop()
+            return function()
+
+        monkeypatch.setattr(duty, "in_thread", at_once)
+        await for_a_while(300, sampler)
+
+    virtual_time.run(main())
+    assert [line.partition("; ")[0].rpartition(": ")[2] for line in said] == ["can't start new thread"]
+    assert job.share(1000, 1300) > 0.005
+    (file,) = host_files.HostFiles("tpumon-duty-", most_of_one_user=3, most_bytes=100).listed()
+    assert file.uid == os.getuid()
+
+
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_removed(directory, monkeypatch):
+    """Such as by a process that has no descriptor left: what it says still counts, and counts once."""
+    path = said_by(directory, time_s=999.0)
+    read = host_files.HostFiles.read
+    results = [None]
+
+    def once_not(files, at):
+        return results.pop() if results else read(files, at)
+
+    monkeypatch.setattr(host_files.HostFiles, "read", once_not)
+
+    async def main():
+        book = Ledger()
+        entry = ledger.Entry(**ENTRY)
+        return [len(book.exchange({ADDRESS: entry})) for _ in range(2)]
+
+    assert virtual_time.run(main()) == [0, 1]
+    assert path.exists()
+
+
+def test_a_worker_cut_off_before_its_call_costs_nothing():
+    """Discovery may drop it while it looks for a pause."""
+
+    async def main():
+        looks = []
+
+        async def pause():
+            looks.append(1)
+            if len(looks) == 2:
+                await asyncio.Event().wait()
+
+        sampler = tpumon(Job())
+        sampler._pause = pause
+        await for_a_while(5, sampler)
+        return len(looks), sampler._duty._accounts
+
+    assert virtual_time.run(main()) == (2, {})
+
+
+def test_where_a_socket_may_have_any_address_other_hosts_are_other_servers(monkeypatch):
+    """As with net.ipv4.ip_nonlocal_bind: one account for all workers of a fleet would leave each next to nothing."""
+    monkeypatch.setattr(socket.socket, "bind", lambda _self, _at: None)
+    server_name.cache_clear()
+    names = {server_name("10.0.0.2:8466"), server_name("[fd00::2]:8466"), server_name("127.0.0.1:8466")}
+    server_name.cache_clear()
+    assert names == {"10.0.0.2:8466", "[fd00::2]:8466", "localhost:8466"}

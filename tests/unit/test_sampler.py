@@ -55,6 +55,7 @@ class Fake:
         self.spent_s = 0.0  # how long jobs were traced, by queries that were cut off, too
         self.calls = defaultdict(list)
         self.probes = defaultdict(list)
+        self.probe_s = 0.0  # for which one traces the job
 
     def __call__(self, client, target, options):
         kind = self
@@ -66,7 +67,9 @@ class Fake:
             began_s = None
 
             async def probe(self):
-                kind.probes[target.address].append(asyncio.get_running_loop().time())
+                self.began_s = asyncio.get_running_loop().time()
+                kind.probes[target.address].append(self.began_s)
+                await asyncio.sleep(kind.probe_s)
 
             def likely_s(self, query):
                 return kind.traced_s
@@ -372,6 +375,14 @@ def test_a_worker_of_long_traces_that_stalled_for_a_moment_is_not_down_until_the
     assert gap_s > 900
     assert gap_s < probed.fresh_for_s
     assert stalled.interval_s == pytest.approx(1020)
+
+
+def test_a_probe_that_is_answered_is_charged_like_any_trace():
+    """The next trace waits for its share, too."""
+    source = Fake(took_s=10.2, traced_s=10.2, interval_s=10, a=[GOOD, GOOD, "deadline", GOOD])
+    source.probe_s = 3.0
+    sample(source, num_queries=5, window_s=10.0)
+    assert sum(gaps(source.calls["a"])[-2:]) > 100 * (2 * 10.2 + 3.0)
 
 
 def test_whoever_profiles_is_not_pressed():

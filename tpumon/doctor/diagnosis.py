@@ -258,7 +258,8 @@ class _Look:
                     return replace(_add(server, answer), reason="internal")
                 finally:
                     if profiler.costs_job:
-                        self.traced_s[server_name(target.address)] = profiler.unpaid_s
+                        name = server_name(target.address)
+                        self.traced_s[name] = self.traced_s.get(name, 0.0) + profiler.unpaid_s
                 spared = tuple(
                     Answer(rpc=other.rpc, state="not asked", words=f"not needed: {profiler.rpc} has the figures")
                     for other in profilers[place:]

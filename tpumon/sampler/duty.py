@@ -22,6 +22,7 @@ CREDIT_S = 1.0
 """What may be traced at once, before the share of time counts. It is the job's, not each tpumon's."""
 
 _MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100 minutes at 1 %
+_MOST_KNOWN = 200
 _LOOK_S = 2.0
 _AGAIN_S = 60.0  # after the files could not be used
 _LOOK_AGAIN_S = 10.0  # whether others have traced less than they thought
@@ -63,12 +64,13 @@ class Account:
         self._ratio = duty_ratio
         self._debt_s = 0.0  # of the credit, at the moment that was counted last
         self._counted_s = now_s
+        self._unused_s = 0.0  # of the share, since the others were last asked
         self._own_s = 0.0
         self._last_s: float | None = None  # when this tpumon's last call began
         self._before_s: float | None = None  # and the one before it
-        self._since_s = self._joined_s = since_boot_s()
-        self.joined = False
-        """Whether the others were asked what they have traced."""
+        self._since_s: float | None = None  # when the others were first told of it
+        self._looked_s = float("inf")  # when they were last asked what they have traced
+        self._peers: Sequence[Peer] = ()
         self._known: dict[str, _Known] = {}
         self._sharing = 1
         self.explained = False
@@ -80,6 +82,11 @@ class Account:
     def pace_s(self) -> float:
         """The least time from one query to the next for each second that it costs."""
         return self._sharing / self._ratio
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether it was seen lately what the others have traced."""
+        return abs(since_boot_s() - self._looked_s) < _LOOK_AGAIN_S
 
     @property
     def is_shared(self) -> bool:
@@ -116,6 +123,8 @@ class Account:
 
     def entry(self, now_s: float) -> Entry:
         """What this tpumon tells the others."""
+        if self._since_s is None:
+            self._since_s = since_boot_s()
         return Entry(
             since_s=self._since_s,
             time_s=since_boot_s(),
@@ -128,31 +137,42 @@ class Account:
     def note_peers(self, peers: Sequence[Peer], now_s: float) -> None:
         """Counts what the others say."""
         boot_s = since_boot_s()
-        for peer in peers:
-            self._note_peer(peer, now_s, boot_s)
-        self.joined = True
-        self._known = {peer.file: self._known[peer.file] for peer in peers}
-        sharing = [peer.entry for peer in peers if peer.entry.shares_until_s >= boot_s]
+        found = [self._note_peer(peer, boot_s) for peer in peers]
+        self._count(0.0, now_s)
+        traced_s = sum(traced_s for traced_s, _ in found)
+        debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
+        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in found)]), 0.0
+        for file in list(self._known)[:-_MOST_KNOWN]:
+            del self._known[file]
+        self._peers, self._looked_s = peers, boot_s
+        self.note_time(now_s)
+
+    def note_time(self, now_s: float) -> None:
+        """Counts as sharing those who said so last, until that has no effect any more."""
+        boot_s = since_boot_s()
+        sharing = [peer.entry for peer in self._peers if peer.entry.shares_until_s >= boot_s]
         self._count(0.0, now_s)
         self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
         self._sharing = 1 + len(sharing)
 
-    def _note_peer(self, peer: Peer, now_s: float, boot_s: float) -> None:
+    def _note_peer(self, peer: Peer, boot_s: float) -> tuple[float, float]:
+        """What a peer has traced that was not counted; and the debt that it speaks of, if it was not known."""
         entry = peer.entry
-        known = self._known.get(peer.file)
+        known = self._known.pop(peer.file, None)
+        debt_s = 0.0
         if known is None:
-            begun_since = self.joined and entry.since_s > self._joined_s - _LOOK_S
-            known = self._known[peer.file] = _Known(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
+            begun_since = entry.since_s > self._looked_s - 2 * _LOOK_S
+            known = _Known(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
             if not begun_since:  # what it says of all of them includes what it traced itself
                 debt_s = entry.debt_at(boot_s)
                 debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
-                self._count(max(0.0, debt_s - self._debt_at(now_s)), now_s)
+        self._known[peer.file] = known  # last: those whose files are away are the first to be forgotten
         known.base_s = min(known.base_s, entry.traced_s)
         counted_s = entry.traced_s - known.base_s
         if not peer.trusted:  # no more than time had passed when it said so
             counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
-        self._count(counted_s - known.counted_s, now_s)
-        known.counted_s = counted_s
+        traced_s, known.counted_s = counted_s - known.counted_s, counted_s
+        return traced_s, debt_s
 
     def _spend(self, traced_s: float, now_s: float) -> None:
         self._own_s += traced_s
@@ -163,8 +183,9 @@ class Account:
 
     def _count(self, traced_s: float, now_s: float) -> None:
         # Time that was not used does not pile up; debt of a long trace may.
-        self._debt_s = max(0.0, self._debt_s - self._ratio * (now_s - self._counted_s) + traced_s)
-        self._counted_s = now_s
+        left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
+        self._unused_s += max(0.0, -left_s)
+        self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
 
 
 class Duty:
@@ -185,6 +206,7 @@ class Duty:
         self._accounts: dict[str, Account] = {}
         self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
         self._running: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
         self._in_use = threading.Lock()
         self._not_before_s = float("-inf")
         self._alone_until_s = float("-inf")
@@ -205,7 +227,7 @@ class Duty:
 
     async def enter(self, account: Account, estimate_s: float) -> None:
         """Waits until a call may be made that costs so much, and enters it."""
-        if not account.joined:
+        if not account.is_informed:
             await self._exchange()
         while True:
             while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
@@ -248,10 +270,12 @@ class Duty:
             return
         for account in self._accounts.values():
             account.interval_s = 0.0
+        if self._again is not None:
+            self._again.cancel()
         under_way = [task for task in (self._running, self._next) if task is not None and not task.done()]
         if under_way:
             await asyncio.wait(under_way, timeout=_LOOK_S)
-        with suppress(OSError, TimeoutError):  # what it said last loses its effect by itself
+        with suppress(Exception):  # what it said last loses its effect by itself
             await self._in_thread(partial(self._ledger.leave, self._entries()))
 
     def _entries(self) -> dict[str, Entry]:
@@ -279,13 +303,21 @@ class Duty:
         assert self._ledger is not None
         try:
             peers = await self._in_thread(partial(self._ledger.exchange, self._entries()))
-        except (OSError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, sampling goes on
             self._count_alone(error)
             return
         now_s = _now_s()
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
+        self._look_again()
         self._not_before_s = now_s + max(_BETWEEN_S, (now_s - begun_s) / _LOOKING_RATIO)
+
+    def _look_again(self) -> None:
+        """Looks now and then, however rarely a query is due: who looks late does not know when the others traced."""
+        if self._again is not None:
+            self._again.cancel()
+        if any(account.interval_s for account in self._accounts.values()):
+            self._again = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._exchange_soon)
 
     async def _in_thread(self, use: Callable[[], _Result]) -> _Result:
         """Uses the ledger in a thread: in one at a time, also where the last one hangs in a file system.
@@ -296,26 +328,23 @@ class Duty:
         """
         if self._in_use.locked():
             raise TimeoutError
-        self._in_use.acquire()
 
-        def use_and_release() -> _Result:
-            try:
+        def use_alone() -> _Result:
+            with self._in_use:
                 return use()
-            finally:
-                self._in_use.release()
 
-        return await in_thread(use_and_release, timeout_s=_LOOK_S)
+        return await in_thread(use_alone, timeout_s=_LOOK_S)
 
-    def _count_alone(self, error: OSError | TimeoutError) -> None:
+    def _count_alone(self, error: Exception) -> None:
         if self._alone_until_s == float("-inf"):
-            why = "it does not answer" if isinstance(error, TimeoutError) else error.strerror
+            why = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
             self._say(
                 f"{directory()}: {why}; the share of time for which jobs are traced is kept by this tpumon alone, not "
                 "together with others on this host"
             )
         self._alone_until_s = _now_s() + _AGAIN_S
         for account in self._accounts.values():
-            account.note_peers((), _now_s())
+            account.note_time(_now_s())
 
 
 def _now_s() -> float:

@@ -240,13 +240,15 @@ class Worker:
             self._waited_s += self._clock_s() - begun_s
             try:
                 await self._check_pause()  # which may have begun meanwhile
-            except _QueryFailedError:
+            except BaseException:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
         traced_s, is_usual = 0.0, False
         try:
             if self._probes_next:
-                return await self._probe(profiler)
+                sample = await self._probe(profiler)
+                traced_s = sample.traced_s
+                return sample
             sample = await profiler.fetch(query)
             traced_s, is_usual = sample.traced_s, True
         except SourceError as error:

@@ -30,12 +30,14 @@ class HostFile:
     Attributes:
         path: where it is.
         uid: its owner.
-        changed_ns: when it was written.
+        changed_ns: when it was written, by a clock of some milliseconds.
+        inode: another one than that of the file that it replaced.
     """
 
     path: Path
     uid: int
     changed_ns: int
+    inode: int
 
 
 class HostFiles:
@@ -114,7 +116,7 @@ class HostFiles:
                 with suppress(OSError):
                     if entry.name.startswith(self._prefix) and entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
-                        yield HostFile(Path(entry.path), status.st_uid, status.st_mtime_ns)
+                        yield HostFile(Path(entry.path), status.st_uid, status.st_mtime_ns, status.st_ino)
 
 
 def directory() -> Path:

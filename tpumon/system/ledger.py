@@ -11,7 +11,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from tpumon.system.host_files import HostFiles, boot, since_boot_s
@@ -63,6 +63,9 @@ class Entry:
         return max(self.shares_until_s, self.time_s + self.debt_s / self.duty_ratio)
 
 
+_NUMBERS = [field.name for field in fields(Entry)]  # in this order in a file
+
+
 @dataclass(frozen=True, slots=True)
 class Peer:
     """Another tpumon's entry of a server.
@@ -84,7 +87,7 @@ class Ledger:
     def __init__(self) -> None:
         self._files = HostFiles("tpumon-duty-", most_of_one_user=32, most_bytes=_MOST_BYTES)
         self._path: Path | None = None
-        self._read: dict[Path, tuple[int, Mapping[str, Peer]]] = {}  # when the file was written, and its entries
+        self._read: dict[Path, tuple[tuple[int, int], Mapping[str, Peer]]] = {}  # its version
 
     def exchange(self, own: Mapping[str, Entry]) -> dict[str, list[Peer]]:
         """Writes this tpumon's entries, by address of the server, then reads those of the others for these servers.
@@ -94,14 +97,15 @@ class Ledger:
         """
         if self._path is None:
             self._path = self._files.new_path()
-        named = {_key(address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
-        plain = {key: astuple(entry) for key, entry in named.items()}
+        network = _network()
+        named = {_key(network, address): entry for address, entry in list(own.items())[:_MOST_SERVERS]}
+        plain = {key: [getattr(entry, name) for name in _NUMBERS] for key, entry in named.items()}
         self._files.write(self._path, json.dumps({"boot": boot(), "servers": plain}))
         peers: dict[str, list[Peer]] = {}
         for entries in self._others():
             for key in entries.keys() & named.keys():
                 peers.setdefault(key, []).append(entries[key])
-        return {address: found for address in own if (found := peers.get(_key(address)))}
+        return {address: found for address in own if (found := peers.get(_key(network, address)))}
 
     def leave(self, own: Mapping[str, Entry]) -> None:
         """Writes the last entries; removes the file if they have no effect."""
@@ -129,17 +133,20 @@ class Ledger:
 
     def _others(self) -> Sequence[Mapping[str, Peer]]:
         """What the files of other tpumons say. Removes those of this user that have no effect."""
-        read: dict[Path, tuple[int, Mapping[str, Peer]]] = {}
+        read: dict[Path, tuple[tuple[int, int], Mapping[str, Peer]]] = {}
         left_bytes = _MOST_BYTES_AT_ONCE
         now_s = since_boot_s()
         for file in self._files.listed():
             if file.path == self._path:
                 continue
+            version = file.changed_ns, file.inode
             known = self._read.get(file.path)
-            if (known is None or known[0] != file.changed_ns) and left_bytes > 0:
-                text, uid = self._files.read(file.path) or ("", file.uid)
-                left_bytes -= len(text)
-                known = file.changed_ns, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
+            if (known is None or known[0] != version) and left_bytes > 0:
+                found = self._files.read(file.path)
+                if found is not None:  # else it is gone, or will be read next time
+                    text, uid = found
+                    left_bytes -= len(text)
+                    known = version, _entries(text, file.path.name, trusted=uid in {0, os.getuid()})
             if known is None:
                 continue
             if file.uid == os.getuid() and all(peer.entry.counts_until_s < now_s for peer in known[1].values()):
@@ -166,23 +173,23 @@ def _entries(text: str, file: str, *, trusted: bool) -> dict[str, Peer]:
 
 
 def _entry(numbers: object, now_s: float) -> Entry | None:
-    if not isinstance(numbers, list) or len(numbers) != len(fields(Entry)):
+    if not isinstance(numbers, list) or len(numbers) != len(_NUMBERS):
         return None
     if not all(isinstance(number, int | float) and 0 <= number <= _MOST_S for number in numbers):
         return None
-    entry = Entry(**dict(zip([field.name for field in fields(Entry)], map(float, numbers), strict=True)))
+    entry = Entry(**dict(zip(_NUMBERS, map(float, numbers), strict=True)))
     if not entry.since_s <= entry.time_s <= now_s or not _LEAST_DUTY_RATIO <= entry.duty_ratio <= 1:
         return None
     return entry
 
 
-def _key(address: str) -> str:
+def _key(network: int, address: str) -> str:
     """A server's name among all of this host: addresses mean something else in another network namespace."""
-    return f"{_network()} {address}"
+    return f"{network} {address}"
 
 
 def _network() -> int:
     try:
-        return os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116 - called for each address
+        return Path("/proc/self/ns/net").stat().st_ino
     except OSError:
         return 0

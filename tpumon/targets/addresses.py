@@ -146,7 +146,11 @@ def server_name(address: str) -> str:
 
 
 def _is_own(ip: str) -> bool:
-    """Whether an address is one of this host: only then can a socket have it."""
+    """Whether an address is one of this host: only then can a socket have it, unless one may have any."""
+    return _can_have(ip) and not _can_have("2001:db8::1" if ":" in ip else "192.0.2.1")  # which no host has
+
+
+def _can_have(ip: str) -> bool:
     family = socket.AF_INET6 if ":" in ip else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as trial:
