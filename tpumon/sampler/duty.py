@@ -27,7 +27,7 @@ _LOOK_S = 2.0
 _AGAIN_S = 60.0  # after the files could not be used
 _LOOK_AGAIN_S = 10.0  # whether others have traced less than they thought
 _BETWEEN_S = 0.03
-_LOOKING_RATIO = 0.05  # of a core
+_LOOKING_RATIO = 0.02  # of a core
 _LONG_S = 5.0
 _TURN_S = 1.0  # within which several that begin at once are spread
 

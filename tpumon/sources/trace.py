@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
-_PROBE_S = 0.1  # what a probe is taken to cost if it has no answer
+_PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
 _COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
 
 # For how long a worker may keep one of the turns that quick ones share.
