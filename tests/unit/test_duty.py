@@ -44,10 +44,11 @@ def directory(tmp_path, monkeypatch):
 
 
 class Job:
-    """A profiler server that is traced by many: notes when, and refuses a second session."""
+    """A profiler server that is traced by many: notes when. The first trace of each may take longer than the others."""
 
-    def __init__(self, trace_s=TRACE_S):
+    def __init__(self, trace_s=TRACE_S, first_s=None):
         self.trace_s = trace_s
+        self.first_s = first_s or trace_s
         self.spans = []
 
     def __call__(self, client, target, options):
@@ -57,14 +58,14 @@ class Job:
             name, usual_interval_s, costs_job, unpaid_s = "fake", 10.0, True, 0.0
 
             def likely_s(self, _query):
-                return 0.6  # a first guess, like that of real traces
+                return job.trace_s if self.unpaid_s else 0.6  # a first guess, like that of real traces
 
             async def fetch(self, query):
                 begun_s = asyncio.get_running_loop().time()
-                await asyncio.sleep(job.trace_s)
-                self.unpaid_s = job.trace_s
-                job.spans.append((begun_s, begun_s + job.trace_s))
-                return taken(target.worker, address=target.address, traced_s=job.trace_s, source="fake")
+                self.unpaid_s = job.trace_s if self.unpaid_s else job.first_s
+                await asyncio.sleep(self.unpaid_s)
+                job.spans.append((begun_s, begun_s + self.unpaid_s))
+                return taken(target.worker, address=target.address, traced_s=self.unpaid_s, source="fake")
 
         return Source()
 
@@ -198,6 +199,14 @@ def test_however_many_trace_a_job_and_however_often_they_start_it_is_one_share_o
     assert job.largest_share_of(600) <= 0.015
     assert job.largest_share_of(60) <= 0.03
     assert job.share(job.spans[0][0] + 300, end_s) > 0.004
+
+
+def test_a_query_is_due_by_what_it_is_likely_to_cost_not_by_what_the_last_one_did():
+    """The first window is long, as nothing is known of the steps; the next ones come at the usual interval."""
+    job, samples = Job(0.1, first_s=0.6), []
+    virtual_time.run(for_a_while(60, tpumon(job, samples=samples)))
+    assert len(samples) >= 5
+    assert samples[0].interval_s == pytest.approx(10)
 
 
 def test_those_who_share_a_job_get_as_much_each_and_say_how_often_they_really_sample():

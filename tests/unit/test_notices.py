@@ -54,7 +54,7 @@ def test_that_a_job_is_traced_is_said_once():
     (line,) = notices.update(traced)
     assert "no Monitor RPC (UNIMPLEMENTED)" in line
     assert "0.6 s this time" in line
-    assert "every 31 s" in line
+    assert "the next about 31 s later" in line
     assert notices.update(traced) == []
 
 

@@ -59,8 +59,8 @@ class Account:
         self.duty_ratio = duty_ratio
         self.interval_s = 0.0
         """From one query to the next, as the worker plans it; 0: it asks no longer."""
-        self.usual_s: float | None = None
-        """What the last query that was answered cost; None: none was."""
+        self.likely_s: float | None = None
+        """What the next query is likely to cost, as the last answer showed; None: there was none."""
         self._ratio = duty_ratio
         self._debt_s = 0.0  # of the credit, at the moment that was counted last
         self._counted_s = now_s
@@ -98,13 +98,11 @@ class Account:
         self._spend(estimate_s, now_s)
         self._before_s, self._last_s = self._last_s, now_s
 
-    def settle(self, estimate_s: float, traced_s: float, now_s: float, *, usual: bool = False) -> None:
-        """Counts what the call that was entered cost, not the estimate; `usual`: another one may cost the same."""
+    def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
+        """Counts what the call that was entered cost, not the estimate."""
         self._spend(traced_s - estimate_s, now_s)
         if not traced_s:
             self._last_s = self._before_s
-        if usual:
-            self.usual_s = traced_s
 
     def ready_s(self, cost_s: float) -> float:
         """When a call of this cost may be made: once the credit covers it, or all of the credit is there."""
@@ -245,17 +243,17 @@ class Duty:
             account.settle(estimate_s, 0.0, _now_s())
             await asyncio.sleep(random.uniform(0, _TURN_S))
 
-    def settle(self, account: Account, estimate_s: float, traced_s: float, *, usual: bool = False) -> None:
-        """Notes what the call that was entered cost; `usual`: another one may cost the same."""
+    def settle(self, account: Account, estimate_s: float, traced_s: float) -> None:
+        """Notes what the call that was entered cost."""
         if not estimate_s and not traced_s:
             return
-        account.settle(estimate_s, traced_s, _now_s(), usual=usual)
+        account.settle(estimate_s, traced_s, _now_s())
         if self._ledger is not None:
             self._exchange_soon()
 
     def _explain(self, account: Account, wait_s: float) -> None:
         """Says why the first figures are late."""
-        if wait_s < _LONG_S or account.usual_s is not None or account.explained:
+        if wait_s < _LONG_S or account.likely_s is not None or account.explained:
             return
         account.explained = True
         server = next((name for name, one in self._accounts.items() if one is account), "")

@@ -109,8 +109,8 @@ class Worker:
     @property
     def _cost_s(self) -> float:
         """For how long the next query is likely to trace the job."""
-        usual_s = self._account.usual_s
-        return usual_s if usual_s is not None else self._profiler.likely_s(self._query)
+        likely_s = self._account.likely_s
+        return likely_s if likely_s is not None else self._profiler.likely_s(self._query)
 
     def due_s(self) -> float:
         """When to ask next, by the loop's clock."""
@@ -232,8 +232,7 @@ class Worker:
         """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
         estimate_s, interval_s = 0.0, self._interval_s or profiler.usual_interval_s
         if profiler.costs_job and not self._probes_next:
-            usual_s = self._account.usual_s
-            estimate_s = usual_s if usual_s is not None else profiler.likely_s(query)
+            estimate_s = profiler.likely_s(query)
             self._account.interval_s = interval_s
             begun_s = self._clock_s()
             await self._duty.enter(self._account, estimate_s)
@@ -243,25 +242,27 @@ class Worker:
             except BaseException:
                 self._duty.settle(self._account, estimate_s, 0.0)
                 raise
-        traced_s, is_usual = 0.0, False
+        traced_s, answered = 0.0, False
         try:
             if self._probes_next:
                 sample = await self._probe(profiler)
                 traced_s = sample.traced_s
                 return sample
             sample = await profiler.fetch(query)
-            traced_s, is_usual = sample.traced_s, True
+            traced_s, answered = sample.traced_s, True
         except SourceError as error:
-            traced_s, is_usual = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
+            traced_s, answered = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
             raise
         except BaseException:  # cut off, or a bug
             traced_s = profiler.unpaid_s
             raise
         finally:
             self._traced_s += traced_s
-            self._duty.settle(self._account, estimate_s, traced_s, usual=is_usual and profiler.costs_job)
+            self._duty.settle(self._account, estimate_s, traced_s)
+            if answered and profiler.costs_job:
+                self._account.likely_s = profiler.likely_s(self._query)
         if not profiler.costs_job:
-            self._account.usual_s, self._account.interval_s = None, 0.0
+            self._account.likely_s, self._account.interval_s = None, 0.0
         return sample
 
     async def _probe(self, profiler: ProfilerSource) -> Sample:

@@ -173,7 +173,7 @@ class Notices:
         if sample.failure is not None or not sample.traced_s or self._traced or not self._takes_samples:
             return []
         self._traced = True
-        interval = f", no more often than every {sample.interval_s:.0f} s at this length" if sample.interval_s else ""
+        interval = f", the next about {sample.interval_s:.0f} s later" if sample.interval_s else ""
         line = (
             f"{sample.address}: no Monitor RPC (UNIMPLEMENTED), as on every TPU VM; tracing the job "
             f"instead: {sample.traced_s:.1f} s this time{interval}"
