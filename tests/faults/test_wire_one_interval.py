@@ -50,7 +50,7 @@ class Source(TraceSource):
         await turn.hold(1000)
         await asyncio.sleep(WINDOW_S)
         xspace = {"unreadable": UNREADABLE, "slow": SLOW}.get(self._target.worker.split("-")[0], GOOD)
-        return _Taken(xspace, 0.0, WINDOW_S, advanced=False)
+        return _Taken(xspace, 0.0, advanced=False)
 
 
 def good_trace():
