@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from soaking.job import NETWORK, address_of
 from soaking.ledger import Ledger
 from soaking.skewed import OFFSET
-from soaking.vitals import Course
+from soaking.vitals import VITALS, Course
 
 from support import own_network
 
@@ -219,7 +219,7 @@ def _watch(soak: Soak, course: Course, tpumon: subprocess.Popen[str], offset: mm
             told_s = now_s + 60
             counts = soak.ledger.counts
             print(f"... {counts['samples']} samples, {soak.names} names, {counts['false']} false, "
-                  f"RSS {course.values['RSS'][-1]:.0f} MB, load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+                  f"RSS {course.values[VITALS[0].name][-1]:.0f} MB, load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
         time.sleep(0.2)
 
 
