@@ -491,6 +491,23 @@ def test_a_child_closes_no_descriptor_of_the_job(one: server.Server) -> None:
     os.close(reader)
 
 
+def test_what_the_thread_does_imports_nothing(tmp_path: Path) -> None:
+    """A child that is forked meanwhile would wait for ever for the lock of the module."""
+    program = f"""
+import os, socket, sys
+sys.path.append({str(HOOK)!r})
+import tpumon_attach.server
+from tpumon_attach import announcement, messages, room
+before = set(sys.modules)
+with announcement.turn(): announcement.announce(1, "JAX")
+room.lacking()
+messages.say("said")
+print(sorted(set(sys.modules) - before))
+"""
+    done = run(tmp_path, program)
+    assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "tpumon: said\n", 0)
+
+
 def test_stderr_is_known_from_the_start() -> None:
     """By device and inode."""
     found = os.fstat(1)
