@@ -6,9 +6,11 @@ import fcntl
 import os
 import re
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +254,35 @@ def test_ctrl_c_in_a_hook_is_the_programs() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         harmless.harmless("it runs without")(interrupted)()
+
+
+class WatchDog:
+    """What a program does when its time is up."""
+
+    def bark(self, *_given: object) -> None:
+        raise TimeoutError("bark")
+
+    __call__ = bark
+
+
+@pytest.mark.parametrize("how", ["function", "method", "object", "partial"])
+def test_what_the_handler_of_a_signal_raises_is_the_programs(one: server.Server, said: list[str], how: str) -> None:
+    """A program that starts a server itself may wait for ours, and may set a limit to that."""
+    dog = WatchDog()
+    handlers: dict[str, Callable[..., None]] = {
+        "function": lambda *_: dog.bark(),
+        "method": dog.bark,
+        "object": dog,
+        "partial": partial(dog.bark, 1),
+    }
+    before = signal.signal(signal.SIGALRM, handlers[how])
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with one._lock, pytest.raises(TimeoutError, match="bark"):
+            one.of_program(str, str)(1234)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said == []
 
 
 @pytest.fixture
