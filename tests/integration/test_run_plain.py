@@ -192,3 +192,15 @@ def test_switched_off_it_changes_nothing(tmp_path: Path) -> None:
     env = {**environment(tmp_path), "TPUMON_ATTACH": "0"}
     done = subprocess.run([*RUN, "env"], env=env, cwd=tmp_path, capture_output=True, text=True)
     assert sorted(done.stdout.splitlines()) == sorted(f"{name}={value}" for name, value in env.items())
+
+
+@pytest.mark.parametrize("attach", ["1", "0"])
+@pytest.mark.parametrize("locale", [{}, {"LANG": "C"}, {"LC_CTYPE": "POSIX"}, {"LC_CTYPE": "C.UTF-8"}, {"LC_ALL": "C"}])
+def test_the_locale_is_the_one_that_was_given(tmp_path: Path, locale: dict[str, str], attach: str) -> None:
+    """In the C locale, Python sets LC_CTYPE for itself; a program would inherit that."""
+    (tmp_path / "home").mkdir()
+    given = {name: value for name, value in environment(tmp_path).items() if name != "LANG"}
+    env = {**given, **locale, "TPUMON_ATTACH": attach}
+    done = subprocess.run([*RUN, "env"], env=env, cwd=tmp_path, capture_output=True, text=True)
+    shown = [line for line in done.stdout.splitlines() if not line.startswith("PYTHONPATH=")]
+    assert sorted(shown) == sorted(f"{name}={value}" for name, value in env.items())

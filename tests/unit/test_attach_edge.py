@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
+import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +23,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
     from tpumon.attach import HOOK
 
-from tpumon_attach import announcement, harmless, marks, messages, peace, ports, server, threads
+from tpumon_attach import announcement, harmless, marks, messages, peace, ports, room, server
 
 JAX = {  # a version that is not known: a line is said of each module
     "jax/__init__.py": "from jax._src import xla_bridge, profiler",
@@ -188,6 +192,29 @@ except ImportError as error:
     assert (done.stdout, done.stderr) == ("asked\nnot here\n", "")
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 does not ask such finders")
+def test_a_finder_of_the_old_kind_finds_what_it_would(tmp_path: Path) -> None:
+    """One with `find_module` only comes before those behind it; one that does not find it is passed over."""
+    finder = """
+import importlib.machinery, sys
+class Loader:
+    def load_module(self, name):
+        module = sys.modules[name] = type(sys)(name)
+        module.__loader__, module.executed = self, "by the old kind"
+        return module
+class Finder:
+    def find_module(self, name, path=None):
+        return Loader() if name == "jax._src.xla_bridge" else None
+sys.meta_path.insert(1, Finder())
+import jax
+print(jax._src.xla_bridge.executed)
+"""
+    done = run(tmp_path, finder)
+
+    assert (done.stdout, done.returncode) == ("by the old kind\n", 0), done.stderr
+    assert [line.count("is not known") for line in done.stderr.splitlines()] == [1]  # of the other module
+
+
 # Functions that the program or a framework calls.
 
 
@@ -229,6 +256,35 @@ def test_ctrl_c_in_a_hook_is_the_programs() -> None:
         harmless.harmless("it runs without")(interrupted)()
 
 
+class WatchDog:
+    """What a program does when its time is up."""
+
+    def bark(self, *_given: object) -> None:
+        raise TimeoutError("bark")
+
+    __call__ = bark
+
+
+@pytest.mark.parametrize("how", ["function", "method", "object", "partial"])
+def test_what_the_handler_of_a_signal_raises_is_the_programs(one: server.Server, said: list[str], how: str) -> None:
+    """A program that starts a server itself may wait for ours, and may set a limit to that."""
+    dog = WatchDog()
+    handlers: dict[str, Callable[..., None]] = {
+        "function": lambda *_: dog.bark(),
+        "method": dog.bark,
+        "object": dog,
+        "partial": partial(dog.bark, 1),
+    }
+    before = signal.signal(signal.SIGALRM, handlers[how])
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with one._lock, pytest.raises(TimeoutError, match="bark"):
+            one.of_program(str, str)(1234)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert said == []
+
+
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> server.Server:
     monkeypatch.setattr(server, "_servers", [])
@@ -242,7 +298,7 @@ def test_a_thread_that_cannot_start_is_a_line(
     one: server.Server, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not an error out of what made the framework start its devices."""
-    monkeypatch.setattr(server.threading.Thread, "start", fail)
+    monkeypatch.setattr(server._thread, "start_new_thread", fail)
     one.start_when(lambda: True)
 
     assert len(said) == 1
@@ -250,7 +306,7 @@ def test_a_thread_that_cannot_start_is_a_line(
 
 
 @pytest.mark.parametrize(
-    ("groups", "limits", "room"),
+    ("groups", "limits", "left"),
     [
         ("8:pids:/a/b\n0::/\n", {"pids/a/b": ("max", 5), "pids/a": ("50", 20), "pids": ("90", 20)}, 30),
         ("0::/a/b\n", {"a/b": ("70", 20), "a": ("max", 90)}, 50),
@@ -265,7 +321,7 @@ def test_where_few_threads_may_start_there_is_no_server(
     tmp_path: Path,
     groups: str,
     limits: dict[str, tuple[str, int]],
-    room: float,
+    left: float,
 ) -> None:
     """gRPC would end the process; of several limits the nearest counts."""
     (tmp_path / "own").write_text(groups)
@@ -275,20 +331,68 @@ def test_where_few_threads_may_start_there_is_no_server(
         (tmp_path / "groups" / name / "pids.current").write_text(f"{current}\n")
     lines: list[str] = []
     started: list[object] = []
-
-    class Thread:
-        def start(self) -> None:
-            started.append(self)
-
-    monkeypatch.setattr(threads, "_OWN_GROUPS", str(tmp_path / "own"))
-    monkeypatch.setattr(threads, "_GROUPS", str(tmp_path / "groups"))
+    monkeypatch.setattr(room, "_OWN_GROUPS", str(tmp_path / "own"))
+    monkeypatch.setattr(room, "_GROUPS", str(tmp_path / "groups"))
     monkeypatch.setattr(server, "say", lines.append)
-    monkeypatch.setattr(server.threading, "Thread", lambda **_given: Thread())
+    monkeypatch.setattr(server._thread, "start_new_thread", lambda *given: started.append(given))
     one.start_when(lambda: True)
 
-    assert threads.room() == room
-    assert bool(started) == (room >= threads.NEEDED)
-    assert [line.partition(" more")[0] for line in lines] == ([] if started else [f"only {room}"])
+    assert room._threads() == left
+    assert bool(started) == (left >= room._NEEDED)
+    assert [line.partition(" more")[0] for line in lines] == ([] if started else [f"only {left}"])
+
+
+def test_where_few_files_may_be_opened_there_is_no_server(one: server.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if they were used up after the thread had begun to wait. gRPC would end the process."""
+    lines: list[str] = []
+    monkeypatch.setattr(server, "say", lines.append)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(list(Path("/proc/self/fd").iterdir()))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 50, hard))
+    try:
+        one._start_once()
+        one.start_when(lambda: True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert one._port is None
+    assert len(lines) == 2
+    pattern = r"only \d\d more files may be opened here \(ulimit -n\): JAX gets no profiler server"
+    assert all(re.fullmatch(pattern, line) for line in lines)
+
+
+@pytest.mark.parametrize(("megabytes", "enough"), [(100, False), (100_000, True)])
+def test_where_little_memory_may_be_mapped_there_is_no_server(
+    monkeypatch: pytest.MonkeyPatch, megabytes: int, enough: bool
+) -> None:
+    """Each of gRPC's threads takes some, and the process ends where one cannot start."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    real = resource.getrlimit
+    limits = {resource.RLIMIT_AS: (used + megabytes * 1_000_000, -1)}
+    monkeypatch.setattr(room.resource, "getrlimit", lambda which: limits.get(which) or real(which))
+
+    assert ("MB more memory may be mapped here (ulimit -v)" in str(room.lacking())) != enough
+
+
+def test_the_thread_that_waits_is_none_of_the_programs(tmp_path: Path) -> None:
+    """A program may wait for all threads of its own, and trace them; ours may wait for as long as the program runs."""
+    program = f"""
+import os, sys, threading
+sys.path.append({str(HOOK)!r})
+os.environ["TPUMON_ATTACH"] = "0"
+from tpumon_attach.server import Server
+asked = threading.Lock()
+asked.acquire()
+def is_ready():
+    if asked.locked(): asked.release()
+    return False
+threading.settrace(lambda frame, *_: print("traced", frame.f_code.co_name))
+Server("JAX", lambda port: None).start_when(is_ready)
+asked.acquire()
+print([thread.name for thread in threading.enumerate()])
+"""
+    done = run(tmp_path, program)
+    assert (done.stdout, done.stderr, done.returncode) == ("['MainThread']\n", "", 0)
 
 
 @pytest.mark.parametrize("broken", ["listens_here", "_lock"])
@@ -416,6 +520,23 @@ def test_a_child_closes_no_descriptor_of_the_job(one: server.Server) -> None:
     os.close(writer)
     assert os.read(reader, 1) == b"x"
     os.close(reader)
+
+
+def test_what_the_thread_does_imports_nothing(tmp_path: Path) -> None:
+    """A child that is forked meanwhile would wait for ever for the lock of the module."""
+    program = f"""
+import os, socket, sys
+sys.path.append({str(HOOK)!r})
+import tpumon_attach.server
+from tpumon_attach import announcement, messages, room
+before = set(sys.modules)
+with announcement.turn(): announcement.announce(1, "JAX")
+room.lacking()
+messages.say("said")
+print(sorted(set(sys.modules) - before))
+"""
+    done = run(tmp_path, program)
+    assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "tpumon: said\n", 0)
 
 
 def test_stderr_is_known_from_the_start() -> None:

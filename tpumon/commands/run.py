@@ -92,7 +92,7 @@ def become_at_once(words: Sequence[str]) -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C before the program runs prints no traceback
     try:
-        _become(path, settings.program, attached(os.environ, settings.port))
+        _become(path, settings.program, attached(_given(), settings.port))
     except OSError:
         return
 
@@ -109,7 +109,7 @@ def run(settings: RunSettings) -> int:
 
     if not settings.program:
         raise UsageError("name the program to run, such as: tpumon run python train.py")
-    environment = attached(os.environ, settings.port)
+    environment = attached(_given(), settings.port)
     name = settings.program[0]
     path = _path(name)
     if path is None:
@@ -140,6 +140,23 @@ def _search(name: str) -> str | None:
         if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
             return path
     return None
+
+
+def _given() -> dict[str, str]:
+    """The environment that this process was given: in the C locale, Python sets LC_CTYPE for itself."""
+    environment = dict(os.environ)
+    if "LC_CTYPE" not in environment:
+        return environment
+    try:
+        with open("/proc/self/environ", "rb") as file:  # noqa: PTH123
+            lines = file.read().split(b"\0")
+    except OSError:
+        return environment
+    del environment["LC_CTYPE"]
+    for line in lines:
+        if line.startswith(b"LC_CTYPE="):
+            environment["LC_CTYPE"] = os.fsdecode(line).partition("=")[2]
+    return environment
 
 
 def attached(environment: Mapping[str, str], port: int | None) -> dict[str, str]:

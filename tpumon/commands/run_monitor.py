@@ -33,6 +33,8 @@ class Job(NamedTuple):
 def monitor_beside(file: str | None) -> None:
     """Starts a process that monitors this one, whatever program it becomes; not a child that the program would see.
 
+    Unless the program is the first process of its namespace: that is the parent of every process that has lost its own.
+
     Where the system does not let it, a line says so.
 
     Args:

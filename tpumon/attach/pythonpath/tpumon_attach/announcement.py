@@ -115,8 +115,8 @@ def _before_number() -> str:
     if os.readlink("/proc/self") != str(os.getpid()):
         raise OSError(errno.ENOTSUP, "it shows another namespace of processes", "/proc")
     boot, namespace = "0", "0"  # a system without the one or the other
-    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-        boot = file.read().strip()
+    with suppress(OSError), open("/proc/sys/kernel/random/boot_id", "rb") as file:
+        boot = file.read().strip().decode()
     with suppress(OSError):
         namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
     return f"{boot}-{namespace}-"

@@ -18,7 +18,8 @@ _told: set[str] = set()
 def harmless(lost: str, instead: Any = None) -> Callable[[_Function], _Function]:
     """Decorates what the program, a framework, Python or a thread calls: what it raises becomes a line, each once.
 
-    A framework's own function is never called within: what that raises is for the program.
+    A framework's own function is never called within: what that raises is for the program, as is what a handler of its
+    signals raises.
 
     Args:
         lost: what the program does without if this fails, for the line.
@@ -30,6 +31,8 @@ def harmless(lost: str, instead: Any = None) -> Callable[[_Function], _Function]
             try:
                 return function(*args, **kwargs)
             except Exception as error:  # whatever it is, the program runs on
+                if _is_of_a_handler(error):
+                    raise
                 _tell(lost, error)
                 return instead
 
@@ -37,6 +40,27 @@ def harmless(lost: str, instead: Any = None) -> Callable[[_Function], _Function]
         return call
 
     return wrap
+
+
+def _is_of_a_handler(error: Exception) -> bool:
+    """Whether the program's handler of a signal raised it: it may be called anywhere."""
+    try:
+        import signal
+
+        codes = {_code(handler) for handler in map(signal.getsignal, signal.valid_signals()) if callable(handler)}
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code not in codes:
+            trace = trace.tb_next
+    except Exception:  # out of memory, or of stack
+        return False
+    return trace is not None
+
+
+def _code(handler: Any) -> Any:
+    """The code that a handler runs: a function's or a method's, that of an object that is called, or of a partial."""
+    handler = getattr(handler, "func", handler)
+    called = handler if hasattr(handler, "__code__") else type(handler).__call__
+    return getattr(called, "__code__", None)
 
 
 def _tell(lost: str, error: Exception) -> None:

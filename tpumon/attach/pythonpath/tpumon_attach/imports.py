@@ -55,9 +55,12 @@ class _Watch:
         behind = False
         for finder in list(sys.meta_path):
             find_spec = getattr(finder, "find_spec", None) if behind else None
-            spec = None if find_spec is None else find_spec(name, path, target)
-            if spec is not None:
-                return spec  # type: ignore[no-any-return]
+            if find_spec is not None:
+                spec = find_spec(name, path, target)
+                if spec is not None:
+                    return spec  # type: ignore[no-any-return]
+            elif behind and _finds_in_the_old_way(finder, name, path):
+                return None  # it is asked again, and what it loads has no end to note
             behind = behind or finder is self
         return None
 
@@ -84,3 +87,9 @@ class _Watch:
 
         execute_and_act.waits = True  # type: ignore[attr-defined]
         own["exec_module"] = execute_and_act
+
+
+def _finds_in_the_old_way(finder: Any, name: str, path: Any) -> bool:
+    """Whether a finder without `find_spec` has the module. Python 3.12 does not ask such a finder."""
+    find_module = getattr(finder, "find_module", None) if sys.version_info < (3, 12) else None
+    return find_module is not None and find_module(name, path) is not None

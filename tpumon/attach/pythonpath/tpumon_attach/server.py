@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import os
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tpumon_attach import announcement, ports, threads
+from tpumon_attach import announcement, ports, room
 from tpumon_attach.harmless import harmless
 from tpumon_attach.messages import say
 
@@ -52,9 +53,7 @@ class Server:
         if self._thread_pid is not None or sys.is_finalizing():
             return
         self._thread_pid = os.getpid()
-        room = threads.room()
-        if room < threads.NEEDED:
-            say(f"only {room} more threads may start here (pids.max): {self._framework} gets no profiler server")
+        if not self._has_room():
             return
 
         @harmless("its profiler server cannot be started")
@@ -63,7 +62,8 @@ class Server:
             _wait_until(self._is_first, _OTHER_S)
             self._start_once()
 
-        threading.Thread(target=wait, name="tpumon-attach", daemon=True).start()
+        # Not one of `threading`: the program may wait for all of those, and have them traced.
+        _thread.start_new_thread(wait, ())
 
     def leave_to_program(self) -> None:
         """Notes that the program has started a server itself."""
@@ -117,7 +117,7 @@ class Server:
 
     def _start_once(self) -> None:
         with self._lock, announcement.turn():
-            if self._of_program or self._port is not None:
+            if self._of_program or self._port is not None or not self._has_room():
                 return
             for port in ports.candidates():
                 ours = self._start(port)
@@ -128,6 +128,12 @@ class Server:
                     return
                 del ours  # another process was faster
             say(f"no free port for {self._framework}'s profiler server; TPUMON_ATTACH_PORT names the first to try")
+
+    def _has_room(self) -> bool:
+        lacking = room.lacking()
+        if lacking is not None:
+            say(f"{lacking}: {self._framework} gets no profiler server")
+        return lacking is None
 
     def _note(self, port: int) -> None:
         self._port = port
