@@ -217,9 +217,9 @@ def _watch(soak: Soak, course: Course, tpumon: subprocess.Popen[str], offset: mm
             course.note()
         if now_s >= told_s:
             told_s = now_s + 60
-            counts = soak.ledger.counts
+            counts, memory_mb = soak.ledger.counts, course.values[VITALS[0].name][-1]
             print(f"... {counts['samples']} samples, {soak.names} names, {counts['false']} false, "
-                  f"RSS {course.values[VITALS[0].name][-1]:.0f} MB, load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
+                  f"RSS {memory_mb:.0f} MB, load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
         time.sleep(0.2)
 
 

@@ -374,6 +374,27 @@ def test_where_little_memory_may_be_mapped_there_is_no_server(
     assert ("MB more memory may be mapped here (ulimit -v)" in str(room.lacking())) != enough
 
 
+@pytest.mark.parametrize(("most", "said"), [(60, True), (19_000, False)])
+def test_where_a_user_may_start_few_threads_there_is_no_server(tmp_path: Path, most: int, said: bool) -> None:
+    """Those that run count, with the threads of this process."""
+    program = f"""
+import ctypes, os, resource, sys, threading
+sys.path.append({str(HOOK)!r})
+from tpumon_attach import room
+if os.getuid() == 0:
+    os.setuid(54321)
+    ctypes.CDLL(None).prctl(4, 1)  # PR_SET_DUMPABLE: as a process is that did not change its user
+over = threading.Event()
+for _ in range(9): threading.Thread(target=over.wait).start()
+resource.setrlimit(resource.RLIMIT_NPROC, ({most}, {most}))
+print(room.lacking())
+over.set()
+"""
+    found = re.fullmatch(r"only (\d+) more threads may start here \(ulimit -u\)\n", run(tmp_path, program).stdout)
+    assert (found is not None) == said
+    assert found is None or int(found[1]) <= 50
+
+
 def test_the_thread_that_waits_is_none_of_the_programs(tmp_path: Path) -> None:
     """A program may wait for all threads of its own, and trace them; ours may wait for as long as the program runs."""
     program = f"""

@@ -12,19 +12,19 @@ _NEEDED = 100
 _NEEDED_MB = 4000
 """Each thread maps its stack, of 8 MB, and up to 128 MB for what it allocates."""
 
+_PLENTY = 20_000  # threads of a user: to count those that run takes a while
+
 _OWN_GROUPS = "/proc/self/cgroup"
 _GROUPS = "/sys/fs/cgroup"
 
 
 def lacking() -> str | None:
-    """What there is too little of in this process, for a line; None: there is enough.
-
-    The limit of a user (`ulimit -u`) is not looked at: to know how much of it is used, all processes would be read.
-    """
+    """What there is too little of in this process, for a line; None: there is enough."""
     for left, needed, what in (
         (_files(), _NEEDED, "more files may be opened here (ulimit -n)"),
         (_megabytes(), _NEEDED_MB, "MB more memory may be mapped here (ulimit -v)"),
         (_threads(), _NEEDED, "more threads may start here (pids.max)"),
+        (_threads_of_user(), _NEEDED, "more threads may start here (ulimit -u)"),
     ):
         if left < needed:
             return f"only {left} {what}"
@@ -66,6 +66,22 @@ def _threads() -> float:
         except (OSError, ValueError):  # no limit here
             continue
     return free
+
+
+def _threads_of_user() -> float:
+    """How many this user may start yet; infinity if nothing says. Those in other containers cannot be seen."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if most == resource.RLIM_INFINITY or most > _PLENTY:
+        return float("inf")
+    uid, running = os.getuid(), 0
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        try:
+            tasks = os.stat(f"/proc/{name}/task") if name.isdigit() else None
+        except OSError:  # it has ended
+            continue
+        if tasks is not None and tasks.st_uid == uid:
+            running += tasks.st_nlink - 2  # a directory for each
+    return max(0, most - running)
 
 
 def _folders() -> Iterator[str]:
