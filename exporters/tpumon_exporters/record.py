@@ -174,6 +174,10 @@ def _line(text: str) -> bytes:
     return f"{text}\n".encode(errors="backslashreplace")
 
 
+def _new_member() -> zlib._Compress:
+    return zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+
+
 def _written(directory: Path) -> list[tuple[int, float, Path]]:
     """Number, begin and path of each file, in the order in which they were written."""
     files = []
@@ -209,7 +213,7 @@ class _File:
             except FileExistsError:
                 number += 1
         self._bytes = 0
-        self._packer = zlib.compressobj(6, zlib.DEFLATED, _GZIP)
+        self._packer = _new_member()
 
     def is_full(self, now_unix_s: float, now_s: float, most_bytes: float) -> bool:
         """Whether the next line belongs into another file; also after the time in the name was wrong for a minute."""
@@ -224,28 +228,21 @@ class _File:
         Raises:
             OSError: it cannot be written; the file is as it was before.
         """
+        packer = self._packer.copy()  # what cannot be written was never packed
         last = now_s - self._member_s >= _MEMBER_S
-        self._write(self._packer.compress(data) + self._packer.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH))
+        packed = packer.compress(data) + packer.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+        self._file.append(packed)
+        self._bytes += len(packed)
+        self._packer = packer
         if last:
-            self._begin_member(now_s)
+            self._packer, self._member_s = _new_member(), now_s
 
     def close(self) -> None:
         """Ends the file."""
         try:
-            self._write(self._packer.flush())
+            self._file.append(self._packer.flush())
         finally:
             self._file.close()
-
-    def _begin_member(self, now_s: float) -> None:
-        self._packer, self._member_s = zlib.compressobj(6, zlib.DEFLATED, _GZIP), now_s
-
-    def _write(self, data: bytes) -> None:
-        try:
-            self._file.append(data)
-        except OSError:
-            self._begin_member(self._member_s)  # the packer is ahead of the file
-            raise
-        self._bytes += len(data)
 
 
 @takes(RecordOptions, stdout=False)

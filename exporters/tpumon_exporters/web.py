@@ -16,11 +16,12 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from io import BytesIO
+from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import parse_qs, urlsplit
 
@@ -45,6 +46,7 @@ _FIELDS = 100
 _GZIP_LEVEL = 1  # takes 1/20 of level 9's time; the page is 1.5 times as large
 _GZIP_FROM_BYTES = 1000
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)(?:%[^\]]*)?\]|(?P<name>[^\[\]:@/?#\s]+))(?::[0-9]*)?")
+_HOSTS = Path("/etc/hosts")
 _MISDIRECTED = (
     "This request came in on a loopback address, and its Host is not this host's. Use localhost, an IP address or this "
     "host's name, or protect the endpoint with a password (--web-config, basic_auth_users).\n"
@@ -175,18 +177,26 @@ def is_misdirected(hosts: Sequence[str], here: str) -> bool:
 
 
 def _is_ours(host: str) -> bool:
-    """Whether this is `localhost`, an IP address, or this host's name, with a port or without."""
+    """Whether this is `localhost`, an IP address, or a name of this host, with a port or without."""
     form = _HOST.fullmatch(host.strip().lower())
     if form is None:
         return False
+    name = (form["v6"] or form["name"]).removesuffix(".")
     own = socket.gethostname().lower()
-    if form["name"] is not None and form["name"].removesuffix(".") in {"localhost", own, own.partition(".")[0]}:
+    if form["name"] is not None and name in {"localhost", own, own.partition(".")[0]}:
         return True
     try:
-        ipaddress.ip_address(form["v6"] or form["name"].removesuffix("."))
+        ipaddress.ip_address(name)
     except ValueError:
-        return False
+        return name in _names_in_file()
     return True
+
+
+def _names_in_file() -> Iterator[str]:
+    """Names that this host's own file gives to addresses, which no server of names can give to others."""
+    with contextlib.suppress(OSError):
+        for line in _HOSTS.read_text(encoding="utf-8", errors="replace").lower().splitlines():
+            yield from line.partition("#")[0].split()[1:]
 
 
 class _Connection:

@@ -1,11 +1,12 @@
 """From typing `tpumon --level 2` to the first figures, on a host with one JAX job at a port of its own choice.
 
-No option says where the job is. Target: 2 s plus the window.
+No option says where the job is, and no tpumon has traced it before. Target: 2 s plus the window.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,10 +27,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         job = start_jax(Path(directory), "0.10.2")
         try:
-            for _ in range(RUNS):
+            for run in range(RUNS):
+                env = {**os.environ, "TPUMON_PAUSE_DIR": f"{directory}/{run}"}  # else each would pay for those before
+                Path(env["TPUMON_PAUSE_DIR"]).mkdir()
                 command = [sys.executable, "-m", "tpumon", "--level", "2", "--num-queries", "1", "--output", "jsonl"]
                 started_s = time.monotonic()
-                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
                 took_s = time.monotonic() - started_s
                 samples = [json.loads(line) for line in done.stdout.splitlines()]
                 (sample,) = [sample for sample in samples if sample["address"] == job.address]

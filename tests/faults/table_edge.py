@@ -60,7 +60,7 @@ ROWS = (
     (
         "a web page whose name is made to point at 127.0.0.1 (DNS rebinding)",
         "figures are for those who may connect",
-        "421 on loopback addresses for any Host but localhost, IP addresses and this host's name; 401 with users.",
+        "421 on loopback addresses for any Host but localhost, IP addresses and this host's names; 401 with users.",
         "test_edge_host.py::test_other_names_are_refused_with_the_way_out",
     ),
     (

@@ -87,6 +87,19 @@ def test_what_else_says_whose_page_is_wanted(output, target, lines, status):
     assert ask(output.address, lines, target)[0] == status
 
 
+def test_names_that_this_host_s_file_gives_are_its_own(output, monkeypatch, tmp_path):
+    """Debian gives a host's whole name to 127.0.1.1; no server of names can change what is there."""
+    hosts = tmp_path / "hosts"
+    hosts.write_bytes(b"127.0.1.1\tHERE.example.org here # evil.example\n\n\xff\n127.0.0.1 localhost alias\n")
+    monkeypatch.setattr(web, "_HOSTS", hosts)
+    answers = {
+        host: ask(output.address, [f"Host: {host}:80"])[0] for host in ("here.example.org", "alias.", *OTHERS[:1])
+    }
+    assert answers == {"here.example.org": 200, "alias.": 200, "evil.example": 421}
+    hosts.unlink()
+    assert ask(output.address, ["Host: alias"])[0] == 421
+
+
 @pytest.mark.parametrize("where", ["[::1]:0", "127.0.0.2:0", ":0"])
 def test_every_loopback_address(where):
     """Of IPv6, of IPv4, of IPv4 at a socket of IPv6."""

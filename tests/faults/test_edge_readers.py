@@ -249,9 +249,10 @@ def test_a_targets_file(error, known, tmp_path, monkeypatch):
 @ERRORS
 def test_names(error):
     """One name that cannot be looked up costs no other its addresses."""
-    said = []
+    said, asked = [], []
 
     async def resolve(host):
+        asked.append(host)
         if host == "odd":
             raise error(WORDS)
         return ["10.0.0.1", "10.0.0.2"]
@@ -260,8 +261,7 @@ def test_names(error):
         finder = DnsNames(["odd:1", "job:1"], say=said.append, resolve=resolve, resolve_every_s=0.01, soon_s=0.01)
         async with watching(finder) as watch:
             await watch.until(lambda: "10.0.0.2:1" in watch.now.values())
-            await watch.until(lambda: said)
-            await asyncio.sleep(0.1)
+            await watch.until(lambda: asked.count("odd") > 3)
         assert watch.now["odd"] == "odd:1"
         assert watch.finders[-1] == {"dns": False}
 
@@ -296,15 +296,15 @@ def test_announcements_of_jobs(error, tmp_path, monkeypatch):
     said, proc = [], FakeProc(tmp_path / "proc")
     proc.process(42, JAX)
     proc.listen(9999, 42)
-    monkeypatch.setattr(local, "attached_processes", Broken(error, None))
+    broken = Broken(error, None)
+    monkeypatch.setattr(local, "attached_processes", broken)
 
     async def call(_address):
         return None
 
     async def main():
         async with watching(LocalDiscovery(say=said.append, proc=proc.root, call=call, poll_s=0.01)) as watch:
-            await watch.until(lambda: "127.0.0.1:9999" in watch.now.values())
-            await asyncio.sleep(0.1)
+            await watch.until(lambda: "127.0.0.1:9999" in watch.now.values() and broken.calls > 3)
 
     asyncio.run(main())
     (line,) = said

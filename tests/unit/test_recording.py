@@ -144,6 +144,8 @@ def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, mon
     events, said = read(recorded.directory)
     assert [event.time_unix_s - START for event in events if isinstance(event, Sample)] == [1, 2, 3]
     assert said == []
+    (file,) = recorded.files
+    assert len(gzip.decompress(file.read_bytes()).splitlines()) == 3  # by any other program, too
 
 
 def test_a_file_that_begins_on_a_full_disk_names_the_workers_later(recorded, monkeypatch):
