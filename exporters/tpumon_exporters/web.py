@@ -182,14 +182,11 @@ def _is_ours(host: str) -> bool:
     if form is None:
         return False
     name = (form["v6"] or form["name"]).removesuffix(".")
-    own = socket.gethostname().lower()
-    if form["name"] is not None and name in {"localhost", own, own.partition(".")[0]}:
-        return True
-    try:
+    with contextlib.suppress(ValueError):
         ipaddress.ip_address(name)
-    except ValueError:
-        return name in _names_in_file()
-    return True
+        return True
+    own = socket.gethostname().lower()
+    return name in {"localhost", own, own.partition(".")[0]} or name in _names_in_file()
 
 
 def _names_in_file() -> Iterator[str]:
