@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 
 import pytest
 
@@ -17,6 +16,7 @@ from tpumon.sampler.duty import Duty
 from tpumon.system import host_files, ledger
 from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import Pause
+from tpumon.targets import addresses
 from tpumon.targets.addresses import server_name
 from tpumon.targets.base import Fixed
 
@@ -590,10 +590,10 @@ def test_a_worker_cut_off_before_its_call_costs_nothing():
     assert virtual_time.run(main()) == (2, {})
 
 
-def test_where_a_socket_may_have_any_address_other_hosts_are_other_servers(monkeypatch):
-    """As with net.ipv4.ip_nonlocal_bind: one account for all workers of a fleet would leave each next to nothing."""
-    monkeypatch.setattr(socket.socket, "bind", lambda _self, _at: None)
+def test_a_host_has_one_address_by_which_its_servers_are_one(monkeypatch):
+    """At its others, of services or containers, the same port may be another server's: each has an account."""
+    monkeypatch.setattr(addresses, "_own_ip", {4: "10.0.0.2", 6: "fd00::2"}.get)
     server_name.cache_clear()
-    names = {server_name("10.0.0.2:8466"), server_name("[fd00::2]:8466"), server_name("127.0.0.1:8466")}
+    names = [server_name(f"{host}:8466") for host in ("10.0.0.2", "[fd00::2]", "127.0.0.1", "10.0.0.3", "127.0.0.9")]
     server_name.cache_clear()
-    assert names == {"10.0.0.2:8466", "[fd00::2]:8466", "localhost:8466"}
+    assert names == ["localhost:8466"] * 3 + ["10.0.0.3:8466", "127.0.0.9:8466"]

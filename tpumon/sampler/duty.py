@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -206,6 +207,7 @@ class Duty:
         self._running: asyncio.Task[None] | None = None
         self._again: asyncio.TimerHandle | None = None
         self._in_use = threading.Lock()
+        self._cost_s = 0.0  # of the last exchange, in processor time
         self._not_before_s = float("-inf")
         self._alone_until_s = float("-inf")
 
@@ -295,8 +297,7 @@ class Duty:
             await asyncio.wait([running])
         await asyncio.sleep(self._not_before_s - _now_s())
         self._running, self._next = self._next, None
-        begun_s = _now_s()
-        if begun_s < self._alone_until_s:
+        if _now_s() < self._alone_until_s:
             return
         assert self._ledger is not None
         try:
@@ -308,7 +309,7 @@ class Duty:
         for server, account in self._accounts.items():
             account.note_peers(peers.get(server, ()), now_s)
         self._look_again()
-        self._not_before_s = now_s + max(_BETWEEN_S, (now_s - begun_s) / _LOOKING_RATIO)
+        self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _LOOKING_RATIO)
 
     def _look_again(self) -> None:
         """Looks now and then, however rarely a query is due: who looks late does not know when the others traced."""
@@ -328,8 +329,12 @@ class Duty:
             raise TimeoutError
 
         def use_alone() -> _Result:
+            begun_s = time.thread_time()
             with self._in_use:
-                return use()
+                try:
+                    return use()
+                finally:
+                    self._cost_s = time.thread_time() - begun_s
 
         return await in_thread(use_alone, timeout_s=_LOOK_S)
 

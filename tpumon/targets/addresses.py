@@ -140,21 +140,20 @@ def server_name(address: str) -> str:
         place = Address.parse(address).place
     except ValueError:  # a scheme that only gRPC knows
         return address
-    if place.host == socket.gethostname().lower() or (place.ip is not None and _is_own(str(place.ip))):
+    if place.host == socket.gethostname().lower() or (place.ip is not None and place.host == _own_ip(place.ip.version)):
         return f"localhost:{place.port}"
     return str(place)
 
 
-def _is_own(ip: str) -> bool:
-    """Whether an address is one of this host: only then can a socket have it, unless one may have any."""
-    return _can_have(ip) and not _can_have("2001:db8::1" if ":" in ip else "192.0.2.1")  # which no host has
+def _own_ip(version: int) -> str | None:
+    """The address by which this host is known to others; None: it has none. Asks the routing table, sends nothing.
 
-
-def _can_have(ip: str) -> bool:
-    family = socket.AF_INET6 if ":" in ip else socket.AF_INET
+    It may have more, of services or of containers; at those, the same port may be another server's.
+    """
+    family, elsewhere = (socket.AF_INET6, "2001:db8::1") if version == 6 else (socket.AF_INET, "192.0.2.1")
     try:
-        with socket.socket(family, socket.SOCK_DGRAM) as trial:
-            trial.bind((ip, 0))
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect((elsewhere, 9))
+            return str(asking.getsockname()[0])
     except OSError:
-        return False
-    return True
+        return None
