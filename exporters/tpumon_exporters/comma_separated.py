@@ -36,7 +36,7 @@ def _error(get: Callable[[Failure], Any]) -> _Cell:
 
 
 _OF_SAMPLE = (
-    *("time_unix_s", "worker", "address", "slice", "window_s", "took_s", "interval_s", "traced_s", "source"),
+    *("time_unix_s", "worker", "address", "job", "slice", "window_s", "took_s", "interval_s", "traced_s", "source"),
     *("simulated", "device_type", "cores"),
 )
 COLUMNS: Mapping[str, _Cell] = {

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
     from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
     from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
-    from tpumon.model.target import LONGEST_WINDOW_S, Pod, Query, Target, Workers
+    from tpumon.model.target import LONGEST_WINDOW_S, Pod, Process, Query, Target, Workers
 
 __all__ = [
     "LONGEST_WINDOW_S",
@@ -71,6 +71,7 @@ __all__ = [
     "OpFigures",
     "Percentiles",
     "Pod",
+    "Process",
     "Query",
     "RuntimeFigures",
     "Sample",

@@ -12,6 +12,7 @@ from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json,
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
 from tpumon.model.frozen import frozen
+from tpumon.model.target import Process
 
 SCHEMA_VERSION = 1
 
@@ -72,7 +73,9 @@ class Sample:
         device_type: for example "TPU v2", as the source reports it.
         cores: number of TPU cores of the worker.
         figures: what the query measured; in JSON its fields are merged into the sample.
+        job: the job that the worker belongs to, if known.
         slice: the slice that the worker belongs to, if known.
+        process: the worker's process, where it runs on this host.
         truncated: None for a whole trace; otherwise what is missing and which span the figures cover.
         findings: what is wrong with the worker, as the one who judges it says; None: nobody has judged it yet.
         judged: the findings that could be judged of it, present or not; None: nobody has judged it yet.
@@ -95,7 +98,9 @@ class Sample:
     device_type: str | None = None
     cores: int | None = None
     figures: Figures = field(default_factory=Figures, metadata=flat())
+    job: str | None = None
     slice: str | None = None
+    process: Process | None = None
     truncated: str | None = None
     findings: tuple[Cause, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
     judged: tuple[FindingId, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))

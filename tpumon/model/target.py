@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
+from tpumon.model.codec import fallback
 from tpumon.model.frozen import frozen
 
 LONGEST_WINDOW_S = 10.0
@@ -21,26 +22,49 @@ class Pod:
 
 
 @frozen
+class Process:
+    """The process of a worker, where it runs on this host.
+
+    Attributes:
+        pid: its number, as this process sees it.
+        user: name of its owner, or the number where there is none.
+        command: the program and its script or module, never other arguments.
+        started_unix_s: when it started.
+    """
+
+    pid: int = field(metadata=fallback(0))
+    user: str | None = None
+    command: str | None = None
+    started_unix_s: float | None = None
+
+
+@frozen
 class Target:
     """One worker's profiler server.
 
     Attributes:
         worker: unique display name: the host's name if known, otherwise the address.
         address: `host:port` to connect to; IPv6 in brackets.
-        slice: the slice whose workers run the same steps, if known; medians are computed per slice.
+        job: the job that it belongs to, if known; in Kubernetes NAMESPACE/NAME.
+        slice: the slice whose workers run the same steps, if known; medians are computed per job and slice.
         independent: True if it is not known to work together with others; it is then compared with no other worker.
         runtime_addresses: candidates for its runtime metric service, tried in this order.
         attached: whether the job said that its own traces wait for samples (`tpumon run`).
         pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
+        process: its process, where it runs on this host.
+        exporter: name of the exporter that samples it; None: this process does.
     """
 
     worker: str
     address: str
+    job: str | None = None
     slice: str | None = None
     independent: bool = False
     runtime_addresses: tuple[str, ...] = ()
     attached: bool = False
     pod: Pod | None = None
+    process: Process | None = None
+    exporter: str | None = None
 
 
 @frozen

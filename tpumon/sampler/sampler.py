@@ -199,7 +199,13 @@ class Sampler:
         now_s = time.monotonic()
         # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
         taken_s = max(now_s - max(time.time() - sample.time_unix_s, 0.0), asked_s)
-        return replace(bounded(sample), slice=target.slice or sample.slice, taken_monotonic_s=taken_s)
+        return replace(
+            bounded(sample),
+            job=target.job or sample.job,
+            slice=target.slice or sample.slice,
+            process=target.process,
+            taken_monotonic_s=taken_s,
+        )
 
     def _all_gone(self) -> bool:
         """Whether every worker was asked and none could be reached."""
