@@ -1,27 +1,24 @@
-"""The events of a run: sampled here or taken from a running exporter, written to outputs, and shown."""
+"""The path of events: from a source through the analysis to the outputs and to whoever iterates over the feed."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
+from tpumon.analysis import Analysis, Event, FleetStatus, Update
+from tpumon.analysis.playing import played
 from tpumon.errors import NoTargetError
-from tpumon.model import Handover, Query, Sample, Workers
+from tpumon.model import Handover, Query
 from tpumon.model.frozen import frozen
-from tpumon.outputs import (
-    Export,
-    Listening,
-    Output,
-    OutputOptions,
-    QueuedOutput,
-    Speaking,
-    TakingOver,
-    Vouching,
-    open_output,
-)
+from tpumon.notices import Notices
+from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output
+from tpumon.recording import Recording
+from tpumon.remote import RemoteExporter
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, Connecting, SourceOptions
 from tpumon.system.background import Background
@@ -31,18 +28,13 @@ from tpumon.system.heartbeat import Heartbeat
 from tpumon.system.ledger import Ledger
 from tpumon.system.memory import reuse_memory
 from tpumon.targets.selection import Selection, open_discovery
-from tpumon.view.notices import Notice, Notices
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tpumon.fleet import Thresholds
+_TICK_S = 1.0
 
-Told = Workers | Sample | Handover
-"""What a run learns: who the workers are from now on, one query's sample, or what a running exporter hands on."""
-
-Event = Told | Notice
-"""What a feed yields: what the run learns, or a line for the user."""
+Send = Callable[[Event], None]
 
 
 @frozen
@@ -57,42 +49,124 @@ class Sampling:
         use_proxy: connect through http_proxy.
     """
 
+    takes_samples: ClassVar[bool] = True
+    is_over: ClassVar[bool] = False
+    shown_name: ClassVar[str | None] = None
+
     query: Query
     selection: Selection = field(default_factory=Selection)
     pace: Pace = field(default_factory=Pace)
     sources: SourceOptions = field(default_factory=SourceOptions)
     use_proxy: bool = False
 
+    @property
+    def ends(self) -> bool:
+        """True if it ends by itself."""
+        return self.pace.num_queries > 0
+
+    def with_ops(self, most: int) -> Sampling:
+        """The same with at least `most` top operations in each sample."""
+        return replace(self, query=replace(self.query, ops=max(self.query.ops, most)))
+
+    def prepare(self) -> None:
+        """Prepares this process; call it before there are threads.
+
+        Raises:
+            UsageError: the log directory needs what is not installed.
+            TpumonError: the log directory cannot be written.
+        """
+        reuse_memory()
+        if self.sources.logdir is not None:
+            self.sources.logdir.prepare()
+
+    async def send_to(self, send: Send) -> None:
+        """Takes samples until all are taken, or until it is cancelled."""
+        async with AsyncExitStack() as stack:
+            sampler = Sampler(
+                await open_discovery(self.selection, stack, say),
+                self.query,
+                self.pace,
+                on_sample=send,
+                on_workers=send,
+                options=self.sources,
+                open_client=partial(
+                    Client,
+                    use_proxy=self.use_proxy,
+                    max_bytes=1_000_000 * self.sources.max_trace_mb,
+                    connecting=Connecting(),
+                ),
+                ledger=None if self.selection.simulate is not None else Ledger(),
+                say=say,
+            )
+            await sampler.run()
+
 
 @frozen(kw_only=False)
 class Recorded:
-    """Samples that were recorded before: not for a feed, which is about what happens now.
+    """Samples that were recorded before.
 
     Attributes:
         where: a directory or a file.
     """
 
+    takes_samples: ClassVar[bool] = False
+    is_over: ClassVar[bool] = True
+    ends: ClassVar[bool] = True
+
     where: str
+
+    @property
+    def shown_name(self) -> str:
+        """The path."""
+        return self.where
+
+    def with_ops(self, _most: int) -> Recorded:
+        """The same: a recording has the operations that it has."""
+        return self
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    async def send_to(self, _send: Send) -> None:
+        """Sends nothing: its events have times of their own, see `RecordedFeed`."""
 
 
 @frozen(kw_only=False)
 class Remote:
-    """Samples that others take: a running exporter, or the Prometheus server that scrapes several.
+    """Samples that a running exporter takes.
 
     Attributes:
-        url: where it answers; what answers there says which of the two it is.
-        selector: label matchers of the series in Prometheus; None: all of tpumon's.
+        url: where it answers.
         auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
     """
 
+    takes_samples: ClassVar[bool] = False
+    is_over: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
+
     url: str
-    selector: str | None = None
     auth_file: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """The URL without its password."""
+        return RemoteExporter(self.url, auth_file=self.auth_file).name
+
+    def with_ops(self, _most: int) -> Remote:
+        """The same: an exporter has the operations that it has."""
+        return self
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    async def send_to(self, send: Send) -> None:
+        """Follows the exporter until it is cancelled."""
+        await RemoteExporter(self.url, auth_file=self.auth_file).feed(send)
 
 
 @frozen
 class FeedSettings:
-    """Where events come from, and which outputs get them.
+    """The source of events, and the outputs that get them.
 
     Attributes:
         origin: samples to take, those of others, or what was recorded.
@@ -104,43 +178,49 @@ class FeedSettings:
     exports: Sequence[Export] = ()
     output_options: OutputOptions = field(default_factory=OutputOptions)
 
-    @property
-    def takes_samples(self) -> bool:
-        """Whether this process samples, and does not show what another one has sampled."""
-        return isinstance(self.origin, Sampling)
-
 
 class Feed:
-    """Runs the sampler in a thread, passes its events to the outputs at once, and yields them with notices.
+    """Runs the source in a thread, passes its updates to the outputs at once, and yields them.
 
-    A context manager: entering opens the outputs and starts sampling; leaving stops it and closes the outputs.
-    Events that the consumer does not fetch in time are dropped, oldest first, which a notice says once; outputs
-    still get them.
+    A context manager: entering opens the outputs and starts the source; leaving stops it and closes the outputs.
+    Updates that the consumer does not fetch in time are dropped, oldest first, which is said once; outputs still get
+    them.
 
     Args:
-        settings: where events come from, and which outputs get them.
-        consumer: who fetches the events, for that notice.
-        wake: called in the sampler's thread when there is something to fetch; must not block.
-        looked_at: which worker the user looks at; called in that thread, too.
+        settings: the source of events, and the outputs that get them.
+        consumer: who fetches the updates, for that message.
+        wake: called in the source's thread when there is something to fetch; must not block.
+        notify: takes a line for the user, from any thread.
+        remembers: True if the consumer shows figures of the past.
+
+    Attributes:
+        context: the run, for an output that is opened beside it.
     """
 
     def __init__(
         self,
         settings: FeedSettings,
         *,
-        consumer: str,
+        consumer: str = "this machine",
         wake: Callable[[], None] = lambda: None,
-        looked_at: Callable[[], str | None] = lambda: None,
+        notify: Callable[[str], None] = say,
+        remembers: bool = False,
     ) -> None:
         self._settings = settings
         self._consumer = consumer
-        self._looked_at = looked_at
+        self._notify = notify
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
-        self._notices = Notices(takes_samples=settings.takes_samples)
+        self._notices = Notices(takes_samples=settings.origin.takes_samples)
         self._reported_drops = False
         self._stack = ExitStack()
-        self._background = Background[Told](self._run, wake=wake, keep=_is_kept)
+        self._fleet = Analysis(settings.output_options.thresholds, log=say)
+        if remembers:
+            self._fleet.remember()
+        self.context = Context(
+            run=settings.output_options, fleet=self._fleet, log=say, heartbeat_age_s=self._heartbeat.age_s
+        )
+        self._background = Background[Update](self._run, wake=wake, keep=_is_kept)
 
     def __enter__(self) -> Self:
         """Starts.
@@ -150,15 +230,14 @@ class Feed:
             TpumonError: the log directory cannot be written.
         """
         raise_descriptor_limit()
-        origin = self._settings.origin
-        if isinstance(origin, Sampling):
-            reuse_memory()  # before there are threads
-            if origin.sources.logdir is not None:
-                origin.sources.logdir.prepare()
+        self._settings.origin.prepare()
         with ExitStack() as stack:
             for export in self._settings.exports:
-                output = _open(export, self._settings.output_options, self._heartbeat)
-                self._outputs.append(stack.enter_context(closing(output)))
+                output = open_output(export.name, export.where, self.context, export.options)
+                if output.remembers:
+                    self._fleet.remember()
+                queued = QueuedOutput(output, export.name, say)
+                self._outputs.append(stack.enter_context(closing(queued)))
             stack.enter_context(self._background)
             self._stack = stack.pop_all()
         return self
@@ -168,127 +247,135 @@ class Feed:
     ) -> None:
         self._stack.close()
 
-    def __iter__(self) -> Iterator[Event]:
-        """Waits for events until there will be no more.
+    def status(self) -> FleetStatus:
+        """The status of all workers now."""
+        return self._fleet.status(time.time())
+
+    def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:
+        """Iterates over updates until there will be no more.
+
+        Args:
+            timeout_s: yield None if there was no update for this long; None: wait.
 
         Raises:
             NoTargetError: the feed ended, and no worker ever answered.
             Exception: whatever ended the feed.
         """
-        return (event for event in self.events() if event is not None)
-
-    def events(self, *, timeout_s: float | None = None) -> Iterator[Event | None]:
-        """Iterates likewise, and yields None if there was no event for this long; None: waits."""
-        for event in self._background.events(timeout_s=timeout_s):
-            if event is None:
-                yield None
-            else:
-                yield from self._with_notices(event)
+        yield from self._background.events(timeout_s=timeout_s)
         self._check_answered()
 
-    def fetch(self) -> tuple[Sequence[Event], bool]:
-        """Returns the events since the last call, without waiting, and whether there will be no more.
+    def fetch(self) -> tuple[Sequence[Update], bool]:
+        """Returns the updates since the last call, without waiting, and whether there will be no more.
 
-        Once there are no more events to return, it raises what iterating would raise.
+        Once there are no more updates to return, it raises what iterating would raise.
         """
-        events, ended = self._background.fetch()
-        if ended and not events:
+        updates, ended = self._background.fetch()
+        if ended and not updates:
             self._check_answered()
-        return [shown for event in events for shown in self._with_notices(event)], ended
-
-    def _with_notices(self, event: Told) -> Iterator[Event]:
-        yield event
-        if isinstance(event, Handover):
-            return
-        for line in self._notices.update(event):
-            yield Notice(line)
-        if self._background.dropped and not self._reported_drops:
-            self._reported_drops = True
-            yield Notice(f"samples are dropped, oldest first: {self._consumer} is too slow")
+        return updates, ended
 
     def _check_answered(self) -> None:
         if not self._notices.any_answered:
             raise NoTargetError(self._notices.none_answered)
 
-    async def _run(self, show: Callable[[Told], None]) -> None:
-        """Runs in the thread: outputs get each event before it waits for the consumer."""
+    async def _run(self, show: Callable[[Update], None]) -> None:
+        """Runs in the thread: outputs get each update before it waits for the consumer."""
 
-        def send(event: Told) -> None:
-            exported = for_outputs(event, self._settings.output_options)
+        def send(event: Event) -> None:
+            pass_on(self._fleet.take(event))
+            if not isinstance(event, Handover):
+                self._say(self._notices.update(event))
+
+        def pass_on(update: Update) -> None:
+            exported = update.with_ops(self._settings.output_options.ops)
             for output in self._outputs:
-                hand_over(exported, output)
-            show(event)
+                output.on_update(exported)
+            show(update)
 
         self._heartbeat.start()
-        origin = self._settings.origin
-        if isinstance(origin, Sampling):
-            await _sample(origin, send)
-        else:
-            assert isinstance(origin, Remote)
-            await _read(origin, self._settings.output_options.thresholds, self._looked_at, send)
+        ticking = asyncio.create_task(self._tick(pass_on))
+        try:
+            await self._settings.origin.send_to(send)
+        finally:
+            ticking.cancel()
+
+    async def _tick(self, pass_on: Callable[[Update], None]) -> None:
+        while True:
+            await asyncio.sleep(_TICK_S)
+            update = self._fleet.tick(time.time())
+            if update is not None:
+                pass_on(update)
+
+    def _say(self, lines: Sequence[str]) -> None:
+        if self._background.dropped and not self._reported_drops:
+            self._reported_drops = True
+            lines = [*lines, f"samples are dropped, oldest first: {self._consumer} is too slow"]
+        for line in lines:
+            self._notify(line)
 
 
-async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
-    async with AsyncExitStack() as stack:
-        sampler = Sampler(
-            await open_discovery(sampling.selection, stack, say),
-            sampling.query,
-            sampling.pace,
-            on_sample=send,
-            on_workers=send,
-            options=sampling.sources,
-            open_client=partial(
-                Client,
-                use_proxy=sampling.use_proxy,
-                max_bytes=1_000_000 * sampling.sources.max_trace_mb,
-                connecting=Connecting(),
-            ),
-            ledger=None if sampling.selection.simulate is not None else Ledger(),
-            say=say,
-        )
-        await sampler.run()
+class RecordedFeed:
+    """Yields the updates of a recording, with its own clock.
+
+    Args:
+        settings: the recording.
+        last_s: only as much of its end; None: all of it.
+
+    Attributes:
+        context: the run, for an output that is opened beside it.
+    """
+
+    def __init__(self, settings: FeedSettings, *, last_s: float | None = None) -> None:
+        assert settings.origin.shown_name is not None
+        self._recording = Recording(settings.origin.shown_name, say)
+        self._last_s = last_s
+        self._fleet = Analysis(settings.output_options.thresholds, log=say)
+        self.context = Context(run=settings.output_options, fleet=self._fleet)
+        self._time_unix_s = 0.0
+
+    def __enter__(self) -> Self:
+        """Finds its begin and end.
+
+        Raises:
+            UsageError: it holds no samples.
+        """
+        self.begin_unix_s, self.end_unix_s = self._recording.span_unix_s()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def status(self) -> FleetStatus:
+        """The status of all workers at its end."""
+        return self._fleet.status(self.end_unix_s)
+
+    def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
+        """Iterates over its updates."""
+        begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
+        yield from played(self._fleet, self._recording.moments(begin_unix_s))
 
 
-async def _read(
-    remote: Remote, thresholds: Thresholds, looked_at: Callable[[], str | None], send: Callable[[Told], None]
-) -> None:
-    """Follows an exporter, or Prometheus, if that is what answers or a selector is given."""
-    from tpumon.prometheus import PrometheusReader, PrometheusServer, selector_of
-    from tpumon.remote import RemoteExporter
-
-    server = PrometheusServer(remote.url, remote.auth_file)
-    if remote.selector is None:
-        await RemoteExporter(remote.url, auth_file=remote.auth_file, is_other=server.is_there).feed(send)
-    selector = selector_of(remote.selector)
-    await PrometheusReader(server, selector, limits=thresholds, say=say, looked_at=looked_at).feed(send)
+AnyFeed = Feed | RecordedFeed
 
 
-def for_outputs(event: Told, options: OutputOptions) -> Told:
-    """What outputs get of an event: of a sample, no more operations than they are to write; the live view shows all."""
-    return event.with_ops(options.ops) if isinstance(event, Sample) else event
+def open_feed(
+    settings: FeedSettings, *, consumer: str = "this machine", remembers: bool = False, last_s: float | None = None
+) -> AnyFeed:
+    """Makes the feed of a source.
+
+    Args:
+        settings: the source of events, and the outputs that get them.
+        consumer: who fetches the updates.
+        remembers: True if the consumer shows figures of the past.
+        last_s: of a recording, only as much of its end; None: all of it.
+    """
+    if settings.origin.is_over:
+        return RecordedFeed(settings, last_s=last_s)
+    return Feed(settings, consumer=consumer, remembers=remembers)
 
 
-def hand_over(event: Told, output: Output) -> None:
-    """Gives an event to an output; what an exporter hands on only to one that takes it."""
-    if isinstance(event, Workers):
-        output.follow(event)
-    elif isinstance(event, Sample):
-        output.write(event)
-    elif isinstance(output, TakingOver):
-        output.take_over(event)
-
-
-def _open(export: Export, options: OutputOptions, heartbeat: Heartbeat) -> QueuedOutput:
-    output = open_output(export.name, export.where, options, export.options)
-    if isinstance(output, Vouching):
-        output.heartbeat_age_s = heartbeat.age_s
-    if isinstance(output, Speaking):
-        output.say = say
-    if isinstance(output, Listening):
-        say(output.listening)
-    return QueuedOutput(output, export.name, say)
-
-
-def _is_kept(event: Told) -> bool:
-    """Whether the event must not be lost: it says who the workers are, or all that was before."""
-    return isinstance(event, Workers) or (isinstance(event, Handover) and event.complete)
+def _is_kept(update: Update) -> bool:
+    """True for updates that must not be lost: they say who the workers are, or what changed."""
+    return update.workers is not None or update.past

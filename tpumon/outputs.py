@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
@@ -12,23 +13,13 @@ from functools import partial
 from importlib.metadata import entry_points
 from math import isfinite
 from types import UnionType
-from typing import (
-    Any,
-    Generic,
-    Literal,
-    Protocol,
-    TypeVar,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    runtime_checkable,
-)
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from tpumon.analysis import Analysis, Update
 from tpumon.errors import UsageError
-from tpumon.fleet import Thresholds
-from tpumon.model import Handover, Sample, Workers
+from tpumon.findings import Thresholds
 from tpumon.model.frozen import frozen
+from tpumon.system.console import say
 
 _GROUP = "tpumon.exporters"
 _WAITING_LIMIT = 10_000
@@ -39,82 +30,6 @@ Own = TypeVar("Own")
 """An exporter's own options: a frozen dataclass whose fields all have defaults."""
 
 
-class Output(Protocol):
-    """Receives everything that a run learns. One thread makes all calls."""
-
-    def follow(self, workers: Workers) -> None:
-        """Takes the workers to follow; called first, and whenever they change."""
-
-    def write(self, sample: Sample) -> None:
-        """Takes the sample of one query, answered or not.
-
-        Raises:
-            OSError: it could not be written. The run continues.
-        """
-
-    def close(self) -> None:
-        """Ends the output; called once."""
-
-
-@runtime_checkable
-class TakingOver(Protocol):
-    """An output that also takes what a running exporter hands on: since when, changes, history."""
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes over what the exporter knows; after `follow`, and before the samples of the same answer."""
-
-
-@runtime_checkable
-class Ticking(Protocol):
-    """An output that also has work to do when no sample arrives.
-
-    Attributes:
-        tick_s: seconds between two ticks.
-    """
-
-    tick_s: float
-
-    def tick(self, now_unix_s: float) -> None:
-        """Called about every `tick_s` seconds, in the same thread as all other calls.
-
-        Raises:
-            OSError: something could not be written. The run continues, and so do the ticks.
-        """
-
-
-@runtime_checkable
-class Speaking(Protocol):
-    """An output that reports problems.
-
-    Attributes:
-        say: takes one line about a problem, from any thread.
-    """
-
-    say: Callable[[str], None]
-
-
-@runtime_checkable
-class Listening(Protocol):
-    """An output that clients connect to.
-
-    Attributes:
-        listening: one line that says where it listens.
-    """
-
-    listening: str
-
-
-@runtime_checkable
-class Vouching(Protocol):
-    """An output that says whether this process is healthy.
-
-    Attributes:
-        heartbeat_age_s: returns the seconds since the sampling loop last ran; about 1 at most while all is well.
-    """
-
-    heartbeat_age_s: Callable[[], float]
-
-
 @frozen
 class OutputOptions:
     """Settings of the run that outputs need. An exporter's own options are a dataclass of its own, see `takes`.
@@ -123,7 +38,7 @@ class OutputOptions:
         level: 1 or 2; how much the workers are asked for.
         web_config: path of the TLS and user settings of HTTP endpoints, in exporter-toolkit's format.
         thresholds: limits beyond which a worker stands out.
-        ops: how many top operations of a sample they get, and categories; 0: none.
+        ops: the most top operations of a sample that they get, and categories; 0: none.
     """
 
     level: int = 2
@@ -132,8 +47,56 @@ class OutputOptions:
     ops: int = 0
 
 
-OutputFactory = Callable[[str, OutputOptions], Output]
-"""Opens an output: a function of where it writes (a file, an address, `-` for stdout) and the settings of the run.
+@frozen
+class Context:
+    """The run, as outputs see it.
+
+    Attributes:
+        run: its settings.
+        fleet: the analysis; ask it for the status of all workers. From any thread.
+        log: takes one line about a problem, from any thread.
+        heartbeat_age_s: returns the seconds since the sampling loop last ran; about 1 at most while all is well.
+        clock: returns seconds since the epoch.
+    """
+
+    run: OutputOptions = field(default_factory=OutputOptions)
+    fleet: Analysis = field(default_factory=Analysis)
+    log: Callable[[str], None] = say
+    heartbeat_age_s: Callable[[], float] = lambda: 0.0
+    clock: Callable[[], float] = time.time
+
+
+class Output:
+    """Base of outputs: a subscriber to updates. One thread makes all calls.
+
+    Attributes:
+        tick_s: seconds between two ticks; None: it needs none.
+        remembers: True if it shows or hands on figures of the past, so that they are kept.
+    """
+
+    tick_s: float | None = None
+    remembers: ClassVar[bool] = False
+
+    def on_update(self, update: Update) -> None:
+        """Takes an update.
+
+        Raises:
+            OSError: it could not be written. The run continues.
+        """
+
+    def tick(self, now_unix_s: float) -> None:
+        """Works without an update; called about every `tick_s` seconds.
+
+        Raises:
+            OSError: something could not be written. The run continues, and so do the ticks.
+        """
+
+    def close(self) -> None:
+        """Ends the output; called once."""
+
+
+OutputFactory = Callable[[str, Context], Output]
+"""Opens an output: a function of where it writes (a file, an address, `-` for stdout) and the run.
 
 Raises UsageError if it cannot be opened; the message says what would work.
 """
@@ -153,18 +116,18 @@ class Exporter(Generic[Own]):
     """
 
     options: type[Own]
-    open: Callable[[str, OutputOptions, Own], Output]
+    open: Callable[[str, Context, Own], Output]
     stdout: bool = True
 
-    def __call__(self, where: str, run: OutputOptions, options: Own | None = None) -> Output:
+    def __call__(self, where: str, context: Context, options: Own | None = None) -> Output:
         """Opens the output, with default options unless they are given."""
-        return self.open(where, run, self.options() if options is None else options)
+        return self.open(where, context, self.options() if options is None else options)
 
 
 def takes(
     options: type[Own], *, stdout: bool = True
-) -> Callable[[Callable[[str, OutputOptions, Own], Output]], Exporter[Own]]:
-    """Declares an exporter's own options: decorates a function `(where, run, options) -> output`.
+) -> Callable[[Callable[[str, Context, Own], Output]], Exporter[Own]]:
+    """Declares an exporter's own options: decorates a function `(where, context, options) -> output`.
 
     Users set them by name in `--export 'NAME[key=value,...]=WHERE'`.
 
@@ -269,14 +232,14 @@ def _can_write_to_stdout(name: str) -> bool:
 
 
 def open_output(
-    name: str, where: str, run: OutputOptions, options: Mapping[str, str] | None = None, *, given: str = "--export"
+    name: str, where: str, context: Context, options: Mapping[str, str] | None = None, *, given: str = "--export"
 ) -> Output:
     """Opens the output with this name.
 
     Args:
         name: one of `output_names()`.
         where: where it writes.
-        run: settings of the run.
+        context: the run.
         options: its own options, as text by name (`Export.options`).
         given: the option that named it, for messages.
 
@@ -286,10 +249,10 @@ def open_output(
     factory = _load(name)
     if isinstance(factory, Exporter):
         own = _parsed(f"{given} {name}", factory.options, options or {})
-        return factory.open(where, run, own)
+        return factory.open(where, context, own)
     if options:
         raise UsageError(f"{given} {name}: this output has no options, so {', '.join(options)} cannot be set")
-    return factory(where, run)
+    return factory(where, context)
 
 
 def _load(name: str) -> OutputFactory | Exporter[Any]:
@@ -343,53 +306,106 @@ def _value(kind: Any, text: str) -> Any:
     return number
 
 
+class GuardedOutput:
+    """Calls an output, and says once what fails, until it works again.
+
+    Args:
+        output: the output.
+        log: takes one line about a problem.
+        name: its name in messages; empty: it is stdout, and a reader that goes away ends the run.
+    """
+
+    def __init__(self, output: Output, log: Callable[[str], None], name: str = "") -> None:
+        self._output = output
+        self._log = log
+        self._name = name
+        self._failing: set[str] = set()  # calls that failed: a tick that works says nothing about writing
+        self.tick_s = None if output.tick_s is None else max(output.tick_s, _LEAST_TICK_S)
+        self._tick_due_s = math.inf if self.tick_s is None else time.monotonic() + self.tick_s
+
+    @property
+    def failing(self) -> bool:
+        """True if the last sample, or what a tick had to write, could not be written."""
+        return bool(self._failing)
+
+    @property
+    def due_in_s(self) -> float | None:
+        """Seconds until the next tick; None: there is none."""
+        return None if self.tick_s is None else max(0.0, self._tick_due_s - time.monotonic())
+
+    def on_update(self, update: Update) -> None:
+        """Passes on an update.
+
+        Raises:
+            BrokenPipeError: the reader of stdout went away.
+        """
+        self._attempt("write", partial(self._output.on_update, update), "; trying again with each sample")
+
+    def tick_if_due(self) -> None:
+        """Ticks, if that is due.
+
+        Raises:
+            BrokenPipeError: the reader of stdout went away.
+        """
+        if self.tick_s is not None and time.monotonic() >= self._tick_due_s:
+            self._attempt("tick", partial(self._output.tick, time.time()), "; trying again")
+            self._tick_due_s = time.monotonic() + self.tick_s
+
+    def close(self) -> None:
+        """Ends the output."""
+        if self._name:
+            self._attempt("close", self._output.close, "")
+        else:
+            self._output.close()
+
+    def _attempt(self, what: str, call: Callable[[], None], again: str) -> None:
+        try:
+            call()
+        except Exception as error:
+            if isinstance(error, BrokenPipeError) and not self._name:
+                raise
+            if what not in self._failing:
+                self._log(f"{self._name and f'{self._name}: '}cannot write samples: {reason(error)}{again}")
+            self._failing.add(what)
+        else:
+            self._failing.discard(what)
+
+
 class QueuedOutput:
     """An output in a thread of its own, so that a slow one delays nothing else.
 
-    Samples that it is too slow for are dropped, oldest first. If it is `Ticking`, the thread also ticks.
+    Updates that it is too slow for are dropped, oldest first, but never those that say who the workers are.
 
     Args:
         output: the output; the thread makes all calls to it.
         name: its name in messages.
-        say: takes one line about a problem, from any thread.
+        log: takes one line about a problem, from any thread.
     """
 
-    def __init__(self, output: Output, name: str, say: Callable[[str], None]) -> None:
-        self._output = output
+    def __init__(self, output: Output, name: str, log: Callable[[str], None]) -> None:
+        self._output = GuardedOutput(output, log, name)
         self._name = name
-        self._say = say
-        self._tick_s = max(output.tick_s, _LEAST_TICK_S) if isinstance(output, Ticking) else None
+        self._log = log
         self._changed = threading.Condition()
-        self._workers: Workers | None = None
-        self._waiting: deque[Sample | Handover] = deque(maxlen=_WAITING_LIMIT)
+        self._workers: Update | None = None
+        self._waiting: deque[Update] = deque(maxlen=_WAITING_LIMIT)
         self._closing = self._dropping = False
-        self._failing: set[str] = set()  # what was tried: a tick that works says nothing about writing
         self._thread = threading.Thread(target=self._run, name=f"tpumon-{name}", daemon=True)
         self._thread.start()
 
-    def follow(self, workers: Workers) -> None:
-        """Queues the workers; never blocks."""
+    def on_update(self, update: Update) -> None:
+        """Queues an update; never blocks."""
         with self._changed:
-            self._workers = workers
-            self._changed.notify()
-
-    def write(self, sample: Sample) -> None:
-        """Queues a sample; never blocks."""
-        self._queue(sample)
-
-    def take_over(self, handover: Handover) -> None:
-        """Queues what an exporter hands on; never blocks."""
-        if isinstance(self._output, TakingOver):
-            self._queue(handover)
-
-    def _queue(self, event: Sample | Handover) -> None:
-        with self._changed:
-            drops = len(self._waiting) == _WAITING_LIMIT and not self._dropping
-            self._waiting.append(event)
+            drops = False
+            if update.workers is not None:
+                self._workers = update
+            else:
+                drops = len(self._waiting) == _WAITING_LIMIT and not self._dropping
+                self._waiting.append(update)
             self._changed.notify()
         if drops:
             self._dropping = True
-            self._say(f"{self._name}: too slow; dropping samples, oldest first")
+            self._log(f"{self._name}: too slow; dropping samples, oldest first")
 
     def close(self) -> None:
         """Gives the output at most 1.5 s to write what is queued."""
@@ -400,38 +416,17 @@ class QueuedOutput:
 
     def _run(self) -> None:
         output, closing = self._output, False
-        tick_due_s = None if self._tick_s is None else time.monotonic() + self._tick_s
         while not closing:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._closing or self._workers or self._waiting,
-                    None if tick_due_s is None else max(0.0, tick_due_s - time.monotonic()),
-                )
+                self._changed.wait_for(lambda: self._closing or self._workers or self._waiting, output.due_in_s)
                 closing, workers, self._workers = self._closing, self._workers, None
-                events = list(self._waiting)
+                updates = ([] if workers is None else [workers]) + list(self._waiting)
                 self._waiting.clear()
-            if workers is not None:
-                self._attempt("follow", partial(output.follow, workers))
-            for event in events:
-                if isinstance(event, Sample):
-                    self._attempt("write", partial(output.write, event))
-                else:
-                    self._attempt("write", partial(cast("TakingOver", output).take_over, event))
-            if tick_due_s is not None and self._tick_s is not None and time.monotonic() >= tick_due_s and not closing:
-                self._attempt("tick", partial(cast("Ticking", output).tick, time.time()))
-                tick_due_s = time.monotonic() + self._tick_s
-        self._attempt("close", output.close)
-
-    def _attempt(self, what: str, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:  # noqa: BLE001 - a failing output must not stop sampling or other outputs
-            if what not in self._failing:
-                again = {"write": "; trying again with each sample", "tick": "; trying again"}.get(what, "")
-                self._say(f"{self._name}: cannot write samples: {reason(error)}{again}")
-            self._failing.add(what)
-        else:
-            self._failing.discard(what)
+            for update in updates:
+                output.on_update(update)
+            if not closing:
+                output.tick_if_due()
+        output.close()
 
 
 def reason(error: Exception) -> str:

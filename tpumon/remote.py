@@ -14,14 +14,14 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from tpumon.analysis.handover import dated, read_handover
 from tpumon.errors import Reason, UsageError
-from tpumon.handing_on import dated, read_handover
 from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
 from tpumon.model.sample import EXPORTER
@@ -53,8 +53,6 @@ class RemoteExporter:
     Args:
         url: `http://HOST:PORT` or `https://...`; `user:password@` before the host is used and never shown.
         auth_file: a file with a bearer token or USER:PASSWORD; None: there is none.
-        is_other: says whether the server is something else that is followed otherwise; asked if it never answered as an
-            exporter. None: nothing else is followed.
         poll_s: interval between polls.
         clock: returns the seconds since the epoch.
         monotonic_s: reads a monotonic clock.
@@ -68,7 +66,6 @@ class RemoteExporter:
         url: str,
         *,
         auth_file: str | None = None,
-        is_other: Callable[[], Awaitable[bool]] | None = None,
         poll_s: float = _POLL_S,
         clock: Callable[[], float] = time.time,
         monotonic_s: Callable[[], float] = time.monotonic,
@@ -77,7 +74,6 @@ class RemoteExporter:
         self._clock = clock
         self._monotonic_s = monotonic_s
         self._where = _Where(url, auth_file)
-        self._is_other = is_other
         self._run: object = None
         self._after: int | None = None
         self._changed: int | None = None  # number of the last change that the exporter handed on
@@ -95,8 +91,6 @@ class RemoteExporter:
     async def feed(self, send: Callable[[_Told], None]) -> None:
         """Sends the exporter's workers and samples, then polls for new ones, until it is cancelled.
 
-        It returns only if the server turns out to be something else.
-
         At first, and after an outage, it sends what the exporter knows of the time before, then each worker's last
         sample; later only what is new. During an outage it sends one failed sample per worker (source `exporter`) with
         the reason; if the exporter never answered, `Workers.waiting` has the reason.
@@ -110,11 +104,7 @@ class RemoteExporter:
                     continue
                 self._answered(page, (began_unix_s + self._clock()) / 2, send)
             except Exception as error:  # noqa: BLE001 - no answer may end the reader
-                trouble = self._where.trouble_of(error)
-                never = self._workers is None or not self._workers.targets
-                if never and trouble.reason == "malformed" and self._is_other is not None and await self._is_other():
-                    return
-                self._failed(trouble, began_unix_s, send)
+                self._failed(self._where.trouble_of(error), began_unix_s, send)
             else:
                 self._failures, self._reported = 0, None
             await asyncio.sleep(self._poll_s)

@@ -10,42 +10,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
+from tpumon.outputs import Output
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Workers
+    from tpumon.analysis import Update
+    from tpumon.model import Sample
 
 
-class SampleLines:
+class SampleLines(Output):
     """An output that writes each sample as one line, as it arrives.
 
     Args:
         lines: where the lines go.
         line_of: a sample as a line.
-        note: what to tell the user at the start; empty: nothing.
-
-    Attributes:
-        say: takes that note.
+        log: takes the note.
+        note: what to tell the user before the first line; empty: nothing.
     """
 
-    def __init__(self, lines: Appended, line_of: Callable[[Sample], str], note: str = "") -> None:
+    def __init__(
+        self, lines: Appended, line_of: Callable[[Sample], str], log: Callable[[str], None], note: str = ""
+    ) -> None:
         self._lines = lines
         self._line_of = line_of
-        self._note = note
-        self.say: Callable[[str], None] = lambda _line: None
-
-    def follow(self, _workers: Workers) -> None:
-        """Says the note, once; each line names its worker."""
-        note, self._note = self._note, ""
         if note:
-            self.say(note)
+            log(note)
 
-    def write(self, sample: Sample) -> None:
-        """Writes one line.
+    def on_update(self, update: Update) -> None:
+        """Writes one line for a sample.
 
         Raises:
             OSError: it cannot be written now.
         """
-        self._lines.write(self._line_of(sample))
+        if update.sample is not None:
+            self._lines.write(self._line_of(update.sample))
 
     def close(self) -> None:
         """Closes a file; leaves stdout open."""

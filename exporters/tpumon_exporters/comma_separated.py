@@ -20,7 +20,7 @@ from tpumon_exporters.appending import Appended, SampleLines, first_line
 
 if TYPE_CHECKING:
     from tpumon.model import Failure, Figures, Sample
-    from tpumon.outputs import OutputOptions
+    from tpumon.outputs import Context
 
 _FORMULA = ("=", "+", "-", "@")  # a spreadsheet would compute what follows; white space cannot stand before it
 
@@ -49,13 +49,14 @@ COLUMNS: Mapping[str, _Cell] = {
 """Every column, and what its cells hold."""
 
 
-def open_csv(where: str, _run: OutputOptions) -> SampleLines:
+def open_csv(where: str, context: Context) -> SampleLines:
     """Opens the output.
 
     A file that another version of tpumon began keeps its columns, so that every line of it fits its header.
 
     Args:
         where: a file to append to, or `-` for stdout.
+        context: the run.
 
     Raises:
         UsageError: the file cannot be written, or is not ours.
@@ -67,6 +68,7 @@ def open_csv(where: str, _run: OutputOptions) -> SampleLines:
     return SampleLines(
         Appended(where, header=_row(columns)),
         lambda sample: _row(_text(cell(sample)) for cell in cells),
+        context.log,
         note if left_out else "",
     )
 

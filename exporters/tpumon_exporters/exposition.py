@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from prometheus_client.utils import floatToGoString
 
-from tpumon.history import Histories, WorkerHistory
-from tpumon.metrics import Family, Judged, Metric, Series, collect
+from tpumon.analysis import FleetStatus, WorkerStatus
+from tpumon.metrics import Family, Metric, Series, collect
 from tpumon.model import Distribution
 
 END = "# EOF\n"
@@ -40,30 +40,26 @@ class Exposition:
 
     def render(
         self,
-        histories: Histories,
-        now_unix_s: float,
+        status: FleetStatus,
         *,
-        judged: Judged | None = None,
-        workers: Sequence[WorkerHistory] | None = None,
+        workers: Sequence[WorkerStatus] | None = None,
         openmetrics: bool = False,
         names: AbstractSet[str] | None = None,
     ) -> str:
         """The page, without OpenMetrics' end mark, so that more can follow.
 
         Args:
-            histories: the workers.
-            now_unix_s: the time, which decides whose sample is current.
-            judged: what is wrong with a worker; None: nobody judges.
+            status: of all workers.
             workers: the workers to show; None: all.
             openmetrics: use OpenMetrics instead of format 0.0.4.
             names: show only metrics with a series of one of these names; None: all.
         """
         labels: dict[str | None, str] = {
-            history.target.worker: f'worker="{_escaped(history.target.worker)}"'
-            for history in (histories.all() if workers is None else workers)
+            worker.name: f'worker="{_escaped(worker.name)}"'
+            for worker in (status.all() if workers is None else workers)
         }
         lines: list[str] = []
-        for family in collect(histories, now_unix_s, self._report, judged=judged, workers=workers, names=names):
+        for family in collect(status, self._report, workers=workers, names=names):
             lines.append(_header(family.metric, openmetrics=openmetrics))
             lines += self._lines(family, labels)
         return "".join(lines)

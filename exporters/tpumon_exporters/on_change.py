@@ -11,22 +11,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
-from tpumon.fleet import Fleet, Thresholds
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.codec import to_plain
-from tpumon.outputs import OutputOptions, not_to_stdout
+from tpumon.outputs import Context, Output, not_to_stdout
 
 if TYPE_CHECKING:
-    from tpumon.model import Change, Handover, Sample, Workers
+    from tpumon.analysis import Update
+    from tpumon.model import Change
 
-_TICK_S = 1.0
 _MOST_NAMED = 20
 _LIMIT_S = 10.0
 _AT_ONCE = 10.0
 _PER_S = 0.1
 
 
-class OnChange:
+class OnChange(Output):
     """Runs a shell command when a worker's state or severity changes, its job restarts, or a capture begins or ends.
 
     One runs at a time, for 10 s at most. After ten at once, there is one in 10 s; changes beyond that are counted in
@@ -34,65 +33,48 @@ class OnChange:
 
     Args:
         command: for `/bin/sh -c`.
-        thresholds: limits beyond which a worker is marked.
-        clock: returns seconds since the epoch.
+        context: the run.
         pace: returns seconds of a monotonic clock.
         limit_s: how long the command may take.
 
     Attributes:
-        tick_s: seconds between looks.
-        say: takes a line about a command that fails.
+        tick_s: seconds between looks for changes to run the command for.
     """
+
+    tick_s = 1.0
 
     def __init__(
         self,
         command: str,
-        thresholds: Thresholds,
-        clock: Callable[[], float] = time.time,
+        context: Context,
         pace: Callable[[], float] = time.monotonic,
         limit_s: float = _LIMIT_S,
     ) -> None:
-        self.tick_s = _TICK_S
-        self.say: Callable[[str], None] = lambda _line: None
         self._command = command
-        self._fleet = Fleet(thresholds)
-        self._clock = clock
+        self._context = context
+        self._changes: list[Change] = []
         self._pace = pace
         self._limit_s = limit_s
-        self._seen = 0
         self._allowed = _AT_ONCE
         self._counted_s = pace()
         self._left_out = 0
         self._failing = False
 
-    def follow(self, workers: Workers) -> None:
-        """Takes the workers to follow."""
-        self._fleet.follow(workers)
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes what an exporter knows; what it remembers happened before, and runs nothing."""
-        self._fleet.take_over(handover)
-        if handover.complete:
-            self._seen = self._fleet.changes.last
-
-    def write(self, sample: Sample) -> None:
-        """Adds a sample; changes are looked for at the next tick."""
-        self._fleet.add(sample)
+    def on_update(self, update: Update) -> None:
+        """Notes what changed. What an exporter remembers happened before, and runs nothing."""
+        if not update.past:
+            self._changes += update.changes
 
     def tick(self, _now_unix_s: float) -> None:
         """Runs the command for what changed since the last look. The first state of a worker is no change."""
-        self._fleet.assess(self._clock())
-        for change in self._fleet.changes.all(after=self._seen):
-            self._seen = change.number
+        changes, self._changes = self._changes, []
+        for change in changes:
             if change.before in {None, "waiting"} and change.mark == "ok":
                 continue
             if self._may_run():
                 self._run(change)
             else:
                 self._left_out += 1
-
-    def close(self) -> None:
-        """Nothing to do."""
 
     def _may_run(self) -> bool:
         now_s = self._pace()
@@ -104,17 +86,19 @@ class OnChange:
         return True
 
     def _run(self, change: Change) -> None:
-        judged = self._fleet.judged(change.worker)
+        status = self._context.fleet.status(self._context.clock())
+        worker = status.workers.get(change.worker)
+        present = {} if worker is None else worker.findings
         findings = [
             to_plain(one.naming(_MOST_NAMED))
-            for one in self._fleet.findings(self._clock())
-            if change.worker in one.workers or (one.more_workers and judged.get(one.finding))
+            for one in status.findings
+            if change.worker in one.workers or (one.more_workers and present.get(one.finding))
         ]
         told = {"schema": SCHEMA_VERSION, **to_plain(change), "findings": findings, "left_out": self._left_out}
         self._left_out = 0
         trouble = _run(self._command, f"{json.dumps(told)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
-            self.say(f"--on-change: {trouble}")
+            self._context.log(f"--on-change: {trouble}")
         self._failing = trouble is not None
 
 
@@ -143,16 +127,16 @@ def _run(command: str, told: bytes, limit_s: float) -> str | None:
 
 
 @not_to_stdout
-def open_on_change(where: str, run: OutputOptions) -> OnChange:
+def open_on_change(where: str, context: Context) -> OnChange:
     """Opens the output.
 
     Args:
         where: a shell command.
-        run: the thresholds.
+        context: the run.
 
     Raises:
         UsageError: there is no command.
     """
     if not where.strip():
         raise UsageError("--on-change is empty; give a command")
-    return OnChange(where, run.thresholds)
+    return OnChange(where, context)

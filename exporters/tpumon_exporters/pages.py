@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from http import HTTPStatus
@@ -18,10 +17,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
-from tpumon.fleet import Fleet, Thresholds
-from tpumon.handing_on import page_of
-from tpumon.history import WorkerHistory
-from tpumon.model import SCHEMA_VERSION, Handover, Sample, Workers
+from tpumon.analysis import Update
+from tpumon.analysis.handover import page_of
+from tpumon.model import SCHEMA_VERSION, Sample
+from tpumon.outputs import Context
 from tpumon.text import one_line
 from tpumon_exporters.exposition import Exposition
 from tpumon_exporters.web import Request, Response
@@ -30,9 +29,6 @@ _REMEMBERED = 4096
 _REMEMBERED_S = 60.0
 _ANSWERED = 1024
 """Samples kept for readers, for how many seconds, and the most in one answer. Readers ask every second."""
-
-_ASSESS_S = 1.0
-"""How often changes are looked for."""
 
 _STALLED_S = 15.0
 """Without a heartbeat for this long, sampling is stuck; it beats every second."""
@@ -43,53 +39,35 @@ _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
 class Pages:
-    """Keeps what is known about all workers and renders every page. One thread writes, many read.
+    """Renders every page from the status of the fleet, and keeps recent samples for readers. Many threads ask.
 
     No page waits for a sample.
 
     Args:
-        level: 1 or 2; how much the workers are asked for.
-        clock: returns seconds since the epoch.
-        say: takes one line about a problem.
-        heartbeat_age_s: returns the seconds since the sampling loop last ran.
-        thresholds: limits beyond which a worker is marked.
+        context: the run.
+        log: takes one line about a problem.
     """
 
-    def __init__(
-        self,
-        level: int,
-        clock: Callable[[], float],
-        say: Callable[[str], None],
-        heartbeat_age_s: Callable[[], float] = lambda: 0.0,
-        thresholds: Thresholds | None = None,
-    ) -> None:
-        self._level = level
-        self._clock = clock
-        self._heartbeat_age_s = heartbeat_age_s
-        self._exposition = Exposition(say)
+    def __init__(self, context: Context, log: Callable[[str], None]) -> None:
+        self._context = context
+        self._fleet = context.fleet
+        self._clock = context.clock
+        self._exposition = Exposition(log)
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()
-        self._fleet = Fleet(thresholds, remember=True)
-        self._histories = self._fleet.histories
-        self._assessed_unix_s = -math.inf
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
         self._run = secrets.token_hex(8)
         self._ready = False
 
-    def follow(self, workers: Workers) -> None:
-        """Takes the workers to follow."""
+    def on_update(self, update: Update) -> None:
+        """Keeps a sample for readers."""
         with self._lock:
-            self._fleet.follow(workers)
-            self._ready = self._ready or workers.waiting is not None
-
-    def add(self, sample: Sample) -> None:
-        """Adds the sample of one query."""
-        with self._lock:
-            if self._histories.get(sample.worker) is None:
+            self._ready = self._ready or (update.workers is not None and update.workers.waiting is not None)
+            sample = update.sample
+            if sample is None or update.status is None:
                 return
-            self._fleet.add(sample)
             self._ready = True
             self._sequence += 1
             now_unix_s = self._clock()
@@ -99,25 +77,6 @@ class Pages:
             kept = replace(sample.with_ops(0), server_text=None)
             kept = replace(kept, figures=replace(kept.figures, step_durations_s=()))
             self._recent.append((self._sequence, now_unix_s, kept))
-            if not self._assessed_lately(now_unix_s):
-                self._assess(now_unix_s)
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes over what another exporter knows, to hand it on."""
-        with self._lock:
-            self._fleet.take_over(handover)
-
-    def tick(self, now_unix_s: float) -> None:
-        """Notes what changed in the meantime, also if no sample came."""
-        with self._lock:
-            self._assess(now_unix_s)
-
-    def _assessed_lately(self, now_unix_s: float) -> bool:
-        return 0 <= now_unix_s - self._assessed_unix_s < _ASSESS_S
-
-    def _assess(self, now_unix_s: float) -> None:
-        self._assessed_unix_s = now_unix_s
-        self._fleet.assess(now_unix_s)
 
     def answer(self, request: Request) -> Response:
         """Returns the page at the request's path."""
@@ -143,26 +102,22 @@ class Pages:
         wanted = request.query.get("target", [""])[0]
         if not wanted:
             return _refused(HTTPStatus.BAD_REQUEST, "no worker named; add ?target=WORKER")
-        with self._lock:
-            followed = self._histories.all()
-        matching = [history for history in followed if wanted in {history.target.worker, history.target.address}]
-        if not matching:
-            return _refused(HTTPStatus.NOT_FOUND, f"worker {wanted!r} is not followed; see / for the workers that are")
-        return self._exposed(request, matching[:1], CollectorRegistry())
+        return self._exposed(request, wanted, CollectorRegistry())
 
-    def _exposed(self, request: Request, workers: Sequence[WorkerHistory] | None, own: CollectorRegistry) -> Response:
+    def _exposed(self, request: Request, wanted: str | None, own: CollectorRegistry) -> Response:
         """The metrics page; prometheus_client chooses the format and adds the metrics of this process."""
         encoder, content_type = choose_encoder(_known_formats(request.accept))
         names = frozenset(request.query.get("name[]", ())) or None
-        with self._lock:  # histories change with every sample
-            page = self._exposition.render(
-                self._histories,
-                self._clock(),
-                judged=self._fleet.judged,
-                workers=workers,
-                openmetrics=content_type.startswith(_OPENMETRICS),
-                names=names,
-            )
+        status = self._fleet.status(self._clock())
+        workers = None
+        if wanted is not None:
+            workers = [worker for worker in status.all() if wanted in {worker.name, worker.target.address}][:1]
+            if not workers:
+                why = f"worker {wanted!r} is not followed; see / for the workers that are"
+                return _refused(HTTPStatus.NOT_FOUND, why)
+        page = self._exposition.render(
+            status, workers=workers, openmetrics=content_type.startswith(_OPENMETRICS), names=names
+        )
         rest = encoder(own if names is None else own.restricted_registry(names))
         return Response(body=page.encode(errors="replace") + rest, content_type=content_type)
 
@@ -177,43 +132,34 @@ class Pages:
         after = int(given["after"]) if given["after"] else None
         with self._lock:
             sequence = self._sequence
-            histories = self._histories.all()
-            waiting = self._histories.waiting
-            handover = None
-            if given["history"] or given["changed"]:
-                now_unix_s = self._clock()
-                missed = after is None or not self._has_all_after(after)
-                self._assess(now_unix_s)
-                handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
-                after = None if missed else after
-            if after is not None and after <= sequence:
-                recent = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]
-                samples = [self._whole(sample) for sample in recent]
-            else:
-                samples = [history.last for history in histories if history.last is not None]
-            samples = [self._fleet.with_findings(sample) for sample in samples]
+            missed = after is None or not self._has_all_after(after)
+            recent = [] if missed else [sample for number, _, sample in self._recent if number > (after or 0)]
+        now_unix_s, handover = self._clock(), None
+        if given["history"] or given["changed"]:
+            handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
+        status = self._fleet.status(now_unix_s)
+        lasts = {each.name: each.history.last for each in status.all()}
+        samples = [_whole(sample, lasts.get(sample.worker)) for sample in recent]
+        if missed:
+            samples = [last for last in lasts.values() if last is not None]
         header = {
             "schema": SCHEMA_VERSION,
             "tpumon": __version__,
             "run": self._run,
             "now_unix_s": self._clock(),
             "sequence": sequence,
-            "level": self._level,
-            "waiting": waiting,
+            "level": self._context.run.level,
+            "waiting": status.waiting,
             "targets": [
-                {"worker": history.target.worker, "address": history.target.address, "slice": history.target.slice}
-                for history in histories
+                {"worker": each.name, "address": each.target.address, "slice": each.target.slice}
+                for each in status.all()
             ],
             **({} if handover is None else page_of(handover)),
         }
-        body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'
+        most_ops = self._context.run.ops
+        encoded = filter(None, (_encoded(sample.with_ops(most_ops)) for sample in samples))
+        body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(encoded)}]}}\n'
         return Response(body=body, content_type="application/json")
-
-    def _whole(self, sample: Sample) -> Sample:
-        """A remembered sample, with its top operations if it is its worker's last one."""
-        history = self._histories.get(sample.worker)
-        last = None if history is None else history.last
-        return last if last is not None and last.time_unix_s == sample.time_unix_s else sample
 
     def _has_all_after(self, after: int) -> bool:
         """Whether every sample after this one is remembered, and they fit into one answer."""
@@ -221,7 +167,7 @@ class Pages:
         return 0 <= new <= min(_ANSWERED, len(self._recent))
 
     def _health(self) -> Response:
-        age_s = self._heartbeat_age_s()
+        age_s = self._context.heartbeat_age_s()
         if age_s <= _STALLED_S:
             return Response(body="tpumon is healthy.\n")
         return _refused(HTTPStatus.SERVICE_UNAVAILABLE, f"sampling has been stuck for {age_s:.0f} s")
@@ -232,16 +178,14 @@ class Pages:
         return _refused(HTTPStatus.SERVICE_UNAVAILABLE, "no query has ended yet")
 
     def _landing(self) -> Response:
-        now_unix_s = self._clock()
-        with self._lock:
-            rows = [(history.target, history.state(now_unix_s)) for history in self._histories.all()]
-            waiting = self._histories.waiting
+        status = self._fleet.status(self._clock())
+        rows = [(worker.target, worker.verdict.state) for worker in status.all()]
         table = "".join(
             f"<tr><td>{escape(target.worker)}</td><td>{escape(target.address)}</td><td>{state}</td>"
             f'<td><a href="probe?target={quote(target.worker, safe="", errors="replace")}">metrics</a></td></tr>\n'
             for target, state in rows
         )
-        body = _LANDING.format(version=escape(__version__), waiting=escape(waiting or ""), table=table)
+        body = _LANDING.format(version=escape(__version__), waiting=escape(status.waiting or ""), table=table)
         return Response(body=body, content_type="text/html; charset=utf-8")
 
 
@@ -269,6 +213,11 @@ def _known_formats(accept: str) -> str:
         if (version and version[1]) in _VERSIONS:
             formats.append(re.sub(r"escaping\s*=\s*(dots|values)", "escaping=underscores", entry))
     return ",".join(formats)
+
+
+def _whole(sample: Sample, last: Sample | None) -> Sample:
+    """A remembered sample, with its top operations if it is its worker's last one."""
+    return last if last is not None and last.time_unix_s == sample.time_unix_s else sample
 
 
 def _encoded(sample: Sample) -> str | None:

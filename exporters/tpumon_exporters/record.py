@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
 from tpumon.model.frozen import frozen
-from tpumon.outputs import OutputOptions, takes
+from tpumon.outputs import Context, Output, takes
 from tpumon.recording import PACKED, is_workers, workers_to_json
 from tpumon_exporters.appending import OpenFile
 
 if TYPE_CHECKING:
-    from tpumon.model import Sample, Workers
+    from tpumon.analysis import Update
+    from tpumon.model import Workers
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _GZIP = zlib.MAX_WBITS | 16
@@ -54,7 +55,7 @@ class RecordOptions:
             raise ValueError("keep_mb must be at least 1")
 
 
-class Recorder:
+class Recorder(Output):
     """Writes samples into files of a directory, twice a second.
 
     If this process is killed, at most the last second is lost: what is written can be read without the file's end.
@@ -95,14 +96,13 @@ class Recorder:
         if not os.access(self._directory, os.W_OK | os.X_OK):
             raise UsageError(f"--record {directory}: permission denied; give a directory that you may write to")
 
-    def follow(self, workers: Workers) -> None:
-        """Records who the workers are from now on."""
-        self._workers = workers
-        self._put(_ENCODER.encode(workers_to_json(workers, self._clock())))
-
-    def write(self, sample: Sample) -> None:
-        """Records a sample, at the next tick."""
-        self._put(_ENCODER.encode(sample.to_json()))
+    def on_update(self, update: Update) -> None:
+        """Records a sample, or who the workers are from now on, at the next tick."""
+        if update.workers is not None:
+            self._workers = update.workers
+            self._put(_ENCODER.encode(workers_to_json(update.workers, self._clock())))
+        if update.sample is not None:
+            self._put(_ENCODER.encode(update.sample.to_json()))
 
     def tick(self, now_unix_s: float) -> None:
         """Writes what came since the last one.
@@ -246,7 +246,7 @@ class _File:
 
 
 @takes(RecordOptions, stdout=False)
-def open_record(where: str, _run: OutputOptions, options: RecordOptions) -> Recorder:
+def open_record(where: str, _context: Context, options: RecordOptions) -> Recorder:
     """Opens the output.
 
     Args:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
+from tpumon.analysis import Update
 from tpumon.errors import UsageError
-from tpumon.fleet import Fleet, Thresholds
-from tpumon.model import Handover, Sample, Workers
 from tpumon.model.frozen import frozen
-from tpumon.outputs import OutputOptions, takes
+from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.exposition import Exposition
 
 _REFRESH_S = 10.0
@@ -36,7 +34,7 @@ class TextFileOptions:
             raise ValueError(f"interval_s must be at least {_SHORTEST_INTERVAL_S:g}")
 
 
-class TextFile:
+class TextFile(Output):
     """Replaces the file after changes, with each tick at most, and every 10 s without: samples become stale.
 
     The file exists only while it is kept up to date. It is removed at the end, and while it cannot be replaced:
@@ -44,43 +42,29 @@ class TextFile:
 
     Args:
         path: the file; its directory must exist.
+        context: the run.
         options: the exporter's own options.
-        thresholds: limits beyond which a worker is marked.
 
     Raises:
         OSError: the file cannot be written.
 
     Attributes:
         tick_s: seconds between ticks.
-        say: takes one line about a problem.
     """
 
-    def __init__(
-        self, path: Path, options: TextFileOptions | None = None, thresholds: Thresholds | None = None
-    ) -> None:
+    def __init__(self, path: Path, context: Context, options: TextFileOptions | None = None) -> None:
         self.tick_s = (options or TextFileOptions()).interval_s
-        self.say: Callable[[str], None] = lambda _line: None
         self._path = path
         self._new = path.with_name(f".{path.name}.tmp")  # the collector reads only *.prom
-        self._exposition = Exposition(lambda line: self.say(f"textfile: {line}"))
-        self._fleet = Fleet(thresholds)
+        self._exposition = Exposition(lambda line: context.log(f"textfile: {line}"))
+        self._fleet = context.fleet
         self._changed = True
         self._written_unix_s = 0.0
         self._replace(time.time())
 
-    def follow(self, workers: Workers) -> None:
-        """Takes the workers to follow; others disappear from the file."""
-        self._fleet.follow(workers)
+    def on_update(self, _update: Update) -> None:
+        """Notes that something changed, which the next tick writes."""
         self._changed = True
-
-    def write(self, sample: Sample) -> None:
-        """Adds a sample, which the next tick writes."""
-        self._fleet.add(sample)
-        self._changed = True
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes what another exporter knows."""
-        self._fleet.take_over(handover)
 
     def tick(self, now_unix_s: float) -> None:
         """Replaces the file if something changed, or after 10 s.
@@ -98,8 +82,7 @@ class TextFile:
 
     def _replace(self, now_unix_s: float) -> None:
         self._changed = True  # until it is written
-        self._fleet.assess(now_unix_s)
-        page = self._exposition.render(self._fleet.histories, now_unix_s, judged=self._fleet.judged)
+        page = self._exposition.render(self._fleet.status(now_unix_s))
         try:
             self._new.unlink(missing_ok=True)  # left by a kill, or put there by others: it is never written to
             with os.fdopen(os.open(self._new, _NEW_FILE, _MODE), "wb") as file:
@@ -116,12 +99,12 @@ class TextFile:
 
 
 @takes(TextFileOptions, stdout=False)
-def open_textfile(where: str, run: OutputOptions, options: TextFileOptions) -> TextFile:
+def open_textfile(where: str, context: Context, options: TextFileOptions) -> TextFile:
     """Opens the output.
 
     Args:
         where: a path ending in `.prom`, in the directory that node_exporter reads.
-        run: the thresholds.
+        context: the run.
         options: its own options.
 
     Raises:
@@ -131,7 +114,7 @@ def open_textfile(where: str, run: OutputOptions, options: TextFileOptions) -> T
     if path.suffix != ".prom":
         raise UsageError(f"cannot write to {where}: node_exporter only reads *.prom files; give a name ending in .prom")
     try:
-        return TextFile(path, options, run.thresholds)
+        return TextFile(path, context, options)
     except OSError as error:
         raise UsageError(
             f"cannot write to {where}: {error.strerror}; give a file in the directory of node_exporter's "

@@ -164,18 +164,8 @@ class FromOptions:
         _target(
             "--from",
             metavar="URL|DIR|FILE",
-            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, of a Prometheus server that "
-            "scrapes several, or those that --record wrote, without sampling. Put a URL with a password into "
-            "TPUMON_FROM: ps shows command lines to everyone.",
-        ),
-    ] = None
-    selector: Annotated[
-        str | None,
-        _target(
-            "--selector",
-            metavar="MATCHERS",
-            help="With --from of a Prometheus server: only series with these labels, such as 'job=\"tpumon\"'; "
-            "braces are optional.",
+            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, or those that --record wrote, "
+            "without sampling. Put a URL with a password into TPUMON_FROM: ps shows command lines to everyone.",
         ),
     ] = None
     from_auth: Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,7 @@ from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
     from tpumon.feed import FeedSettings, Recorded, Remote, Sampling
-    from tpumon.fleet import Thresholds
+    from tpumon.findings import Thresholds
     from tpumon.outputs import Export
     from tpumon.targets.selection import Selection
 
@@ -132,7 +131,7 @@ def feed_of(
     web_config_file: str | None = None,
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
-    from tpumon.feed import FeedSettings, Recorded, Sampling
+    from tpumon.feed import FeedSettings
     from tpumon.outputs import Export, OutputOptions, parse_export
 
     exports = [Export(name="prometheus", where=listen)] if listen else []
@@ -141,7 +140,7 @@ def feed_of(
         exports.append(Export(name="on-change", where=options.on_change))
     if options.record is not None:
         exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
-    if isinstance(origin, Recorded) and exports:
+    if origin.is_over and exports:
         raise UsageError("--from a recording takes no other outputs than --output: it is over")
     web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
     if web_config == "":
@@ -149,10 +148,8 @@ def feed_of(
     if web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = options.with_ops or 0
-    if isinstance(origin, Sampling):
-        origin = replace(origin, query=replace(origin.query, ops=most_ops))
     return FeedSettings(
-        origin=origin,
+        origin=origin.with_ops(most_ops),
         exports=exports,
         output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds, ops=most_ops),
     )
@@ -160,7 +157,7 @@ def feed_of(
 
 def thresholds_of(context: typer.Context, options: ThresholdOptions) -> Thresholds:
     """When a worker is marked."""
-    from tpumon.fleet import Thresholds
+    from tpumon.findings import Thresholds
 
     infeed = _limits(context, "--infeed-limits", options.infeed_limits, shares=True)
     hbm = _limits(context, "--hbm-limits", options.hbm_limits, shares=True)
@@ -220,8 +217,8 @@ NAMING_WORKERS = ("service_addr", "workers_list", "tpu", "targets")
 def check_from(context: typer.Context, targets: TargetOptions, origin: FromOptions) -> None:
     """Refuses options that name workers beside --from, and those that say how to read it where it is not given."""
     if origin.from_ is None:
-        if is_typed(context, "selector") or is_typed(context, "from_auth"):
-            raise UsageError("--selector and --from-auth require --from URL")
+        if is_typed(context, "from_auth"):
+            raise UsageError("--from-auth requires --from URL")
     elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
 
@@ -248,7 +245,7 @@ def source_of(
 
 
 def origin_of(origin: FromOptions) -> Recorded | Remote:
-    """What --from names: recorded samples, or the URL of an exporter or Prometheus; HOST:PORT is one of http.
+    """What --from names: recorded samples, or the URL of an exporter; HOST:PORT is one of http.
 
     Raises:
         UsageError: it is a recording and options of servers are given, or these are wrong.
@@ -258,15 +255,11 @@ def origin_of(origin: FromOptions) -> Recorded | Remote:
 
     where = origin.from_ or ""
     if is_recording(where):
-        if origin.selector is not None or origin.from_auth is not None:
-            raise UsageError("--selector and --from-auth are for a server; --from names recorded samples")
+        if origin.from_auth is not None:
+            raise UsageError("--from-auth is for a server; --from names recorded samples")
         return Recorded(where)
-    if origin.selector is not None:
-        from tpumon.prometheus import selector_of
-
-        selector_of(origin.selector)
     address = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?", where)
-    return Remote(f"http://{where}" if address else where, origin.selector, origin.from_auth)
+    return Remote(f"http://{where}" if address else where, origin.from_auth)
 
 
 _UNITS = {

@@ -4,91 +4,85 @@ from __future__ import annotations
 
 import time
 
-from tpumon.enough import needs_several, samples_of
+from tpumon.analysis import FleetStatus
+from tpumon.analysis.sufficiency import needs_several, samples_of
 from tpumon.errors import NoTargetError
-from tpumon.feed import Feed, FeedSettings
-from tpumon.fleet import Fleet
+from tpumon.feed import FeedSettings, open_feed
 from tpumon.history import WorkerHistory, state_of
-from tpumon.model import Workers
-from tpumon.recording import Recording
 from tpumon.system.console import say
-from tpumon.view.notices import Notice
 
 LOOK_S = 0.5
 
-_RECENT_S = 3600.0  # of a recording
+RECENT_S = 3600.0
+"""How much of a recording is judged, from its end."""
+
 _LONG_S = 5.0
 _PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
 
 
-def collect(settings: FeedSettings, samples: int) -> Fleet:
+def collect(settings: FeedSettings, samples: int) -> FleetStatus:
     """Follows the workers until all have the samples that are needed, or no more are to come.
 
     Args:
-        settings: where samples come from.
-        samples: how many of each worker to wait for.
+        settings: the source of samples.
+        samples: number of samples of each worker to wait for.
+
+    Returns:
+        The status then; of a recording, at its end.
 
     Raises:
         NoTargetError: there is no worker.
+        UsageError: there is no recording.
     """
-    fleet = Fleet(settings.output_options.thresholds, remember=not settings.takes_samples)
-    waiting = Waiting(settings, fleet, samples)
-    with Feed(settings, consumer="this machine") as feed:
-        for event in feed.events(timeout_s=LOOK_S):
-            if isinstance(event, Notice):
-                say(event.text)
-            elif event is not None:
-                fleet.take(event)
-                waiting.note(event)
-            if waiting.is_over():
+    waiting = Waiting(settings, samples)
+    with open_feed(settings, remembers=not settings.origin.takes_samples, last_s=RECENT_S) as feed:
+        looked_s = 0.0
+        for update in feed.updates(timeout_s=LOOK_S):
+            now_s = time.monotonic()
+            if settings.origin.is_over or (update is not None and now_s - looked_s < LOOK_S / 10):
+                continue
+            looked_s = now_s
+            if waiting.is_over(feed.status()):
                 break
-    return fleet
+        return feed.status()
 
 
 class Waiting:
     """Decides when there are enough samples.
 
     Args:
-        settings: where samples come from.
-        fleet: what gets them.
-        samples: how many of each worker to wait for.
+        settings: the source of samples.
+        samples: number of samples of each worker to wait for.
     """
 
-    def __init__(self, settings: FeedSettings, fleet: Fleet, samples: int) -> None:
-        self._takes_samples = settings.takes_samples
-        self._fleet = fleet
+    def __init__(self, settings: FeedSettings, samples: int) -> None:
+        self._takes_samples = settings.origin.takes_samples
+        self._sustained = settings.output_options.thresholds.sustained
         self._samples = samples
         self._several: set[str] = set()  # workers of which several samples are needed
-        self._waiting: str | None = None
-        self._is_told = False
+        self._has_said = False
         self._deadline_s: float | None = None
 
-    def note(self, event: object) -> None:
-        """Takes note of why there is no worker, if the event says so."""
-        if isinstance(event, Workers):
-            self._waiting = event.waiting
-
-    def is_over(self) -> bool:
-        """Whether more samples would not change what is said, or do not come.
+    def is_over(self, status: FleetStatus) -> bool:
+        """True if more samples would not change what is said, or do not come.
 
         Raises:
             NoTargetError: there is no worker.
         """
-        histories = self._fleet.histories.all()
-        if self._waiting is not None and not histories:
-            raise NoTargetError(self._waiting)
-        if not histories or any(history.last is None for history in histories):
+        workers = status.all()
+        if status.waiting is not None and not workers:
+            raise NoTargetError(status.waiting)
+        if not workers or any(worker.history.last is None for worker in workers):
             return False
-        self._several.update(history.target.worker for history in histories if needs_several(history))
-        missing = [history for history in histories if not self._is_settled(history)]
-        if not missing and (short := [history for history in histories if self._may_tell_more(history)]):
-            self._fleet.assess(time.time())
-            missing = [history for history in short if self._fleet.needs_more(history.target.worker)]
+        self._several.update(worker.name for worker in workers if needs_several(worker.history))
+        missing = [worker.history for worker in workers if not self._is_settled(worker.history)]
+        if not missing:
+            missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
         left_s = max((_left_s(history, self._samples) for history in missing), default=0.0)
         if self._deadline_s is None:
             self._deadline_s = time.monotonic() + left_s + _PATIENCE_S
-        if not self._is_told and left_s > _LONG_S:
-            self._is_told = True
+        if not self._has_said and left_s > _LONG_S:
+            self._has_said = True
             say(
                 f"taking {self._samples} samples of each worker: about {left_s:.0f} s more; --num-queries 1 is "
                 "faster and finds less"
@@ -96,36 +90,18 @@ class Waiting:
         return not missing or (not self._takes_samples and time.monotonic() > self._deadline_s)
 
     def _is_settled(self, history: WorkerHistory) -> bool:
-        """Whether a worker has the samples that are needed, or has never answered."""
+        """True if a worker has the samples that are needed, or has never answered."""
         never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
-        is_judged = history.last is not None and history.last.findings is not None
+        is_judged = history.last is not None and history.last.findings is not None and not self._takes_samples
         return (
             never or is_judged or _queries(history) >= (self._samples if history.target.worker in self._several else 1)
         )
 
     def _may_tell_more(self, history: WorkerHistory) -> bool:
-        """Whether samples of a worker may have been too short to count, so that a few more are worth their time."""
-        if self._samples < self._fleet.thresholds.sustained or _queries(history) >= 2 * self._samples:
+        """True if samples of a worker may have been too short to count, so that a few more are worth their time."""
+        if self._samples < self._sustained or _queries(history) >= 2 * self._samples:
             return False
         return history.target.worker in self._several
-
-
-def collect_recorded(settings: FeedSettings, where: str) -> tuple[Fleet, float]:
-    """Reads the last hour of a recording; returns also the time at its end.
-
-    Raises:
-        UsageError: it holds no samples.
-    """
-    recording = Recording(where, say)
-    _, end_unix_s = recording.span_unix_s()
-    fleet = Fleet(settings.output_options.thresholds)
-    judged_unix_s = 0.0
-    for moment in recording.moments(end_unix_s - _RECENT_S):
-        if fleet.is_due(moment.event, moment.time_unix_s - judged_unix_s):
-            judged_unix_s = moment.time_unix_s
-            fleet.assess(judged_unix_s)
-        fleet.take(moment.event)
-    return fleet, end_unix_s
 
 
 def _left_s(history: WorkerHistory, samples: int) -> float:

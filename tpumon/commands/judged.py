@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tpumon.fleet import Fleet, Thresholds
+from tpumon.analysis import Analysis, FleetStatus
+from tpumon.findings import Thresholds
 from tpumon.model import Sample, Target, Workers
 
 
-def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> tuple[Fleet, float]:
-    """Judges the hosts of one profile, one sample of each; returns also the time at which they began."""
+def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetStatus:
+    """The status of the hosts of one profile when it began, from one sample of each."""
     begin_unix_s = max(sample.time_unix_s for sample in samples)
     names: dict[str, None] = {}
-    fleet = Fleet(replace(thresholds, sustained=1))
     for number, sample in enumerate(samples):
         names[f"{sample.worker}#{number}" if sample.worker in names else sample.worker] = None
-    targets = [Target(worker=name, address=sample.address) for name, sample in zip(names, samples, strict=True)]
-    fleet.follow(Workers(targets=tuple(targets)))
-    for name, sample in zip(names, samples, strict=True):
-        fleet.add(replace(sample, worker=name, time_unix_s=begin_unix_s))
-    return fleet, begin_unix_s
+    named = [
+        replace(sample, worker=name, time_unix_s=begin_unix_s) for name, sample in zip(names, samples, strict=True)
+    ]
+    fleet = Analysis(replace(thresholds, sustained=1))
+    fleet.take(Workers(targets=tuple(Target(worker=sample.worker, address=sample.address) for sample in named)))
+    fleet.take_together(named)
+    return fleet.status(begin_unix_s)

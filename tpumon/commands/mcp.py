@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpumon import __version__
-from tpumon.answer import answer_of
+from tpumon.analysis import FleetStatus
+from tpumon.analysis.answer import answer_of
 from tpumon.commands.watching import Watch
-from tpumon.commands.why import WhySettings, read_fleet
+from tpumon.commands.why import WhySettings, read_status
 from tpumon.errors import TpumonError, UsageError
-from tpumon.feed import FeedSettings, Recorded
+from tpumon.feed import FeedSettings
 from tpumon.figures import COMPARED
 from tpumon.findings import RULES
-from tpumon.fleet import Fleet
 from tpumon.model import SCHEMA_VERSION, FindingId
 from tpumon.model.frozen import frozen
 from tpumon.quoting import cut, plain
@@ -101,11 +101,11 @@ class _Questions:
 
         The first call may take half a minute, because several samples must agree; later ones answer at once.
         """
-        return self._ask(lambda fleet, now_unix_s: answer_of(fleet, now_unix_s).to_json())
+        return self._ask(lambda status: answer_of(status).to_json())
 
     def figures(self, worker: str) -> str:
         """Shows the current figures of one worker, as list_workers names it; null where there is none, and why."""
-        return self._ask(lambda fleet, now_unix_s: _figures(fleet, now_unix_s, worker))
+        return self._ask(lambda status: _figures(status, worker))
 
     def explain(self, finding: FindingId) -> str:
         """Explains a finding by its ID: what it means, with its limits, what to do, and where to read more."""
@@ -121,48 +121,43 @@ class _Questions:
             }
         )
 
-    def _ask(self, question: Callable[[Fleet, float], str]) -> str:
+    def _ask(self, question: Callable[[FleetStatus], str]) -> str:
         from mcp.server.mcpserver.exceptions import ToolError
 
         feed = self._settings.feed
         try:
-            if isinstance(feed.origin, Recorded):
-                return question(*read_fleet(WhySettings(feed=feed, samples=self._settings.samples)))
-            return self._watch.ask(question)
+            if feed.origin.is_over:
+                return question(read_status(WhySettings(feed=feed, samples=self._settings.samples)))
+            return question(self._watch.ask())
         except TpumonError as error:
             raise ToolError(cut(str(error), 400)) from None
 
 
-def _workers(fleet: Fleet, now_unix_s: float) -> str:
-    verdicts = fleet.assess(now_unix_s).verdicts
-    worst = sorted(verdicts, key=lambda worker: (verdicts[worker].rank, -verdicts[worker].excess))
+def _workers(status: FleetStatus) -> str:
     rows = [
         {
-            "worker": plain(worker),
-            "state": verdicts[worker].state,
-            "severity": verdicts[worker].severity,
-            "since_unix_s": verdicts[worker].since_unix_s,
-            "findings": [cause.finding for cause in verdicts[worker].causes if cause.finding is not None],
+            "worker": plain(worker.name),
+            "state": worker.verdict.state,
+            "severity": worker.verdict.severity,
+            "since_unix_s": worker.verdict.since_unix_s,
+            "findings": [cause.finding for cause in worker.verdict.causes if cause.finding is not None],
         }
-        for worker in worst[:_MOST_WORKERS]
+        for worker in status.worst_first()[:_MOST_WORKERS]
     ]
-    return _json({"time_unix_s": now_unix_s, "workers": rows, "more_workers": len(worst) - len(rows)})
+    return _json({"time_unix_s": status.time_unix_s, "workers": rows, "more_workers": len(status.workers) - len(rows)})
 
 
-def _figures(fleet: Fleet, now_unix_s: float, worker: str) -> str:
-    history = next(
-        (one for one in fleet.histories.all() if worker in {one.target.worker, plain(one.target.worker)}), None
-    )
-    if history is None:
-        raise TpumonError(f'no worker "{plain(worker)}"; list_workers names them')
-    fleet.assess(now_unix_s)
-    sample = history.current(now_unix_s)
+def _figures(status: FleetStatus, name: str) -> str:
+    worker = next((each for each in status.all() if name in {each.name, plain(each.name)}), None)
+    if worker is None:
+        raise TpumonError(f'no worker "{plain(name)}"; list_workers names them')
+    sample = worker.sample
     values = {} if sample is None else {key: figure.value(sample.figures) for key, figure in COMPARED.items()}
     absent = {} if sample is None else dict(list(sample.figures.absent.items())[:_MOST_REASONS])
     return _json(
         {
-            "worker": plain(history.target.worker),
-            "state": history.state(now_unix_s),
+            "worker": plain(worker.name),
+            "state": worker.verdict.state,
             "time_unix_s": None if sample is None else sample.time_unix_s,
             "figures": values,
             "step_parts_s": None if sample is None else sample.figures.step_parts_s,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from tpumon.assessment import Assessment, Verdict
-from tpumon.commands.collecting import collect, collect_recorded
-from tpumon.enough import unjudged
+from tpumon.analysis import Verdict, WorkerStatus
+from tpumon.analysis.sufficiency import unjudged
+from tpumon.commands.collecting import collect
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings, Recorded
+from tpumon.feed import FeedSettings
 from tpumon.figures import COMPARED
-from tpumon.fleet import Fleet
 from tpumon.history import state_of
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain
@@ -48,31 +46,19 @@ def run(settings: OnceSettings) -> int:
     Raises:
         NoTargetError: there is no worker.
     """
-    origin = settings.feed.origin
-    now_unix_s: float | None = None
-    if isinstance(origin, Recorded):
-        fleet, now_unix_s = collect_recorded(settings.feed, origin.where)
-    else:
-        fleet = collect(settings.feed, settings.samples)
-    now_unix_s = now_unix_s or time.time()
-    assessment = fleet.assess(now_unix_s)
-    unsure = unjudged(fleet, assessment)
-    rows = [_Row.of(fleet, worker, assessment, unsure, now_unix_s) for worker in _worst_first(assessment)]
+    status = collect(settings.feed, settings.samples)
+    needed = settings.feed.output_options.thresholds.sustained
+    unsure = unjudged(status, needed)
+    rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
     if settings.output == "json":
-        show(json.dumps(_object(rows, bool(unsure), now_unix_s), allow_nan=False))
+        show(json.dumps(_object(rows, bool(unsure), status.time_unix_s), allow_nan=False))
     else:
-        show("\n".join(_table(rows, now_unix_s)))
+        show("\n".join(_table(rows, status.time_unix_s)))
         if unsure:
-            needed = fleet.thresholds.sustained
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
     if not any(row.answered for row in rows):
         return NoTargetError.exit_status
     return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0
-
-
-def _worst_first(assessment: Assessment) -> list[str]:
-    verdicts = assessment.verdicts
-    return sorted(verdicts, key=lambda worker: (verdicts[worker].rank, -verdicts[worker].excess))
 
 
 @frozen
@@ -92,21 +78,20 @@ class _Row:
     answered: bool
 
     @classmethod
-    def of(cls, fleet: Fleet, worker: str, assessment: Assessment, unsure: frozenset[str], now_unix_s: float) -> _Row:
+    def of(cls, worker: WorkerStatus, unsure: frozenset[str], now_unix_s: float) -> _Row:
         """The row of a worker that is followed."""
-        verdict = assessment.verdicts[worker]
-        history = fleet.histories.get(worker)
-        assert history is not None
-        target = history.target
+        target, history = worker.target, worker.history
         return cls(
-            worker=worker,
-            verdict=verdict,
-            kind="unknown" if worker in unsure else verdict.mark,
-            sample=history.current(now_unix_s),
+            worker=worker.name,
+            verdict=worker.verdict,
+            kind="unknown" if worker.name in unsure else worker.verdict.mark,
+            sample=worker.sample,
             empty=Sample(
-                worker=worker,
+                worker=worker.name,
                 address=target.address,
+                job=target.job,
                 slice=target.slice,
+                process=target.process,
                 time_unix_s=now_unix_s,
                 window_s=None,
                 took_s=0,

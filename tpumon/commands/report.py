@@ -142,10 +142,10 @@ def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
 
 def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
     """What is wrong, by the rules of `tpumon why`."""
-    from tpumon.answer import answer_of
+    from tpumon.analysis.answer import answer_of
     from tpumon.commands.analyze import file_sample
     from tpumon.commands.judged import judge_capture
-    from tpumon.fleet import Thresholds
+    from tpumon.findings import Thresholds
     from tpumon.xspace import figures
 
     starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
@@ -153,7 +153,7 @@ def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
         file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
         for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
     ]
-    findings = answer_of(*judge_capture(samples, Thresholds())).findings
+    findings = answer_of(judge_capture(samples, Thresholds())).findings
     # A capture whose traces do not say when they began has no since-when.
     return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
 

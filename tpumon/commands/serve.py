@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from tpumon.feed import Feed, FeedSettings
-from tpumon.system.console import say
 from tpumon.system.signals import StoppedError
-from tpumon.view.notices import Notice
 
 
 def run(settings: FeedSettings) -> int:
@@ -19,10 +17,9 @@ def run(settings: FeedSettings) -> int:
         NoTargetError: with `num_queries`, no worker ever answered.
     """
     try:
-        with Feed(settings, consumer="this machine") as feed:
-            for event in feed:
-                if isinstance(event, Notice):
-                    say(event.text)
+        with Feed(settings) as feed:
+            for _ in feed.updates():
+                pass
     except StoppedError:
         pass
     return 0

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
 
-from tpumon.commands.collecting import LOOK_S, Waiting
+from tpumon.analysis import FleetStatus
+from tpumon.commands.collecting import LOOK_S, RECENT_S, Waiting
 from tpumon.errors import TpumonError
-from tpumon.feed import Feed, FeedSettings
-from tpumon.fleet import Fleet
-from tpumon.system.console import say
-from tpumon.view.notices import Notice
-
-_Value = TypeVar("_Value")
+from tpumon.feed import FeedSettings, open_feed
 
 _PATIENCE_S = 30.0  # clients give up on an answer after about a minute
 _IDLE_S = 600.0
-_ASSESS_S = 1.0
 _STOP_S = 5.0
 
 
@@ -43,18 +36,15 @@ class Watch:
         self._idle_s = idle_s
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._fleet = Fleet(settings.output_options.thresholds)
-        self._waiting = Waiting(settings, self._fleet, samples)
+        self._status = FleetStatus(time_unix_s=0.0)
+        self._is_over = False
         self._error: Exception | None = None
         self._asking = 0  # questions that wait
         self._asked_s = 0.0
         self._is_closing = False
 
-    def ask(self, question: Callable[[Fleet, float], _Value]) -> _Value:
-        """Answers a question once there are enough samples, or from those that came within 30 s.
-
-        Args:
-            question: a function of the fleet and the time; nothing else uses the fleet meanwhile.
+    def ask(self) -> FleetStatus:
+        """The status of all workers once there are enough samples, or after 30 s with those that came.
 
         Raises:
             NoTargetError: there is no worker.
@@ -66,13 +56,13 @@ class Watch:
                 self._start()
             self._asking += 1
             try:
-                while self._error is None and not self._waiting.is_over() and time.monotonic() < deadline_s:
+                while self._error is None and not self._is_over and time.monotonic() < deadline_s:
                     if self._thread is None:  # it was about to end when the question came
                         self._start()
                     self._changed.wait(LOOK_S)
                 if self._error is not None:
                     raise self._error
-                return question(self._fleet, time.time())
+                return self._status
             finally:
                 self._asking -= 1
                 self._asked_s = time.monotonic()
@@ -85,8 +75,7 @@ class Watch:
             thread.join(_STOP_S)
 
     def _start(self) -> None:
-        self._fleet = Fleet(self._settings.output_options.thresholds, remember=not self._settings.takes_samples)
-        self._waiting = Waiting(self._settings, self._fleet, self._samples)
+        self._status, self._is_over = FleetStatus(time_unix_s=time.time()), False
         self._error = None
         self._thread = threading.Thread(target=self._run, name="tpumon-watch", daemon=True)
         self._thread.start()
@@ -101,19 +90,21 @@ class Watch:
             self._changed.notify_all()
 
     def _take(self) -> None:
-        assessed_s = time.monotonic()
-        with Feed(self._settings, consumer="this machine") as feed:
-            for event in feed.events(timeout_s=LOOK_S):
-                with self._changed:
-                    if isinstance(event, Notice):
-                        say(event.text)
-                    elif event is not None:
-                        self._fleet.take(event)
-                        self._waiting.note(event)
-                    if time.monotonic() - assessed_s > _ASSESS_S:
-                        assessed_s = time.monotonic()
-                        self._fleet.assess(time.time())
-                    self._changed.notify_all()
-                is_idle = not self._asking and time.monotonic() - self._asked_s > self._idle_s
+        waiting, looked_s = Waiting(self._settings, self._samples), 0.0
+        remembers = not self._settings.origin.takes_samples
+        with open_feed(self._settings, remembers=remembers, last_s=RECENT_S) as feed:
+            for update in feed.updates(timeout_s=LOOK_S):
+                now_s = time.monotonic()
+                if update is None or now_s - looked_s > LOOK_S / 10:
+                    looked_s = now_s
+                    self._look(feed.status(), waiting)
+                is_idle = not self._asking and now_s - self._asked_s > self._idle_s
                 if self._is_closing or is_idle:
                     return
+            self._look(feed.status(), None)
+
+    def _look(self, status: FleetStatus, waiting: Waiting | None) -> None:
+        with self._changed:
+            self._status = status
+            self._is_over = waiting is None or waiting.is_over(status)
+            self._changed.notify_all()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from tpumon.answer import Answer, answer_of
+from tpumon.analysis import FleetStatus
+from tpumon.analysis.answer import Answer, answer_of
 from tpumon.commands.analyze import read_host
-from tpumon.commands.collecting import collect, collect_recorded
+from tpumon.commands.collecting import collect
 from tpumon.commands.judged import judge_capture
 from tpumon.commands.profiles import trace_files
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings, Recorded
-from tpumon.fleet import Fleet
+from tpumon.feed import FeedSettings
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Evidence, Finding
 from tpumon.model.frozen import frozen
@@ -48,7 +47,7 @@ def run(settings: WhySettings) -> int:
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
-    answer = answer_of(*read_fleet(settings))
+    answer = answer_of(read_status(settings))
     if settings.output == "json":
         show(answer.to_json())
     else:
@@ -56,19 +55,18 @@ def run(settings: WhySettings) -> int:
     return 0 if answer.answered else NoTargetError.exit_status
 
 
-def read_fleet(settings: WhySettings) -> tuple[Fleet, float]:
-    """The fleet with the samples that a judgement needs, and the time at which they hold.
+def read_status(settings: WhySettings) -> FleetStatus:
+    """The status of the workers, from the samples that a judgement needs.
 
     Raises:
         NoTargetError: there is no worker.
         UsageError: there is nothing to read.
     """
     origin = settings.feed.origin
-    if not isinstance(origin, Recorded):
-        return collect(settings.feed, settings.samples), time.time()
-    if is_capture(origin.where):
-        return _captured(settings.feed, origin.where)
-    return collect_recorded(settings.feed, origin.where)
+    if origin.is_over and origin.shown_name is not None and is_capture(origin.shown_name):
+        samples = [read_host(file).sample for file in trace_files([origin.shown_name])]
+        return judge_capture(samples, settings.feed.output_options.thresholds)
+    return collect(settings.feed, settings.samples)
 
 
 def is_capture(where: str) -> bool:
@@ -77,12 +75,6 @@ def is_capture(where: str) -> bool:
     if not path.is_dir():
         return path.name.endswith((TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz", f"{TRACE_SUFFIX}.zst"))  # packed: refused later
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
-
-
-def _captured(settings: FeedSettings, where: str) -> tuple[Fleet, float]:
-    """Judges the files of one profile; returns also the time at which they began."""
-    samples = [read_host(file).sample for file in trace_files([where])]
-    return judge_capture(samples, settings.output_options.thresholds)
 
 
 def _lines(answer: Answer) -> Iterator[str]:

@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from statistics import mode
 from typing import Any, NamedTuple
 
 from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
 from tpumon.findings.held import UNKNOWN_AFTER, Group, Held, Outline, Watched
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
-from tpumon.model import Cause, Finding, FindingId, Grade, NotJudged, Target
+from tpumon.model import Cause, Finding, FindingId, Grade, Target
 
 URL = "docs/findings.md#"
 
@@ -137,16 +136,12 @@ class Judge:
             sorted(found, key=lambda one: (GRADES[one.severity], self._places[one.finding], -len(one.workers)))
         )
 
-    def not_judged(self, workers: Iterable[str]) -> tuple[NotJudged, ...]:
-        """What cannot be judged of some of the workers, with the reason that most of them have."""
-        current = [known.held for name in workers if (known := self._workers.get(name)) is not None and known.held]
-        found = []
-        for place, rule in enumerate(self._rules):
-            reasons = [why for held in current if (why := held[place].why_not) is not None]
-            if reasons:
-                reason = mode(reasons) if len(reasons) > 1 else reasons[0]
-                found.append(NotJudged(finding=rule.finding, reason=reason, workers=len(reasons)))
-        return tuple(found)
+    def not_judged(self, worker: str) -> tuple[tuple[FindingId, str], ...]:
+        """The findings that cannot be judged of a worker, each with the reason."""
+        known = self._workers.get(worker)
+        if known is None:
+            return ()
+        return tuple((held.rule.finding, why) for held in known.held if (why := held.why_not) is not None)
 
     def judged(self, worker: str) -> tuple[FindingId, ...]:
         """The findings that can be judged of a worker, present or not."""

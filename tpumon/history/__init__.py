@@ -4,7 +4,7 @@ from tpumon.history.course import Course, Moment
 from tpumon.history.events import Changes
 from tpumon.history.states import state_of
 from tpumon.history.tiers import Point, Tiers
-from tpumon.history.worker import NO_FIGURES, STEP_BUCKETS_S, Histories, StepHistogram, WorkerHistory
+from tpumon.history.worker import NO_FIGURES, STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.model import State
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Moment",
     "Point",
     "State",
-    "StepHistogram",
     "Tiers",
     "WorkerHistory",
     "state_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from heapq import merge
@@ -21,6 +22,7 @@ class Changes:
     def __init__(self) -> None:
         self._of: dict[str, deque[Change]] = {}
         self._count = 0
+        self._all: tuple[Change, ...] | None = ()  # None: to be merged again
         self.last = 0
         """Number of the last change; 0: there was none."""
 
@@ -28,6 +30,7 @@ class Changes:
         """Remembers a change; numbers must grow. Beyond the limits the oldest are forgotten."""
         of_worker = self._of.setdefault(change.worker, deque())
         of_worker.append(change)
+        self._all = None
         self._count += 1
         self.last = change.number
         if len(of_worker) > MOST_OF_A_WORKER:
@@ -40,19 +43,21 @@ class Changes:
             if not self._of[longest]:
                 del self._of[longest]
 
-    def replace(self, changes: Iterable[Change]) -> None:
-        """Forgets all, and remembers these."""
-        self._of, self._count, self.last = {}, 0, 0
-        for change in changes:
-            self.add(change)
+    def forget(self, workers: Iterable[str]) -> None:
+        """Forgets the changes of some workers."""
+        for worker in workers:
+            self._count -= len(self._of.pop(worker, ()))
+        self._all = None
 
-    def all(self, worker: str | None = None, *, after: int = 0) -> list[Change]:
-        """The changes that are remembered, oldest first.
+    def all(self) -> tuple[Change, ...]:
+        """The changes that are remembered, by number."""
+        if self._all is None:
+            self._all = tuple(merge(*self._of.values(), key=lambda change: change.number))
+        return self._all
 
-        Args:
-            worker: only those of this worker; None: of all.
-            after: only those with a larger number.
-        """
-        kept = self._of.values() if worker is None else [self._of.get(worker, deque())]
-        newer = ([change for change in changes if change.number > after] for changes in kept)
-        return list(merge(*newer, key=lambda change: change.number))
+    def after(self, number: int) -> list[Change]:
+        """Those with a larger number."""
+        if self.last <= number:
+            return []
+        changes = self.all()
+        return list(changes[bisect_right(changes, number, key=lambda change: change.number) :])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -106,16 +107,17 @@ class Point:
 
 
 class Tiers:
-    """The figures of one worker over the last 7 days.
+    """The figures of one worker over the last 7 days. One thread adds, any may read.
 
     Args:
         keys: keys of the figures, in the order in which `add` takes them.
     """
 
-    __slots__ = ("_keys", "_last_s", "_new", "_packing", "_shift_s", "_tiers", "_until_s", "_zero_s")
+    __slots__ = ("_keys", "_last_s", "_lock", "_new", "_packing", "_shift_s", "_tiers", "_until_s", "_zero_s")
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = tuple(keys)
+        self._lock = threading.Lock()
         self._tiers = _tiers(len(self._keys))
         self._shift_s = 0.0  # from the times of the rows to those of the wall clock as it is set now
         self._zero_s: float | None = None  # from the monotonic clock to the times of the rows
@@ -145,6 +147,12 @@ class Tiers:
             figures: in the order of `keys`.
             taken_monotonic_s: its start by the monotonic clock; then setting the wall clock moves all of history.
         """
+        with self._lock:
+            self._add(time_unix_s, state, figures, taken_monotonic_s)
+
+    def _add(
+        self, time_unix_s: float, state: State, figures: Iterable[float | None], taken_monotonic_s: float | None
+    ) -> None:
         if taken_monotonic_s is None:
             at_s = time_unix_s - self._shift_s
         else:
@@ -177,11 +185,12 @@ class Tiers:
     @property
     def oldest_unix_s(self) -> float | None:
         """The earliest time of which anything is known; None: nothing is."""
-        self._make_rows()
-        known = [tier for tier in self._tiers if tier.oldest_s is not None]
-        whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
-        oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
-        return None if oldest_s is None else oldest_s + self._shift_s
+        with self._lock:
+            self._make_rows()
+            known = [tier for tier in self._tiers if tier.oldest_s is not None]
+            whole = next((tier for tier in known if not tier.trimmed), None)  # the finest: rows of others begin earlier
+            oldest_s = known[-1].oldest_s if known and whole is None else None if whole is None else whole.oldest_s
+            return None if oldest_s is None else oldest_s + self._shift_s
 
     @property
     def newest_unix_s(self) -> float | None:
@@ -190,13 +199,14 @@ class Tiers:
 
     def packed(self, most_bytes: int = 1 << 30) -> bytes:
         """All that is remembered, in about `most_bytes` at most: of each tier, the oldest rows are left out."""
-        self._make_rows()
-        parts = [_HEAD.pack(_MAGIC, self._shift_s, self._last_s, len(self._tiers))]
-        left = most_bytes
-        for number, tier in enumerate(self._tiers):
-            parts.append(tier.packed(left // (len(self._tiers) - number)))
-            left -= len(parts[-1])
-        return b"".join(parts)
+        with self._lock:
+            self._make_rows()
+            parts = [_HEAD.pack(_MAGIC, self._shift_s, self._last_s, len(self._tiers))]
+            left = most_bytes
+            for number, tier in enumerate(self._tiers):
+                parts.append(tier.packed(left // (len(self._tiers) - number)))
+                left -= len(parts[-1])
+            return b"".join(parts)
 
     @classmethod
     def unpacked(cls, plain: bytes, theirs: Sequence[str], keys: Sequence[str], *, shift_s: float = 0.0) -> Tiers:
@@ -246,7 +256,8 @@ class Tiers:
         if key not in self._keys or end_unix_s < begin_unix_s:
             return []
         place = self._keys.index(key)
-        points = [self._point(row) for row in self._rows(place, begin_unix_s, end_unix_s)]
+        with self._lock:
+            points = [self._point(row) for row in self._rows(place, begin_unix_s, end_unix_s)]
         if len(points) <= most_points:
             return points
         least_s = (end_unix_s - begin_unix_s) / max(most_points - 1, 1)

@@ -10,7 +10,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tpumon.errors import MEANING, Reason
 from tpumon.figures import COMPARED, values
@@ -23,27 +23,13 @@ STEP_BUCKETS_S = tuple(float(f"{10 ** (place / _PER_DECADE - 3):.3g}") for place
 """Upper bounds of the step histogram's buckets, 1 ms to 100 s, 18 % apart; one more bucket holds longer steps."""
 
 
-@dataclass(slots=True)
-class StepHistogram:
-    """Histogram of the steps of all traces.
-
-    Attributes:
-        counts: number of steps per bucket of STEP_BUCKETS_S, not cumulative; the last counts longer steps.
-        sum_s: sum of their durations.
-    """
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(STEP_BUCKETS_S) + 1))
-    sum_s: float = 0.0
-
-    def add(self, durations_s: Iterable[float]) -> None:
-        """Adds steps to their buckets."""
-        for duration_s in durations_s:
-            self.counts[bisect_left(STEP_BUCKETS_S, duration_s)] += 1
-            self.sum_s += duration_s
-
-    def distribution(self) -> Distribution:
-        """As it is now."""
-        return Distribution(bounds=STEP_BUCKETS_S, counts=tuple(self.counts), total=self.sum_s)
+def _with_steps(known: Distribution | None, durations_s: Iterable[float]) -> Distribution:
+    """A histogram of steps with some more in it."""
+    counts, total_s = ([0] * (len(STEP_BUCKETS_S) + 1), 0.0) if known is None else (list(known.counts), known.total)
+    for duration_s in durations_s:
+        counts[bisect_left(STEP_BUCKETS_S, duration_s)] += 1
+        total_s += duration_s
+    return Distribution(bounds=STEP_BUCKETS_S, counts=tuple(counts), total=total_s)
 
 
 def _is_of(restart: Sample | None, sample: Sample) -> bool:
@@ -60,10 +46,11 @@ NO_FIGURES: Mapping[str, float | None] = dict.fromkeys(COMPARED)
 
 @dataclass(slots=True)
 class WorkerHistory:
-    """One worker's last samples, and totals over all of them.
+    """One worker's last samples, and totals over all of them, as of its last query. Treat it as immutable.
 
     Attributes:
         target: the worker.
+        queries: number of queries, answered or not.
         last: the sample of its last query, answered or not.
         figures: the compared figures of that sample, by key; computed once, for all who need them.
         last_state: the worker's state after that query.
@@ -73,13 +60,15 @@ class WorkerHistory:
         errors: number of failed queries, by reason.
         traced_s: total time for which its job was traced.
         first: the sample of its first query; `traced_ratio` counts from its start.
-        steps: the steps of its traces; None before the first one.
-        tiers: its figures over time; None if they are not remembered.
+        steps: histogram of the steps of its traces; None before the first one.
+        failed: the sample of its last failed query; None: none failed.
+        tiers: its figures over time, up to now; None if they are not remembered.
         restarted: the first sample of its present job; None if no restart was seen.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
     target: Target
+    queries: int = 0
     last: Sample | None = None
     figures: Mapping[str, float | None] = field(default_factory=lambda: NO_FIGURES)
     last_state: State = "waiting"
@@ -89,15 +78,30 @@ class WorkerHistory:
     errors: Counter[Reason] = field(default_factory=Counter)
     traced_s: float = 0.0
     first: Sample | None = None
-    steps: StepHistogram | None = None
+    steps: Distribution | None = None
+    failed: Sample | None = None
     tiers: Tiers | None = None
     restarted: Sample | None = None
     _uptime_s: float | None = field(default=None, repr=False)
     _was_closed: bool = field(default=False, repr=False)
     monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
-    def add(self, sample: Sample) -> None:
-        """Adds the sample of one query."""
+    def with_sample(self, sample: Sample) -> WorkerHistory:
+        """The history after one more query. Figures over time are shared with the one before."""
+        history = replace(self)
+        WorkerHistory._add(history, sample)
+        return history
+
+    def with_last(self, sample: Sample) -> WorkerHistory:
+        """The history with the last sample in another form, for example judged."""
+        history = replace(self, last=sample)
+        history.answer = sample if self.answer is self.last else self.answer
+        history.failed = sample if self.failed is self.last else self.failed
+        history.restarted = sample if self.restarted is self.last else self.restarted
+        return history
+
+    def _add(self, sample: Sample) -> None:
+        self.queries += 1
         if self.restarted is not None:
             self.restarted = self.restarted.with_ops(0)
         is_restart = restarted(sample, uptime_s=self._uptime_s, was_closed=self._was_closed)
@@ -115,10 +119,11 @@ class WorkerHistory:
             self.samples += 1
             self.truncated += sample.truncated is not None
         elif not of_exporter:
-            self.errors[failure.reason] += 1
+            self.errors = self.errors + Counter([failure.reason])
+        if failure is not None:
+            self.failed = sample
         if sample.figures.step_durations_s:
-            self.steps = self.steps or StepHistogram()
-            self.steps.add(sample.figures.step_durations_s)
+            self.steps = _with_steps(self.steps, sample.figures.step_durations_s)
         if self.tiers is not None and not of_exporter:
             self.tiers.add(
                 sample.time_unix_s, self.last_state, self.figures.values(), taken_monotonic_s=sample.taken_monotonic_s
@@ -176,13 +181,14 @@ class WorkerHistory:
 class Histories:
     """The histories of all workers that are followed, in the order of `Workers.targets`.
 
+    Only the last samples and totals, unless `remember` is called before the first worker.
+
     Args:
-        remember: whether to keep the figures of a week; otherwise only the last samples and totals.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
 
-    def __init__(self, *, remember: bool = False, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._remember = remember
+    def __init__(self, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._remembers = False
         self._monotonic_s = monotonic_s
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
@@ -190,27 +196,37 @@ class Histories:
         self.finders: Mapping[str, bool] = {}
         """Whether the workers can be found, as `Workers.finders`."""
 
+    def remember(self) -> None:
+        """Keeps the figures of a week, too."""
+        self._remembers = True
+
     def follow(self, workers: Workers) -> None:
         """Replaces the workers; those that stay keep their history."""
         known = self._workers
         self._workers = {}
         for target in workers.targets:
-            history = known.get(target.worker) or self._new(target)
-            history.target = target
+            history = known.get(target.worker)
+            same = history is not None and history.target == target
+            if history is None or not same:
+                history = self._new(target) if history is None else replace(history, target=target)
             self._workers[target.worker] = history
         self.waiting = workers.waiting
         self.finders = workers.finders
 
     def _new(self, target: Target) -> WorkerHistory:
-        tiers = Tiers(tuple(COMPARED)) if self._remember else None
+        tiers = Tiers(tuple(COMPARED)) if self._remembers else None
         return WorkerHistory(target, tiers=tiers, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
         history = self._workers.get(sample.worker)
         if history is not None:
-            history.add(sample)
+            history = self._workers[sample.worker] = history.with_sample(sample)
         return history
+
+    def put(self, history: WorkerHistory) -> None:
+        """Replaces the history of a worker that is followed."""
+        self._workers[history.target.worker] = history
 
     def get(self, worker: str) -> WorkerHistory | None:
         """The history of the worker with this name; None if it is not followed."""

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from math import isfinite
 
-from tpumon.history import Histories, WorkerHistory
+from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.metrics.kinds import (
     ExporterMetric,
     FindingMetric,
@@ -20,7 +20,7 @@ from tpumon.metrics.kinds import (
     TargetMetric,
 )
 from tpumon.metrics.table import EXPORTER_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Distribution, FindingId, Sample
+from tpumon.model import Distribution, Sample
 from tpumon.model.frozen import frozen
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "Family",
     "FindingMetric",
     "HistogramMetric",
-    "Judged",
     "Metric",
     "SampleMetric",
     "Series",
@@ -68,17 +67,11 @@ class Family:
     histograms: Sequence[tuple[str, Distribution]] = ()
 
 
-Judged = Callable[[str], Mapping[FindingId, bool]]
-"""Each finding that can be judged of a worker, by its name, and whether it is shown."""
-
-
 def collect(
-    histories: Histories,
-    now_unix_s: float,
+    status: FleetStatus,
     on_error: Callable[[Metric, Exception], None],
     *,
-    judged: Judged | None = None,
-    workers: Sequence[WorkerHistory] | None = None,
+    workers: Sequence[WorkerStatus] | None = None,
     names: AbstractSet[str] | None = None,
 ) -> Iterator[Family]:
     """Reads every metric, in the order of the table; also those without values.
@@ -86,36 +79,34 @@ def collect(
     Values are finite, and no two series have the same labels. A metric that raises for a worker has no value there.
 
     Args:
-        histories: the workers.
-        now_unix_s: the time, which decides whose sample is current.
+        status: of all workers.
         on_error: called with each metric that raises, for each worker.
-        judged: what is wrong with a worker; None: nobody judges.
         workers: the workers to read; None: all.
         names: read only metrics with a series of one of these names; None: all.
     """
-    followed = [(h.target.worker, h) for h in (histories.all() if workers is None else workers)]
-    current = [(worker, h, sample) for worker, h in followed if (sample := h.current(now_unix_s)) is not None]
+    followed = status.all() if workers is None else workers
+    current = [(each, each.sample) for each in followed if each.sample is not None]
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):
             continue
         reads: Iterable[_Read]
         match metric:
             case SampleMetric(values=of_sample):
-                reads = ((worker, of_sample, (sample,)) for worker, _, sample in current)
+                reads = ((each.name, of_sample, (sample,)) for each, sample in current)
             case FindingMetric():
-                reads = ((worker, _findings, (judged, worker)) for worker, _, _ in current if judged is not None)
+                reads = ((each.name, _findings, (each,)) for each, _ in current)
             case TargetMetric(values=of_target):
-                reads = ((worker, of_target, (history, now_unix_s)) for worker, history in followed)
+                reads = ((each.name, of_target, (each.history, status.time_unix_s)) for each in followed)
             case ExporterMetric(values=of_all):
-                reads = ((None, of_all, (histories,)),)
+                reads = ((None, of_all, (status,)),)
             case HistogramMetric():
                 yield Family(metric, histograms=_histograms(metric, current, on_error))
                 continue
         yield Family(metric, _series(metric, reads, on_error))
 
 
-def _findings(judged: Judged, worker: str) -> Iterable[Series]:
-    return [((finding,), float(present)) for finding, present in judged(worker).items()]
+def _findings(worker: WorkerStatus) -> Iterable[Series]:
+    return [((finding,), float(cause is not None)) for finding, cause in worker.findings.items()]
 
 
 _Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]
@@ -143,15 +134,15 @@ def _series(
 
 def _histograms(
     metric: HistogramMetric,
-    current: Iterable[tuple[str, WorkerHistory, Sample]],
+    current: Iterable[tuple[WorkerStatus, Sample]],
     on_error: Callable[[Metric, Exception], None],
 ) -> list[tuple[str, Distribution]]:
     rows: list[tuple[str, Distribution]] = []
-    for worker, history, sample in current:
+    for worker, sample in current:
         try:
-            values = metric.value(history, sample)
+            values = metric.value(worker.history, sample)
             if values is not None and isfinite(values.total):
-                rows.append((worker, values))
+                rows.append((worker.name, values))
         except Exception as error:  # noqa: BLE001 - one metric's bug must not cost the others
             on_error(metric, error)
     return rows

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeVar
 
-from tpumon.history import Histories, WorkerHistory
+from tpumon.analysis import FleetStatus
+from tpumon.history import WorkerHistory
 from tpumon.model import Distribution, Sample
 from tpumon.model.frozen import frozen
 
@@ -88,7 +89,7 @@ class ExporterMetric(Metric):
         values: the series, from everything that is followed.
     """
 
-    values: Callable[[Histories], Iterable[Series]]
+    values: Callable[[FleetStatus], Iterable[Series]]
 
 
 def single(get: Callable[[Sample], float | None]) -> SampleValues:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tpumon import __version__
+from tpumon.analysis import FleetStatus
 from tpumon.errors import Reason
 from tpumon.figures import FIGURES, MXU, STEP, Figure
-from tpumon.history import Histories, State, WorkerHistory
+from tpumon.history import State, WorkerHistory
 from tpumon.metrics.kinds import (
     ExporterMetric,
     HistogramMetric,
@@ -146,7 +147,7 @@ HISTOGRAMS: tuple[HistogramMetric, ...] = (
         name="tpu_steps_seconds",
         help="Durations of the steps in traces; covers the sampled windows, not every step of the job.",
         kind="histogram",
-        value=lambda history, _sample: None if history.steps is None else history.steps.distribution(),
+        value=lambda history, _sample: history.steps,
     ),
     *RUNTIME_HISTOGRAMS,
 )
@@ -276,10 +277,10 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
 )
 
 
-def _waiting(histories: Histories) -> Iterable[Series]:
-    if histories.waiting is not None:
+def _waiting(status: FleetStatus) -> Iterable[Series]:
+    if status.waiting is not None:
         return (((), 1.0),)
-    return (((), 0.0),) if histories.all() else ()
+    return (((), 0.0),) if status.workers else ()
 
 
 EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
@@ -293,12 +294,12 @@ EXPORTER_METRICS: tuple[ExporterMetric, ...] = (
         help="1 while workers can be found by what was given: targets-file, dns, tpu-api; 0 while it cannot be read or "
         "does not answer, and the workers known before stay. Absent if there is nothing to look up.",
         labels=("finder",),
-        values=lambda histories: (((finder,), float(works)) for finder, works in sorted(histories.finders.items())),
+        values=lambda status: (((finder,), float(works)) for finder, works in sorted(status.finders.items())),
     ),
     ExporterMetric(
         name="tpumon_build_info",
         help="Version of the tpumon that exports this; always 1.",
         labels=("version",),
-        values=lambda _histories: (((__version__,), 1.0),),
+        values=lambda _status: (((__version__,), 1.0),),
     ),
 )

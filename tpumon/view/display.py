@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.cells import cell_len
 from rich.segment import Segment
 
+from tpumon.outputs import Output
 from tpumon.text import one_line
 from tpumon.view.drawing.cells import age_changes_in_s
 from tpumon.view.drawing.lines import Lines, plain, tame, wrapped
@@ -19,13 +20,14 @@ from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.header import HINT_GAP, Heading, Piece, footer, header, hints
 from tpumon.view.parts.messages import Messages
 from tpumon.view.parts.order import Order
-from tpumon.view.parts.scene import Row, Watch
+from tpumon.view.parts.scene import Row, Scenes
 from tpumon.view.screens import table
 from tpumon.view.screens.controls import Controls
 from tpumon.view.screens.screen import Drawn, Hit, Key, Reply, Screen
 
 if TYPE_CHECKING:
-    from tpumon.model import Change, Handover, Sample, Workers
+    from tpumon.analysis import Analysis, Update
+    from tpumon.findings import Thresholds
     from tpumon.view.settings import DisplaySettings
 
 T = TypeVar("T")
@@ -40,18 +42,24 @@ _LEAST_WITH_FOOTER = 6
 _LEAST_WITH_MESSAGE_LINE = 12
 
 
-class Display:
-    """An output that shows its samples on a screen.
+class Display(Output):
+    """An output that shows the fleet on a screen.
 
     Call all methods but `notice` from one thread. New samples are shown from the next `refresh` on.
+
+    Args:
+        settings: the user's.
+        fleet: the analysis.
     """
 
-    def __init__(self, settings: DisplaySettings) -> None:
+    remembers = True
+
+    def __init__(self, settings: DisplaySettings, fleet: Analysis) -> None:
         self._settings = settings
         self._glyphs = ASCII if settings.ascii else UNICODE
-        self._watch = Watch(settings.thresholds, self._glyphs)
+        self._scenes = Scenes(fleet, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
-        self._controls = Controls(self._watch.scene(0.0), order, settings.filter)
+        self._controls = Controls(self._scenes.scene(0.0), order, settings.filter)
         self._screens = {screen.name: screen for screen in table.SCREENS}
         self._key_sections = table.key_sections(settings.more_keys)
         self._now_unix_s = 0.0
@@ -65,6 +73,11 @@ class Display:
         self._alarm = False
 
     @property
+    def thresholds(self) -> Thresholds:
+        """Limits beyond which a worker is marked."""
+        return self._settings.thresholds
+
+    @property
     def wants_mouse(self) -> bool:
         """Whether the terminal should tell of its mouse."""
         return self._controls.mouse
@@ -74,41 +87,12 @@ class Display:
         alarm, self._alarm = self._alarm and self._controls.bell, False
         return alarm
 
-    def follow(self, workers: Workers) -> None:
-        """These are the workers now."""
-        self._watch.follow(workers)
-        self._messages.follow(workers)
-
-    def write(self, sample: Sample) -> None:
-        """Takes one query's sample."""
-        self._watch.add(sample)
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes what a running exporter knows: since when, changes, history."""
-        self._watch.take_over(handover)
-        if handover.complete:
-            self._last_change = self._watch.last_change  # what happened before is no news
-
-    def is_due(self, event: Workers | Sample, after_s: float) -> bool:
-        """As of `Fleet`: whether to call `refresh` before this recorded event, so long after the last time."""
-        return self._watch.is_due(event, after_s)
-
-    def changes_after(self, number: int) -> Sequence[Change]:
-        """What changed since the change with this number, as far as `refresh` was called."""
-        return self._watch.changes_after(number)
-
-    @property
-    def last_change(self) -> int:
-        """Number of the last change."""
-        return self._watch.last_change
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-    @property
-    def looked_at(self) -> str | None:
-        """The worker whose page is open, or that is chosen; None: neither."""
-        return self._controls.opened or self._controls.selected
+    def on_update(self, update: Update) -> None:
+        """Notes who the workers are; all else is asked for at the next `refresh`."""
+        if update.workers is not None:
+            self._messages.follow(update.workers)
+        if update.past and update.changes:
+            self._last_change = update.changes[-1].number  # what happened before is no news
 
     @property
     def typing(self) -> bool:
@@ -118,15 +102,15 @@ class Display:
     @property
     def waits(self) -> bool:
         """Whether nothing was heard of any worker, as far as `refresh` was called."""
-        return self._controls.latest.assessment.counts.keys() <= {"waiting"}
+        return self._controls.latest.counts.keys() <= {"waiting"}
 
     def tell_recorded(self, text: str) -> None:
         """Says in the header that this is a recording, and how it is played."""
         self._recorded = text
 
-    def start_again(self) -> None:
-        """Forgets all samples, but not what the user chose."""
-        self._watch, self._messages = Watch(self._settings.thresholds, self._glyphs), Messages()
+    def start_again(self, fleet: Analysis) -> None:
+        """Shows another analysis; keeps what the user chose."""
+        self._scenes, self._messages = Scenes(fleet, self._glyphs), Messages()
 
     def notice(self, line: str) -> None:
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
@@ -137,7 +121,7 @@ class Display:
         self._failed = None
         try:
             self._take_notices(now_unix_s)
-            self._controls.update(self._watch.scene(now_unix_s))
+            self._controls.update(self._scenes.scene(now_unix_s))
             self._note_changes()
         except Exception as error:  # noqa: BLE001  # a fault here ends neither sampling nor outputs
             self._failed = f"Cannot judge the workers: {_where(error)}"  # what is known is old: it is not shown
@@ -145,7 +129,7 @@ class Display:
     def _note_changes(self) -> None:
         """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
         first = self._last_change == 0
-        for change in self._watch.changes_after(self._last_change):
+        for change in self._controls.latest.status.changes_after(self._last_change):
             self._last_change = change.number
             if first and change.before in {None, "waiting"}:
                 continue  # it was so from the first

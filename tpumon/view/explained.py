@@ -3,67 +3,59 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tpumon.judging import Judging
+from tpumon.outputs import Output
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
-    from tpumon.fleet import Thresholds
-    from tpumon.model import Finding, Handover, NotJudged, Sample, Workers
+    from tpumon.analysis import Update
+    from tpumon.model import Finding, NotJudged
+    from tpumon.outputs import Context
     from tpumon.view.text import TextOutput
 
 _LONGEST_REMEDY = 160
 
 
-class ExplainedText:
+class ExplainedText(Output):
     """Writes the blocks of a `TextOutput` with a line for each finding of the worker.
 
     What cannot be judged is written once: when the first worker has as many samples as must agree, or at the end.
 
     Args:
         text: writes the blocks.
-        thresholds: limits beyond which a worker is marked.
-
-    Attributes:
-        say: takes a line about a problem.
+        context: the run.
     """
 
-    def __init__(self, text: TextOutput, thresholds: Thresholds) -> None:
-        self.say: Callable[[str], None] = lambda _line: None
+    def __init__(self, text: TextOutput, context: Context) -> None:
         self._text = text
-        self._needed = thresholds.sustained
-        self._judging = Judging(thresholds, lambda line: self.say(f"--explain: {line}"))
+        self._context = context
         self._samples: Counter[str] = Counter()
-        self._is_told = False
+        self._has_said = False
+        self._time_unix_s = 0.0
 
-    def follow(self, workers: Workers) -> None:
-        """Takes the workers; those of a slice are compared."""
-        self._judging.follow(workers)
-        self._text.follow(workers)
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes what an exporter says of its findings."""
-        self._judging.take_over(handover)
-
-    def write(self, sample: Sample) -> None:
-        """Judges a sample, and writes its block."""
-        judged = self._judging.judged(sample)
-        self._text.write(judged, tuple(map(finding_line, self._judging.findings(judged))))
+    def on_update(self, update: Update) -> None:
+        """Writes the block of a sample."""
+        self._text.on_update(update, tuple(map(finding_line, update.findings)))
+        sample = update.sample
+        if sample is None:
+            return
+        self._time_unix_s = update.time_unix_s
         self._samples[sample.worker] += sample.responded
-        if self._samples[sample.worker] == self._needed and not self._is_told:
-            self._tell()
+        if self._samples[sample.worker] == self._context.run.thresholds.sustained and not self._has_said:
+            self._say()
 
     def close(self) -> None:
         """Writes what could not be judged, if that was not written yet."""
-        if self._samples and not self._is_told:
-            self._tell()
+        if self._samples and not self._has_said:
+            self._say()
         self._text.close()
 
-    def _tell(self) -> None:
-        self._is_told = True
-        lines = [f"Not judged: {names} ({reason})" for names, reason in by_reason(self._judging.not_judged())]
+    def _say(self) -> None:
+        self._has_said = True
+        not_judged = self._context.fleet.status(self._time_unix_s).not_judged()
+        lines = [f"Not judged: {names} ({reason})" for names, reason in by_reason(not_judged)]
         if lines:
             self._text.say(lines)
 

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tpumon.analysis import Analysis
+from tpumon.analysis.playing import between
 from tpumon.model import Change, Sample, Workers
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.frame import KeySection, KeyWords
@@ -78,6 +80,7 @@ class Player:
         self._speed = _SPEEDS[0]
         self._at_unix_s = self._last_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
+        self._fleet = Analysis()
         self._jump(self._last_unix_s)
 
     def __getattr__(self, name: str) -> Any:
@@ -148,14 +151,9 @@ class Player:
     def _go_to_change(self) -> None:
         """Reads on until a worker's state or severity changes, for an hour of the recording at most."""
         until_unix_s = self._read_unix_s + LOOK_BACK_S
-        self._display.refresh(self._read_unix_s)
-        before = self._display.last_change
         changes: Sequence[Change] = ()
         while not changes and self._next is not None and self._next.time_unix_s <= until_unix_s:
-            self._read_to(self._next.time_unix_s)
-            if self._next is None:
-                self._display.refresh(self._read_unix_s)
-            changes = self._display.changes_after(before)
+            changes = self._read_next()
         if changes:
             words = f": {changes[0].words}" if changes[0].words else ""
             self._display.notice(f"{changes[0].worker}: {changes[0].mark}{words}")
@@ -171,20 +169,29 @@ class Player:
         self._moments = iter(self._recording.moments(begin_unix_s))
         self._next = next(self._moments, None)
         self._read_unix_s = begin_unix_s
-        self._display.start_again()
+        self._fleet = self._new_fleet()
+        self._display.start_again(self._fleet)
         self._read_to(at_unix_s)
 
     def _read_to(self, at_unix_s: float) -> None:
-        """Gives the display what was recorded up to a moment, and has it judged often enough to miss no change."""
-        judged_unix_s = self._read_unix_s
+        """Analyses what was recorded up to a moment."""
         while self._next is not None and self._next.time_unix_s <= at_unix_s:
-            event = self._next.event
-            if self._display.is_due(event, self._next.time_unix_s - judged_unix_s):
-                judged_unix_s = self._next.time_unix_s
-                self._display.refresh(judged_unix_s)
-            if isinstance(event, Workers):
-                self._display.follow(event)
-            else:
-                self._display.write(event)
-            self._next = next(self._moments, None)
+            self._read_next()
         self._read_unix_s = max(self._read_unix_s, at_unix_s)
+
+    def _read_next(self) -> Sequence[Change]:
+        """Analyses the next moment; returns what changed."""
+        moment = self._next
+        if moment is None:
+            return ()
+        updates = [*between(self._fleet, self._read_unix_s, moment.time_unix_s), self._fleet.take(moment.event)]
+        for update in updates:
+            self._display.on_update(update)
+        self._read_unix_s = max(self._read_unix_s, moment.time_unix_s)
+        self._next = next(self._moments, None)
+        return [change for update in updates for change in update.changes]
+
+    def _new_fleet(self) -> Analysis:
+        fleet = Analysis(self._display.thresholds)
+        fleet.remember()
+        return fleet

@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from tpumon.figures import SORT_KEYS
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:

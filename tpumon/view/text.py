@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, TextIO
 
 from tpumon.figures import IDLE, INFEED, MXU, STEP, Figure
 from tpumon.model import SIMULATED_MARK
+from tpumon.outputs import Output
 from tpumon.text import safe
 
 if TYPE_CHECKING:
+    from tpumon.analysis import Update
     from tpumon.model import Figures, Sample, Spread, StepTimes, Workers
 
 _NOT_REPORTED = "not reported"
 _MOST_DECIMALS = 9
 
 
-class TextOutput:
+class TextOutput(Output):
     """Writes one block per answered query, an empty line after it, flushed.
 
     Args:
@@ -35,19 +37,25 @@ class TextOutput:
         self._number_samples = number_samples
         self._queries: Counter[str] = Counter()
 
-    def follow(self, found: Workers) -> None:
+    def on_update(self, update: Update, more: Sequence[str] = ()) -> None:
+        """Writes the block of a sample; a query that nobody answered has none, but counts.
+
+        Args:
+            update: the update.
+            more: further lines about its worker, written without a block, too.
+        """
+        if update.workers is not None:
+            self._follow(update.workers)
+        if update.sample is not None:
+            self._write(update.sample, more)
+
+    def _follow(self, found: Workers) -> None:
         """A line `Worker: NAME` stands before each block where there are several."""
         followed = {target.worker for target in found.targets}
         self._queries = Counter({worker: count for worker, count in self._queries.items() if worker in followed})
         self._name_workers = len(found.targets) > 1
 
-    def write(self, sample: Sample, more: Sequence[str] = ()) -> None:
-        """Writes the sample's block; a query that nobody answered has none, but counts.
-
-        Args:
-            sample: the sample.
-            more: further lines about its worker, written without a block, too.
-        """
+    def _write(self, sample: Sample, more: Sequence[str]) -> None:
         number = self._queries[sample.worker]
         self._queries[sample.worker] += 1
         if not sample.answered and not more:
@@ -62,9 +70,6 @@ class TextOutput:
         """Writes lines, and an empty one after them."""
         self._stream.write(safe("\n".join([*lines, "", ""])))
         self._stream.flush()
-
-    def close(self) -> None:
-        """Nothing to do: the stream is the caller's."""
 
 
 def render_block(sample: Sample, *, level: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.model.frozen import frozen
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.messages import Message

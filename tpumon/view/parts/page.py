@@ -421,7 +421,7 @@ class Page:
         return lines + self._last_error()
 
     def _last_error(self) -> Lines:
-        failed = self._scene.failed.get(self._row.name)
+        failed = self._row.history.failed
         error = None if failed is None else failed.failure
         if failed is None or error is None:
             return []

@@ -7,7 +7,7 @@ from dataclasses import field
 from statistics import median
 
 from tpumon.figures import COMPARED
-from tpumon.fleet import group_of
+from tpumon.findings import group_of
 from tpumon.model.frozen import frozen
 from tpumon.view.parts.scene import Row, Scene
 
@@ -49,7 +49,7 @@ def peers_of(scene: Scene, row: Row) -> Peers:
 def _medians(scene: Scene, rows: Sequence[Row], *, everybody: bool) -> Mapping[str, float]:
     """The median of each figure over the rows that have it, if there are several."""
     if everybody:  # the assessment has them
-        return {key: across.median for key, across in scene.assessment.figures.items() if across.count > 1}
+        return {key: across.median for key, across in scene.figures.items() if across.count > 1}
     known = {key: [value for row in rows if (value := row.figures[key]) is not None] for key in COMPARED}
     return {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
 

@@ -228,7 +228,7 @@ class Rows:
         least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
         if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:
             note = min(cell_len(causes), self._tail - least - 2 * self._gap)
-        trend = self._scene.trends.of(row.name)
+        trend = self._scene.trend_of(row)
         end = line.room - (self._tail - note - self._gap if note else self._tail)
         for sparks in self._sparks:
             room = min(sparks.width, line.room - end - self._gap)
@@ -255,8 +255,8 @@ class Rows:
 
 def axis_of(scene: Scene, figure: Figure) -> Axis:
     """The axis of a figure's sparklines: covers all workers now, and their average over the last minutes."""
-    values = scene.trends.fleet.last(figure.key, _MOST_SPARK)
-    across = scene.assessment.figures.get(figure.key)
+    values = scene.trend_of_fleet().last(figure.key, _MOST_SPARK)
+    across = scene.figures.get(figure.key)
     if across is not None:
         values += [across.min, across.max]
     return soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpumon.assessment import Assessment, Verdict
+from tpumon.analysis import Across, Analysis, FleetStatus, Verdict
 from tpumon.figures import MXU, STEP
-from tpumon.fleet import Fleet, Thresholds
-from tpumon.history import NO_FIGURES, Changes, State, WorkerHistory
-from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Sample, Severity, Workers
+from tpumon.history import WorkerHistory
+from tpumon.model import Cause, Change, Finding, Mark, NotJudged, Sample
 from tpumon.model.frozen import frozen
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
 from tpumon.view.parts.spans import Spans
-from tpumon.view.parts.trends import Trends
+from tpumon.view.parts.trends import Trend, Trends
 
 if TYPE_CHECKING:
     from tpumon.view.parts.peers import Peers
@@ -71,9 +69,10 @@ class Scene:
 
     Attributes:
         time_unix_s: the moment.
+        status: the fleet's status.
         rows: all workers, in discovery order.
-        assessment: the verdicts about them.
-        waiting: why there are no workers.
+        figures: each figure over all workers, by key.
+        counts: number of workers by severity; those that are not live, by state.
         fresh_until_unix_s: when the first present sample becomes stale; None: there is no present sample.
         intervals_s: shortest and longest effective interval; None: not known yet.
         last_unix_s: time of the newest sample with figures.
@@ -84,20 +83,16 @@ class Scene:
         methods: for `source`, `mxu` and `step`: how many workers use which method.
         labels: short names of the workers.
         trends: recent figures.
-        failed: the last failed query of each worker that had one.
         seen: keys of the figures that any worker has had.
         spans: makes columns of graphs.
         peers: what is usual in each group of workers, as far as it was asked for.
-        findings: what is wrong, the worst first.
-        not_judged: tells what cannot be judged of a worker, or of all (None), and why. Not before somebody asks: it
-            looks at every finding of every worker.
-        changes: what changed; `last_change` is the number of the last one that is shown.
     """
 
     time_unix_s: float
+    status: FleetStatus
     rows: Sequence[Row]
-    assessment: Assessment
-    waiting: str | None
+    figures: Mapping[str, Across]
+    counts: Mapping[Mark, int]
     fresh_until_unix_s: float | None
     intervals_s: tuple[float, float] | None
     last_unix_s: float | None
@@ -108,42 +103,40 @@ class Scene:
     methods: Mapping[str, Counter[str]]
     labels: Labels
     trends: Trends
-    failed: Mapping[str, Sample]
     seen: frozenset[str]
     spans: Spans
-    findings: Sequence[Finding]
-    not_judged: Callable[[str | None], Sequence[NotJudged]]
-    changes: Changes
-    last_change: int
     peers: dict[str | None, Peers] = field(default_factory=dict)
 
     @property
-    def counts(self) -> Mapping[Severity | State, int]:
-        """Number of workers by severity while they are live, otherwise by state."""
-        return self.assessment.counts
+    def waiting(self) -> str | None:
+        """Why there are no workers."""
+        return self.status.waiting
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Findings, the worst first."""
+        return self.status.findings
+
+    def not_judged(self, worker: str | None) -> Sequence[NotJudged]:
+        """Findings that cannot be judged of a worker, or of all (None), and why."""
+        return self.status.not_judged(worker)
 
     def changes_of(self, worker: str | None) -> list[Change]:
         """The changes of a worker, or of all, until this moment; oldest first."""
-        return [change for change in self.changes.all(worker) if change.number <= self.last_change]
+        return [change for change in self.status.changes if worker is None or change.worker == worker]
 
     def row(self, name: str | None) -> Row | None:
         """The worker with this name."""
         return next((row for row in self.rows if row.name == name), None)
 
-    def snapshot(self) -> Scene:
-        """A copy that later samples do not change."""
-        rows = [
-            row._replace(history=replace(row.history, errors=Counter(row.history.errors), steps=None))
-            for row in self.rows
-        ]
-        not_judged = {name: self.not_judged(name) for name in (None, *(row.name for row in rows))}
-        return replace(
-            self,
-            rows=rows,
-            trends=self.trends.snapshot(self.time_unix_s),
-            failed=dict(self.failed),
-            not_judged=lambda name: not_judged.get(name, ()),
-        )
+    def trend_of(self, row: Row) -> Trend:
+        """Recent figures of a worker."""
+        return self.trends.of(row.history, self.time_unix_s)
+
+    def trend_of_fleet(self) -> Trend:
+        """Recent averages over all workers."""
+        interval_s = None if self.intervals_s is None else self.intervals_s[0]
+        return self.trends.of_fleet(self.status.average, interval_s, self.time_unix_s)
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
@@ -156,73 +149,45 @@ def _with_figures(history: WorkerHistory) -> Sample | None:
     return history.last if history.last is not None and history.last.answered else history.answer
 
 
-class Watch:
-    """Takes workers and samples, and makes scenes of them."""
+class Scenes:
+    """Makes scenes of what the analysis knows.
 
-    def __init__(self, thresholds: Thresholds, glyphs: Glyphs) -> None:
-        self._fleet = Fleet(thresholds, remember=True)
-        self._trends = Trends(self._fleet)
-        self._failed: dict[str, Sample] = {}
+    Args:
+        fleet: the analysis.
+        glyphs: characters for names that are cut.
+    """
+
+    def __init__(self, fleet: Analysis, glyphs: Glyphs) -> None:
+        self._fleet = fleet
         self._glyphs = glyphs
+        self._trends = Trends()
+        self._names: tuple[str, ...] = ()
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
         self._spans = Spans()
 
-    def follow(self, workers: Workers) -> None:
-        """These are the workers now."""
-        self._fleet.follow(workers)
-        self._trends.follow(workers)
-        names = [target.worker for target in workers.targets]
-        self._failed = {name: sample for name, sample in self._failed.items() if name in set(names)}
-        self._labels = Labels(names, self._glyphs)
-
-    def add(self, sample: Sample) -> None:
-        """Takes one query's sample."""
-        self._fleet.add(sample)
-        self._trends.add(sample)
-        if sample.failure is not None:
-            self._failed[sample.worker] = sample
-
-    def take_over(self, handover: Handover) -> None:
-        """Takes what a running exporter knows."""
-        self._fleet.take_over(handover)
-        if handover.complete or handover.history:
-            self._trends.restore()
-
-    def is_due(self, event: Workers | Sample, after_s: float) -> bool:
-        """As of `Fleet`: whether to call `scene` before this recorded event, so long after the last time."""
-        return self._fleet.is_due(event, after_s)
-
-    def changes_after(self, number: int) -> Sequence[Change]:
-        """What changed since the change with this number."""
-        return () if self._fleet.changes.last <= number else self._fleet.changes.all(after=number)
-
-    @property
-    def last_change(self) -> int:
-        """Number of the last change."""
-        return self._fleet.changes.last
-
     def scene(self, now_unix_s: float) -> Scene:
-        """Judges the fleet and returns it as it is now."""
-        assessment = self._fleet.assess(now_unix_s)
-        self._seen |= assessment.figures.keys()
+        """The fleet as it is now."""
+        status = self._fleet.status(now_unix_s)
+        names = tuple(status.workers)
+        if names != self._names:
+            self._names, self._labels = names, Labels(names, self._glyphs)
+            self._trends.keep(status.workers)
+        figures = status.figures()
+        self._seen |= figures.keys()
         rows = []
         tally = _Tally()
-        for history in self._fleet.histories.all():
-            verdict = assessment.verdicts[history.target.worker]
-            sample = history.current(now_unix_s)
-            last = _with_figures(history)
+        for worker in status.all():
+            history, last = worker.history, _with_figures(worker.history)
             last_unix_s = None if last is None else history.began_unix_s(last, now_unix_s)
-            figures = NO_FIGURES if sample is None else history.figures
-            rows.append(Row(history.target.worker, history, verdict, sample, figures, last_unix_s))
-            tally.add(history, sample, last_unix_s, now_unix_s)
-        averages = {name: across.avg for name, across in assessment.figures.items()}
-        self._trends.add_fleet(now_unix_s, averages, min(tally.intervals_s, default=1.0))
+            rows.append(Row(worker.name, history, worker.verdict, worker.sample, worker.figures, last_unix_s))
+            tally.add(history, worker.sample, last_unix_s, now_unix_s)
         return Scene(
             time_unix_s=now_unix_s,
+            status=status,
             rows=rows,
-            assessment=assessment,
-            waiting=self._fleet.histories.waiting,
+            figures=figures,
+            counts=status.counts(),
             fresh_until_unix_s=tally.fresh_until_unix_s,
             intervals_s=(min(tally.intervals_s), max(tally.intervals_s)) if tally.intervals_s else None,
             last_unix_s=tally.last_unix_s,
@@ -233,13 +198,8 @@ class Watch:
             methods=tally.methods,
             labels=self._labels,
             trends=self._trends,
-            failed=self._failed,
             seen=self._seen,
             spans=self._spans,
-            findings=self._fleet.findings(now_unix_s),
-            not_judged=partial(self._fleet.not_judged, now_unix_s),
-            changes=self._fleet.changes,
-            last_change=self._fleet.changes.last,
         )
 
 

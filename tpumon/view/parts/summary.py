@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from tpumon.assessment import Across
+from tpumon.analysis import Across
 from tpumon.figures import COMPARED, MXU, Figure
 from tpumon.history import State
 from tpumon.model import Severity
@@ -47,7 +47,7 @@ def figures(seen: frozenset[str], level: int) -> list[Figure]:
 
 def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Glyphs) -> list[list[Segment]]:
     """A title and a line per figure: average, min, max and who has them, number of workers, the average over time."""
-    trend, who = scene.trends.fleet, min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
+    trend, who = scene.trend_of_fleet(), min(scene.labels.width_at(_MOST_WHO), _MOST_WHO)
     left = width - 1 - _CELL * 4 - _COUNT - 2 - 3  # for names and history
     names = scene.labels.at(_MOST_WHO) if left >= 2 * (who + 1) + _LEAST_SPARK else {}
     cells = left - (2 * (who + 1) if names else 0)
@@ -62,7 +62,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
     lines = [titles.fill(2).add(f"AVERAGE, {span}" if cells >= _LEAST_SPARK else "", BOLD).segments()]
     for figure in figures:
         line = Line(width).fill(1).add(figure.title[: _CELL - 1].ljust(_CELL), BOLD)
-        across = scene.assessment.figures.get(figure.key)
+        across = scene.figures.get(figure.key)
         for text, worker in zip(_texts(figure, across), _workers(across), strict=True):
             line.add(text.rjust(_CELL), DIM if across is None else None)
             if names and worker is not None:
@@ -70,7 +70,7 @@ def figure_lines(scene: Scene, figures: Sequence[Figure], width: int, glyphs: Gl
                 line.fill(1).add(name, DIM).fill(who - cell_len(name))
         line.add(f"{0 if across is None else across.count}/{len(scene.rows)}".rjust(_COUNT))
         if cells >= _LEAST_SPARK:
-            values = scene.trends.fleet.last(figure.key, cells)
+            values = trend.last(figure.key, cells)
             axis = axis_of(scene, figure)
             line.fill(2).add(spark(values, axis, min(cells, max(len(values), 1)), glyphs), GRAPH)
         lines.append(line.segments())
@@ -88,7 +88,7 @@ def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segmen
     """All figures in one line: averages and ranges."""
     line = Line(width)
     for figure in figures:
-        across = scene.assessment.figures.get(figure.key)
+        across = scene.figures.get(figure.key)
         average, low, high = _texts(figure, across)
         text = f"{average} ({low}-{high})" if across is not None else average
         if line.room >= len(figure.title) + len(text) + 3:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping
-from copy import deepcopy
+from collections.abc import Container, Iterable
 from itertools import pairwise
 
-from tpumon.figures import COMPARED, values
-from tpumon.fleet import Fleet
-from tpumon.history import Tiers
-from tpumon.model import Sample, Workers
+from tpumon.figures import COMPARED
+from tpumon.history import Tiers, WorkerHistory
 
 POINTS = 200
 """How many queries are remembered per worker: as many as fit into a sparkline."""
@@ -66,70 +63,66 @@ class Trend:
 
 
 class Trends:
-    """A trend per worker whose sparkline was drawn, and one of the averages over all workers.
-
-    Args:
-        fleet: remembers all figures; trends begin with them.
+    """A trend per worker whose sparkline was drawn, and one of the averages over all workers: made from their history
+    when they are asked for, and continued while they are drawn.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self._workers: dict[str, Trend] = {}
-        self._end_unix_s: float | None = None
-        self.fleet = Trend()
-        self._fleet_time_unix_s = 0.0
-        self._fleet_known = False
+    def __init__(self) -> None:
+        self._workers: dict[str, tuple[WorkerHistory, Trend]] = {}
+        self._fleet: tuple[Tiers, float | None, Trend] | None = None
 
-    def follow(self, workers: Workers) -> None:
-        """These are the workers now; those that stay keep their trends."""
-        kept = ((target.worker, self._workers.get(target.worker)) for target in workers.targets)
-        self._workers = {worker: trend for worker, trend in kept if trend is not None}
+    def of(self, history: WorkerHistory, end_unix_s: float) -> Trend:
+        """The trend of a worker; an empty one if nothing is known of it.
 
-    def add(self, sample: Sample) -> None:
-        """Adds a sample of a worker, if it was drawn before; others are remembered by the fleet alone."""
-        trend = self._workers.get(sample.worker)
-        if trend is not None:
-            trend.add(sample.time_unix_s, values(sample.figures).values())
-
-    def add_fleet(self, now_unix_s: float, averages: Mapping[str, float], interval_s: float) -> None:
-        """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
-        soon = 0 <= now_unix_s - self._fleet_time_unix_s < 0.9 * interval_s  # not so if the clock was set back
-        if not soon and (averages or self._fleet_known):
-            self._fleet_time_unix_s, self._fleet_known = now_unix_s, bool(averages)
-            self.fleet.add(now_unix_s, map(averages.get, COMPARED))
-
-    def restore(self) -> None:
-        """Begins again with what the fleet remembers."""
-        self._workers = {}
-        if self._fleet.average is not None:
-            lasts = (history.last for history in self._fleet.histories.all())
-            intervals_s = (last.interval_s for last in lasts if last is not None and last.interval_s is not None)
-            self.fleet = _restored(self._fleet.average, POINTS * min(intervals_s, default=_USUAL_INTERVAL_S), None)
-
-    def of(self, worker: str) -> Trend:
-        """The worker's trend; an empty one if nothing is known of it."""
-        trend = self._workers.get(worker)
-        if trend is None:
-            history = self._fleet.histories.get(worker)
-            if history is None or history.tiers is None or history.last is None:
-                return Trend()
-            interval_s = _USUAL_INTERVAL_S if history.last.interval_s is None else history.last.interval_s
-            trend = self._workers[worker] = _restored(history.tiers, _AT_FIRST * interval_s, self._end_unix_s)
+        Args:
+            history: of the worker.
+            end_unix_s: the time that is shown: what came later is not.
+        """
+        worker = history.target.worker
+        known, trend = self._workers.get(worker, (None, None))
+        if known is not None and trend is not None and known.tiers is history.tiers and history.last is not None:
+            new = history.queries - known.queries
+            if new == 1:
+                trend.add(history.last.time_unix_s, history.figures.values())
+            if new in {0, 1}:
+                self._workers[worker] = history, trend
+                return trend
+        if history.tiers is None or history.last is None:
+            return Trend()
+        interval_s = _USUAL_INTERVAL_S if history.last.interval_s is None else history.last.interval_s
+        trend = _restored(history.tiers, _AT_FIRST * interval_s, end_unix_s)
+        self._workers[worker] = history, trend
         return trend
 
-    def snapshot(self, now_unix_s: float) -> Trends:
-        """A copy that later samples do not change."""
-        copy = Trends(self._fleet)
-        copy._workers, copy.fleet, copy._end_unix_s = deepcopy(self._workers), deepcopy(self.fleet), now_unix_s
-        return copy
+    def keep(self, workers: Container[str]) -> None:
+        """Forgets all workers but these."""
+        self._workers = {worker: each for worker, each in self._workers.items() if worker in workers}
+
+    def of_fleet(self, average: Tiers | None, interval_s: float | None, end_unix_s: float) -> Trend:
+        """The trend of the averages over all workers.
+
+        Args:
+            average: their history; None: it is not remembered.
+            interval_s: the shortest interval of a worker; None: not known yet.
+            end_unix_s: the time that is shown: what came later is not.
+        """
+        if average is None:
+            return Trend()
+        newest_unix_s = average.newest_unix_s
+        if newest_unix_s is not None:
+            newest_unix_s = min(newest_unix_s, end_unix_s)
+        if self._fleet is None or self._fleet[:2] != (average, newest_unix_s):
+            trend = _restored(average, POINTS * (interval_s or _USUAL_INTERVAL_S), end_unix_s)
+            self._fleet = average, newest_unix_s, trend
+        return self._fleet[2]
 
 
-def _restored(tiers: Tiers, span_s: float, end_unix_s: float | None) -> Trend:
+def _restored(tiers: Tiers, span_s: float, end_unix_s: float) -> Trend:
     """A trend of the last queries that are remembered, until a time."""
     trend, newest_unix_s = Trend(), tiers.newest_unix_s
     if newest_unix_s is None:
         return trend
-    end_unix_s = newest_unix_s if end_unix_s is None else min(newest_unix_s, end_unix_s)
+    end_unix_s = min(newest_unix_s, end_unix_s)
     series = [tiers.series(key, end_unix_s - span_s, end_unix_s, most_points=_ALL) for key in COMPARED]
     for points in zip(*series, strict=True):
         trend.add(points[0].start_unix_s, [point.median for point in points])

@@ -71,7 +71,8 @@ class Controls:
     def freeze(self) -> None:
         """Freezes the picture, or lets it go on."""
         self.frozen = not self.frozen
-        self.scene = self.scene.snapshot() if self.frozen else self.latest
+        if not self.frozen:
+            self.scene = self.latest
         self._arrange()
 
     def toggle_mouse(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.history import State
 from tpumon.model import Severity
 from tpumon.view.drawing.cells import clock

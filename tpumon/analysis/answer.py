@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
-from tpumon.enough import compared
+from tpumon.analysis.status import FleetStatus
+from tpumon.analysis.sufficiency import compared
 from tpumon.findings import RULES
-from tpumon.fleet import Fleet
 from tpumon.model import SCHEMA_VERSION, Evidence, Finding, FindingId, NotJudged, Sample, State
 from tpumon.model.frozen import frozen
 from tpumon.quoting import cut, plain, quoted, told
@@ -136,29 +136,21 @@ def _short(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-def answer_of(fleet: Fleet, now_unix_s: float) -> Answer:
-    """Judges a fleet.
-
-    Args:
-        fleet: with the samples that judgement needs.
-        now_unix_s: the time.
-    """
-    assessment = fleet.assess(now_unix_s)
-    states = {worker: verdict.state for worker, verdict in assessment.verdicts.items()}
-    is_told = fleet.is_told
-    foreign = list(_foreign(fleet))
-    findings = [_cleaned(one, foreign, is_told=is_told) for one in fleet.findings(now_unix_s)]
-    not_judged = list(_with_the_rest(fleet, fleet.not_judged(now_unix_s), is_told=is_told))
+def answer_of(status: FleetStatus) -> Answer:
+    """What is wrong, from the status of a fleet."""
+    states = {worker.name: worker.verdict.state for worker in status.all()}
+    foreign = list(_foreign(status))
+    upstream = {worker.name for worker in status.all() if worker.judged_upstream}
+    findings = [_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings]
+    not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
     hangs = any(one.finding == "hang" for one in findings)  # which says already that nothing runs
-    gaps = list(
-        _gaps(fleet, {worker: state for worker, state in states.items() if state != "no-activity" or not hangs})
-    )
+    gaps = list(_gaps(status, hangs=hangs))
     if findings:
         verdict: FindingId | Literal["ok", "unknown"] = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
         sentence = " ".join([findings[0].sentence, *([f"Also found: {', '.join(also)}."] if also else []), *gaps])
     else:
-        unsure = gaps or _unsure(fleet, states, not_judged)
+        unsure = gaps or _unsure(status, not_judged)
         verdict = "unknown" if unsure else "ok"
         sentence = (
             " ".join(["Nothing was found, but too little can be judged.", *unsure])
@@ -166,9 +158,9 @@ def answer_of(fleet: Fleet, now_unix_s: float) -> Answer:
             else "Nothing is wrong, as far as it can be judged."
         )
     return Answer(
-        time_unix_s=now_unix_s,
+        time_unix_s=status.time_unix_s,
         workers=len(states),
-        answered=any(history.samples or history.state(now_unix_s) in _ANSWERING for history in fleet.histories.all()),
+        answered=any(worker.history.samples or worker.verdict.state in _ANSWERING for worker in status.all()),
         verdict=verdict,
         sentence=sentence,
         findings=findings,
@@ -179,12 +171,12 @@ def answer_of(fleet: Fleet, now_unix_s: float) -> Answer:
 _ANSWERING = frozenset({"live", "no-activity", "busy", "continuous", "paused"})
 
 
-def _foreign(fleet: Fleet) -> Iterator[str]:
+def _foreign(status: FleetStatus) -> Iterator[str]:
     """Names that servers chose and that sentences may have: of workers, programs and functions."""
-    for history in fleet.histories.all():
-        yield history.target.worker
-        if history.last is not None:
-            yield from _names(history.last)
+    for worker in status.all():
+        yield worker.name
+        if worker.history.last is not None:
+            yield from _names(worker.history.last)
 
 
 def _names(sample: Sample) -> Iterator[str]:
@@ -194,7 +186,7 @@ def _names(sample: Sample) -> Iterator[str]:
     yield from (function.name for function in figures.functions[:_MOST_NAMES])
 
 
-def _cleaned(finding: Finding, foreign: Iterable[str], *, is_told: bool) -> Finding:
+def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Finding:
     """A finding whose names are plain words. What an exporter wrote itself is quoted, and our own remedy stands."""
     own = finding.naming(MOST_WORKERS)
     evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]
@@ -203,48 +195,48 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_told: bool) -> Find
         workers=tuple(map(plain, own.workers)),
         slice=None if own.slice is None else plain(own.slice),
         evidence={plain(name): one for name, one in evidence},
-        sentence=f"The exporter says: {told(own.sentence)}" if is_told else quoted(own.sentence, foreign),
-        remedy=REMEDIES.get(own.finding, "") if is_told else cut(own.remedy),
+        sentence=f"The exporter says: {told(own.sentence)}" if is_quoted else quoted(own.sentence, foreign),
+        remedy=REMEDIES.get(own.finding, "") if is_quoted else cut(own.remedy),
         url=f"docs/findings.md#{own.finding}",
     )
 
 
-def _with_the_rest(fleet: Fleet, known: Sequence[NotJudged], *, is_told: bool) -> Iterator[NotJudged]:
-    """What cannot be judged, also because no worker has figures."""
+def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
+    """Findings that cannot be judged, also because no worker has figures."""
+    known = status.not_judged()
     for one in known:
-        yield replace(one, reason=told(one.reason)) if is_told else one
+        yield replace(one, reason=told(one.reason)) if is_quoted else one
     judged = {one.finding for one in known}
-    histories = fleet.histories.all()
-    for history in histories:
-        judged.update(fleet.judged(history.target.worker))
+    for worker in status.all():
+        judged.update(worker.judged)
     for finding in REMEDIES:
         if finding not in judged:
-            yield NotJudged(finding=finding, reason="no worker has the figures for it", workers=len(histories))
+            yield NotJudged(finding=finding, reason="no worker has the figures for it", workers=len(status.workers))
 
 
-def _gaps(fleet: Fleet, states: Mapping[str, State]) -> Iterator[str]:
+def _gaps(status: FleetStatus, *, hangs: bool) -> Iterator[str]:
     """A sentence for each reason for which workers have no figures."""
-    workers: dict[str, list[str]] = {}
-    for worker, state in states.items():
-        if state in _GAPS:
-            history = fleet.histories.get(worker)
-            failure = None if history is None or history.last is None else history.last.failure
+    names_of: dict[str, list[str]] = {}
+    for worker in status.all():
+        state, last = worker.verdict.state, worker.history.last
+        if state in _GAPS and not (hangs and state == "no-activity"):
+            failure = None if last is None else last.failure
             reason = f" ({failure.reason})" if state == "down" and failure is not None else ""
-            workers.setdefault(f"{_GAPS[state]}{reason}", []).append(worker)
-    for words, names in workers.items():
+            names_of.setdefault(f"{_GAPS[state]}{reason}", []).append(worker.name)
+    for words, names in names_of.items():
         more = f" and {len(names) - MOST_WORKERS} more" if len(names) > MOST_WORKERS else ""
         named = ", ".join(f'"{plain(name)}"' for name in names[:MOST_WORKERS])
-        yield f"{len(names)} of {len(fleet.histories.all())} workers {words}: {named}{more}."
+        yield f"{len(names)} of {len(status.workers)} workers {words}: {named}{more}."
 
 
-def _unsure(fleet: Fleet, states: Mapping[str, State], not_judged: Sequence[NotJudged]) -> list[str]:
+def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
     """Why no finding is no all-clear: whether the devices wait, and for whom, must be known of all that run."""
-    if not states:
+    if not status.workers:
         return ["No worker is followed."]
-    together = compared(fleet)
+    together = compared(status)
     missing: list[FindingId] = []
-    for worker in states:
-        needed: tuple[FindingId, ...] = ("idle", "straggler") if worker in together else ("idle",)
-        missing += [finding for finding in needed if finding not in fleet.judged(worker)]
+    for worker in status.all():
+        needed: tuple[FindingId, ...] = ("idle", "straggler") if worker.name in together else ("idle",)
+        missing += [finding for finding in needed if finding not in worker.judged]
     reasons = {one.finding: one.reason for one in not_judged}
     return [f"{finding}: {reasons.get(finding, 'not known of all workers')}." for finding in dict.fromkeys(missing)]

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from tpumon.errors import MEANING, Reason
 from tpumon.history import state_of
 from tpumon.model import Failure, Sample, Workers
-from tpumon.model.frozen import frozen
 
 _NUMBER = re.compile(r"\d+")
 _MOST_NAMES = 5
@@ -24,17 +23,6 @@ _MOST_WARNINGS = 20  # of one sample
 _LINES_AT_ONCE, _LINES_PER_S = 10.0, 1 / 60  # about one worker
 _ALL_AT_ONCE, _ALL_PER_S = 200.0, 1 / 6
 _QUIET_LINES = 2.0  # that may be printed and are not: so nothing more comes to which what was left out could be added
-
-
-@frozen(kw_only=False)
-class Notice:
-    """A line for the user, to go beside the samples.
-
-    Attributes:
-        text: one line, without a prefix.
-    """
-
-    text: str
 
 
 @dataclass(slots=True)

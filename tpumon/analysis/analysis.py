@@ -1,0 +1,512 @@
+"""The one analysis: turns each event into an update. The only owner of histories, judge and changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, Verdict, WorkerStatus
+from tpumon.analysis.upstream import Upstream, merged_causes, merged_findings
+from tpumon.figures import COMPARED
+from tpumon.findings import Judge, Seen, Thresholds
+from tpumon.history import NO_FIGURES, Changes, Course, Histories, Moment, Tiers, WorkerHistory
+from tpumon.model import (
+    Cause,
+    Change,
+    Finding,
+    FindingId,
+    Grade,
+    Handover,
+    Sample,
+    Severity,
+    Standing,
+    State,
+    What,
+    Workers,
+)
+from tpumon.text import one_line, unexpected
+
+MOST_HISTORY_BYTES = 12_000_000
+"""How much history of all workers together is handed on."""
+
+_OVERLAP_S = 60.0  # the longest that a query may take
+_STALE_S = 1.0  # how often to look for stale workers: that visits all of them
+
+
+@dataclass(slots=True)
+class _Judgement:
+    """What is known of a worker beside its history.
+
+    Attributes:
+        upstream: True if its samples come judged, by the exporter that they come from.
+        causes: its findings, as judged here or upstream, and why its last query failed.
+        raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
+        judged, not_judged, needs_more: as in `WorkerStatus`.
+        changed_unix_s, number: time and number of the last change of its course.
+    """
+
+    upstream: bool = False
+    causes: tuple[Cause, ...] = ()
+    raised: tuple[Cause, ...] = ()
+    judged: tuple[FindingId, ...] = ()
+    not_judged: tuple[tuple[FindingId, str], ...] = ()
+    needs_more: bool = False
+    course: Course = field(default_factory=Course)
+    changed_unix_s: float = -inf
+    number: int = 0
+
+    @property
+    def all_causes(self) -> tuple[Cause, ...]:
+        """Causes, with those raised here."""
+        return merged_causes(self.causes, self.raised) if self.raised else self.causes
+
+
+class Analysis:
+    """Judges each sample once, and says what follows. Any thread may ask for the status; one gives events.
+
+    Args:
+        thresholds: limits beyond which a worker is marked.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
+        log: takes a line about samples that cannot be judged because of a bug, once.
+    """
+
+    def __init__(
+        self,
+        thresholds: Thresholds | None = None,
+        *,
+        monotonic_s: Callable[[], float] = time.monotonic,
+        log: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self.thresholds = thresholds or Thresholds()
+        self._lock = threading.RLock()
+        self._histories = Histories(monotonic_s=monotonic_s)
+        self._changes = Changes()
+        self._average: Tiers | None = None
+        self._average_unix_s = -inf
+        self._average_known = False
+        self._monotonic_s = monotonic_s
+        self._log = log
+        self._has_logged = False
+        self._judge = Judge(self.thresholds)
+        self._judgements: dict[str, _Judgement] = {}
+        self._upstream = Upstream()
+        self._stale: frozenset[str] = frozenset()
+        self._looked_unix_s = -inf
+        self._number = 0
+        self._pending: list[Change] = []
+
+    def remember(self) -> None:
+        """Keeps the figures of a week, from the first sample on; call it before that."""
+        self._histories.remember()
+        self._average = Tiers(tuple(COMPARED))
+
+    # ---- events
+
+    def take(self, event: Event) -> Update:
+        """Turns an event into an update."""
+        with self._lock:
+            if isinstance(event, Workers):
+                return self._follow(event)
+            if isinstance(event, Sample):
+                return self._add(event)
+            return self._take_over(event)
+
+    def tick(self, now_unix_s: float) -> Update | None:
+        """Notes which workers have become stale; returns None if nothing changed. Call it about every second."""
+        with self._lock:
+            self._look(now_unix_s)
+            self._remember_average(now_unix_s)
+            return Update(time_unix_s=now_unix_s, changes=self._flushed()) if self._pending else None
+
+    def _follow(self, workers: Workers) -> Update:
+        self._histories.follow(workers)
+        self._judge.follow(workers.targets)
+        self._upstream.follow(workers.targets)
+        known = self._judgements
+        self._judgements = {target.worker: known.get(target.worker) or _Judgement() for target in workers.targets}
+        return Update(time_unix_s=self._looked_unix_s, workers=workers, changes=self._flushed())
+
+    def take_together(self, samples: Sequence[Sample]) -> None:
+        """Takes samples of one moment, at most one of each worker: each is compared with all others."""
+        with self._lock:
+            for sample in samples:
+                self._histories.add(sample)
+            self._judge_queries(samples)
+            for sample in samples:
+                self._concluded(sample)
+
+    def _add(self, sample: Sample) -> Update:
+        at_unix_s = sample.time_unix_s + sample.took_s
+        if self._histories.add(sample) is None:
+            return Update(time_unix_s=at_unix_s, sample=sample)
+        if not 0 <= at_unix_s - self._looked_unix_s < _STALE_S:
+            self._look(at_unix_s)
+        judgement = self._judgements[sample.worker]
+        judgement.upstream = judgement.upstream or sample.findings is not None
+        others = self._judge_queries([sample])
+        sample, history = self._concluded(sample)
+        for worker in others:
+            self._explain_again(worker, Moment(sample.time_unix_s, sample.taken_monotonic_s))
+        status = self._status_of(history, at_unix_s)
+        findings = self._findings([sample.worker]) if status.verdict.causes else ()
+        return Update(time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._flushed())
+
+    def _judge_queries(self, samples: Sequence[Sample]) -> Sequence[str]:
+        """Judges the last queries of some workers, but for those judged upstream and compared with no others here.
+
+        Returns:
+            Names of other workers whose findings changed.
+        """
+        seen = []
+        for sample in samples:
+            history = self._histories.get(sample.worker)
+            if history is None:
+                continue
+            if not self._judgements[sample.worker].upstream or self._upstream.compares(history.target):
+                restarted = history.restarted is sample
+                seen.append(
+                    Seen(
+                        target=history.target,
+                        sample=sample,
+                        state=history.last_state,
+                        values=history.figures,
+                        restarted=restarted,
+                    )
+                )
+        if not seen:
+            return ()
+        try:
+            others = self._judge.judge(seen, self._stale)
+        except Exception as error:  # noqa: BLE001 - a rule's bug must not cost the sample
+            for query in seen:
+                judgement = self._judgements[query.target.worker]
+                judgement.causes, judgement.judged, judgement.raised = (), (), ()
+            if not self._has_logged:
+                self._has_logged = True
+                self._log(f"samples cannot be judged: {unexpected(error)}")
+            return ()
+        for query in seen:
+            self._take_causes(query.target.worker, self._judgements[query.target.worker])
+        return others
+
+    def _concluded(self, sample: Sample) -> tuple[Sample, WorkerHistory]:
+        """A judged query with the findings of its worker, and the worker's history with it."""
+        history, judgement = self._histories.get(sample.worker), self._judgements[sample.worker]
+        assert history is not None
+        restarted = history.restarted is sample
+        if judgement.upstream:
+            if sample.of_exporter:
+                judgement.causes = ()
+            elif sample.findings is not None:
+                judgement.causes, judgement.judged = sample.findings, sample.judged or ()
+            else:
+                judgement.causes = tuple(cause for cause in judgement.causes if cause.finding is not None)
+            judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
+        else:
+            sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
+        history = history.with_last(sample)
+        self._histories.put(history)
+        severity = _add_failure(judgement, sample)
+        began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
+        self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
+        return sample, history
+
+    def _take_causes(self, worker: str, judgement: _Judgement) -> None:
+        """Takes what the judge says of a worker."""
+        causes = self._judge.causes(worker)
+        if judgement.upstream:
+            before, judgement.raised = judgement.raised, self._upstream.added(causes)
+            if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
+                judgement.number = self._number = self._number + 1
+        else:
+            judgement.causes = causes
+            judgement.judged = self._judge.judged(worker)
+            judgement.not_judged = self._judge.not_judged(worker)
+            judgement.needs_more = self._judge.needs_more(worker)
+
+    def _explain_again(self, worker: str, at: Moment) -> None:
+        """Notes that a sample of another worker explains what this one has, or no longer does."""
+        history, judgement = self._histories.get(worker), self._judgements.get(worker)
+        if history is None or judgement is None or history.last is None or judgement.course.state == "stale":
+            return
+        self._take_causes(worker, judgement)
+        if not judgement.upstream:
+            self._histories.put(history.with_last(replace(history.last, findings=judgement.causes)))
+            severity = _add_failure(judgement, history.last)
+            self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
+
+    def _look(self, now_unix_s: float) -> None:
+        """Notes which workers are stale: with them nobody is compared."""
+        self._looked_unix_s = now_unix_s
+        stale = set()
+        for history in self._histories.all():
+            if history.state(now_unix_s) != "stale":
+                continue
+            stale.add(history.target.worker)
+            judgement, last = self._judgements[history.target.worker], history.last
+            if judgement.course.state != "stale" and last is not None:
+                judgement.causes = (Cause(words="no figures in time"),)
+                began = Moment(last.time_unix_s, last.taken_monotonic_s)
+                self._note(history, began, now_unix_s, "stale", "unknown")
+        self._stale = frozenset(stale)
+
+    def _note(
+        self,
+        history: WorkerHistory,
+        at: Moment,
+        time_unix_s: float,
+        state: State,
+        severity: Severity,
+        *,
+        restarted: bool = False,
+    ) -> None:
+        """Notes what a worker counts as, and remembers the change."""
+        judgement = self._judgements[history.target.worker]
+        course = judgement.course
+        before, since = course.mark, course.mark_since
+        what = course.note(at, state, severity, restarted=restarted)
+        if judgement.upstream or (what is None and not restarted and course.mark == before):
+            return  # what an exporter judges, it also remembers
+        words = "; ".join(cause.words for cause in judgement.causes)
+        if what == "capture-ended" and since is not None:
+            words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
+        changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
+        changes += [] if what is None else [(what, words)]
+        # A query that began before the last change may end after it.
+        judgement.changed_unix_s = max(time_unix_s, min(judgement.changed_unix_s, time_unix_s + _OVERLAP_S))
+        for kind, why in changes:
+            self._remember(
+                Change(
+                    number=self._number + 1,
+                    time_unix_s=judgement.changed_unix_s,
+                    worker=history.target.worker,
+                    what=kind,
+                    state=state,
+                    severity=severity,
+                    before=before,
+                    words=one_line(why),
+                )
+            )
+        self._number += not changes
+        judgement.number = self._number
+
+    def _remember(self, change: Change) -> None:
+        self._number = change.number
+        self._changes.add(change)
+        self._pending.append(change)
+
+    def _flushed(self) -> tuple[Change, ...]:
+        """The changes since the last update."""
+        changes, self._pending = tuple(self._pending), []
+        return changes
+
+    # ---- status
+
+    def status(self, now_unix_s: float) -> FleetStatus:
+        """The status of all workers."""
+        with self._lock:
+            self._look(now_unix_s)
+            workers = {history.target.worker: self._status_of(history, now_unix_s) for history in self._histories.all()}
+            there = [worker for worker, each in workers.items() if each.verdict.state not in NOT_THERE]
+            return FleetStatus(
+                time_unix_s=now_unix_s,
+                workers=workers,
+                waiting=self._histories.waiting,
+                finders=self._histories.finders,
+                findings=self._findings(there),
+                changes=self._changes.all(),
+                last_change=self._changes.last,
+                average=self._average,
+            )
+
+    def _findings(self, workers: Sequence[str]) -> tuple[Finding, ...]:
+        """Findings of some workers, by slice, the worst first."""
+        return merged_findings(self._judge.findings(workers), self._upstream.findings(workers))
+
+    def _status_of(self, history: WorkerHistory, now_unix_s: float) -> WorkerStatus:
+        judgement = self._judgements[history.target.worker]
+        sample = history.current(now_unix_s)
+        return WorkerStatus(
+            history=history,
+            verdict=_verdict(history, judgement, now_unix_s, has_sample=sample is not None),
+            sample=sample,
+            figures=NO_FIGURES if sample is None else history.figures,
+            judged=judgement.judged,
+            not_judged=judgement.not_judged,
+            needs_more=judgement.needs_more,
+            judged_upstream=judgement.upstream,
+        )
+
+    def _remember_average(self, now_unix_s: float) -> None:
+        """Adds the averages over all workers, once per interval; a time without any figures is a single gap."""
+        if self._average is None:
+            return
+        histories = self._histories.all()
+        lasts = [history.last for history in histories if history.last is not None]
+        intervals_s = [last.interval_s for last in lasts if last.interval_s is not None]
+        if 0 <= now_unix_s - self._average_unix_s < 0.9 * min(intervals_s, default=1.0):
+            return
+        figures = [history.figures for history in histories if history.current(now_unix_s) is not None]
+        averages = [_average([value for each in figures if (value := each[key]) is not None]) for key in COMPARED]
+        known = any(average is not None for average in averages)
+        if not (known or self._average_known):
+            return
+        self._average_unix_s, self._average_known = now_unix_s, known
+        is_live = any(last.taken_monotonic_s is not None for last in lasts)  # a recording's time is another one
+        taken_monotonic_s = self._monotonic_s() if is_live else None
+        self._average.add(now_unix_s, "live" if known else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
+
+    # ---- exporters
+
+    def handover(
+        self, now_unix_s: float, *, after: int | None = None, most_bytes: int = MOST_HISTORY_BYTES
+    ) -> Handover:
+        """Everything that a reader needs to know what is known here.
+
+        Args:
+            now_unix_s: the time.
+            after: number of the last change that the reader knows; None: it knows nothing.
+            most_bytes: the most that the history of all workers may take; what is older is left out first.
+        """
+        with self._lock:
+            if after is not None and after > self._number:
+                after = None
+            status = self.status(now_unix_s)
+            histories = self._histories.all()
+            tiers: dict[str, Tiers | None] = {}
+            if after is None:
+                tiers = {"": self._average, **{history.target.worker: history.tiers for history in histories}}
+            most_each = most_bytes // max(len(tiers), 1)
+            return Handover(
+                complete=after is None,
+                number=self._number,
+                standings=tuple(
+                    self._standing(history, now_unix_s)
+                    for history in histories
+                    if after is None or self._judgements[history.target.worker].number > after
+                ),
+                changes=tuple(self._changes.after(after or 0)),
+                history={worker: each.packed(most_each) for worker, each in tiers.items() if each is not None},
+                figures=tuple(COMPARED),
+                findings=status.findings,
+                not_judged=status.not_judged(),
+            )
+
+    def _standing(self, history: WorkerHistory, now_unix_s: float) -> Standing:
+        judgement, now_s = self._judgements[history.target.worker], history.monotonic_s()
+        course = judgement.course
+
+        def time_of(moment: Moment | None) -> float | None:
+            return None if moment is None else moment.unix_s(now_unix_s, now_s)
+
+        return Standing(
+            worker=history.target.worker,
+            state=course.state or "waiting",
+            severity=course.severity,
+            mark_since_unix_s=time_of(course.mark_since),
+            ok=course.ok,
+            ok_since_unix_s=time_of(course.ok_since),
+            critical_since_unix_s=time_of(course.critical_since),
+        )
+
+    def _take_over(self, handover: Handover) -> Update:
+        """Takes over what an exporter knows: changes of its workers are those that it notes."""
+        self._upstream.take_over(handover)
+        if handover.complete:
+            theirs = {standing.worker for standing in handover.standings}
+            self._changes.forget({*theirs, *(change.worker for change in handover.changes)})
+        for change in handover.changes:
+            self._remember(replace(change, number=self._number + 1))
+        for worker, packed in handover.history.items():
+            self._unpack(worker, packed, handover)
+        for standing in handover.standings:
+            judgement = self._judgements.get(standing.worker)
+            if judgement is not None:
+                judgement.course = _resumed(standing)
+                judgement.upstream = judgement.upstream or handover.findings is not None
+                judgement.number = self._number = self._number + 1
+        return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=handover.complete)
+
+    def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
+        """Takes a history that goes further back than the one known here."""
+        history = self._histories.get(worker)
+        known = self._average if worker == "" else None if history is None else history.tiers
+        if known is None:
+            return
+        try:
+            tiers = Tiers.unpacked(packed, handover.figures, tuple(COMPARED), shift_s=handover.shift_s)
+        except ValueError:  # of another version, or damaged: history then begins here
+            return
+        ours_unix_s, theirs_unix_s = known.oldest_unix_s, tiers.oldest_unix_s
+        if ours_unix_s is not None and (theirs_unix_s is None or ours_unix_s < theirs_unix_s):
+            return
+        if history is None:
+            self._average = tiers
+        else:
+            self._histories.put(replace(history, tiers=tiers))
+
+
+_SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critical": "critical"}
+
+
+def _add_failure(judgement: _Judgement, sample: Sample) -> Severity:
+    """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
+    severity: Severity = "unknown"
+    if sample.responded and judgement.upstream and sample.findings is None:
+        severity = judgement.course.severity
+    elif sample.responded:
+        severity = _SEVERITY[judgement.causes[0].severity] if judgement.causes else "ok"
+    if sample.failure is not None:
+        judgement.causes = (*judgement.causes, Cause(words=sample.failure.message))
+        severity = "unknown" if severity == "ok" else severity
+    return severity
+
+
+def _verdict(history: WorkerHistory, judgement: _Judgement, now_unix_s: float, *, has_sample: bool) -> Verdict:
+    course, now_s, state = judgement.course, history.monotonic_s(), history.state(now_unix_s)
+    severity = course.severity if has_sample else "unknown"
+    failure = None if history.last is None else history.last.failure
+    causes = judgement.all_causes if state != "stale" or failure is not None else ()
+    since = None if course.since is None else course.since.unix_s(now_unix_s, now_s)
+    critical = None
+    if state == "live" and severity == "critical" and course.critical_since is not None:
+        critical = course.critical_since.unix_s(now_unix_s, now_s)
+    if judgement.raised and severity in {"ok", "warn"}:
+        raised = _SEVERITY[judgement.raised[0].severity]
+        began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
+        if raised != "ok":
+            since = began if severity == "ok" or since is None else min(since, began or since)
+            critical = began if raised == "critical" else None
+            severity = "critical" if raised == "critical" else "warn"
+    return Verdict(
+        state=state,
+        severity=severity,
+        causes=causes,
+        since_unix_s=since,
+        critical_since_unix_s=critical,
+        excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
+    )
+
+
+def _average(values: Sequence[float]) -> float | None:
+    count = len(values)
+    return sum(value / count for value in values) if count else None  # of the sum, the largest floats would overflow
+
+
+def _resumed(standing: Standing) -> Course:
+    """The course of a worker as an exporter knows it."""
+
+    def moment(time_unix_s: float | None) -> Moment | None:
+        return None if time_unix_s is None else Moment(time_unix_s)
+
+    return Course(
+        state=None if standing.state == "waiting" else standing.state,
+        severity=standing.severity,
+        mark_since=moment(standing.mark_since_unix_s),
+        ok=standing.ok,
+        ok_since=moment(standing.ok_since_unix_s),
+        critical_since=moment(standing.critical_since_unix_s),
+    )

@@ -1,0 +1,31 @@
+"""Recorded events, analysed by the clock of the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from tpumon.analysis.analysis import Analysis
+from tpumon.analysis.status import Update
+from tpumon.recording import Moment
+
+_LOOK_S = 5.0
+_LOOKS = 30  # after that all workers are stale that become so
+
+
+def played(fleet: Analysis, moments: Iterable[Moment]) -> Iterator[Update]:
+    """Updates of recorded events, with those of the time between them, in which workers may become stale."""
+    before_unix_s: float | None = None
+    for moment in moments:
+        if before_unix_s is not None:
+            yield from between(fleet, before_unix_s, moment.time_unix_s)
+        before_unix_s = moment.time_unix_s
+        yield fleet.take(moment.event)
+
+
+def between(fleet: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
+    """Updates of a time in which no event was recorded."""
+    looks = min(int((end_unix_s - begin_unix_s) // _LOOK_S), _LOOKS)
+    for number in range(1, looks + 1):
+        update = fleet.tick(begin_unix_s + number * _LOOK_S)
+        if update is not None:
+            yield update

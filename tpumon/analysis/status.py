@@ -1,0 +1,246 @@
+"""Status of the fleet at one time, and the update that each event makes."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import field, replace
+from math import fsum
+from operator import itemgetter
+from statistics import median, mode
+
+from tpumon.figures import COMPARED
+from tpumon.history import Tiers, WorkerHistory
+from tpumon.model import (
+    Cause,
+    Change,
+    Finding,
+    FindingId,
+    Handover,
+    Mark,
+    NotJudged,
+    Sample,
+    Severity,
+    State,
+    Target,
+    Workers,
+)
+from tpumon.model.frozen import frozen
+
+
+@frozen
+class Verdict:
+    """The assessment of one worker.
+
+    Attributes:
+        state: state of the worker.
+        severity: that of its worst cause.
+        causes: why it is marked, worst first.
+        since_unix_s: while it is live and well, since when it is well; while it is in trouble, warning or critical,
+            since when; otherwise since when it is in this state. Gaps that say nothing about a worker (another session,
+            a pause, a late sample) do not count. None: it was never queried.
+        critical_since_unix_s: since when it is critical; None: it is not.
+        excess: how far its worst figure exceeds its warning limit, as a fraction of that limit; 0 if none does.
+    """
+
+    state: State
+    severity: Severity
+    causes: tuple[Cause, ...] = ()
+    since_unix_s: float | None = None
+    critical_since_unix_s: float | None = None
+    excess: float = 0.0
+
+    @property
+    def mark(self) -> Mark:
+        """What the worker counts as: its severity while it is live, otherwise its state."""
+        return self.severity if self.state == "live" else self.state
+
+    @property
+    def rank(self) -> int:
+        """Sort key that puts the worst first; 0 is the worst."""
+        return _RANKS[self.mark]
+
+
+_RANKS = {
+    name: rank
+    for rank, name in enumerate(
+        ("down", "critical", "no-activity", "stale", "warn", "waiting", "busy", "continuous", "paused", "unknown", "ok")
+    )
+}
+
+
+@frozen
+class Across:
+    """One figure over all workers that have it now; `count` is their number.
+
+    Attributes:
+        min_worker, max_worker: name of the first worker with the min, and of the first with the max.
+    """
+
+    count: int
+    min: float
+    avg: float
+    max: float
+    median: float
+    min_worker: str
+    max_worker: str
+
+
+@frozen
+class WorkerStatus:
+    """One worker at one time.
+
+    Attributes:
+        history: its last samples, and totals over all of them.
+        verdict: its state and severity, and since when.
+        sample: the sample whose figures are current; None: there is none. A worker that is not live may have one all
+            the same, of runtime metrics.
+        figures: the compared figures of that sample, by key of `tpumon.figures`.
+        judged: the findings that can be judged of it, present or not.
+        not_judged: the others that were looked for, each with the reason.
+        needs_more: True if one or two more samples would tell more of it.
+        judged_upstream: True if the exporter that it comes from judges it.
+    """
+
+    history: WorkerHistory
+    verdict: Verdict
+    sample: Sample | None
+    figures: Mapping[str, float | None]
+    judged: tuple[FindingId, ...] = ()
+    not_judged: tuple[tuple[FindingId, str], ...] = ()
+    needs_more: bool = False
+    judged_upstream: bool = False
+
+    @property
+    def name(self) -> str:
+        """The worker's name."""
+        return self.history.target.worker
+
+    @property
+    def target(self) -> Target:
+        """The worker."""
+        return self.history.target
+
+    @property
+    def findings(self) -> Mapping[FindingId, Cause | None]:
+        """Each finding that can be judged of it, by ID, and the finding while it is present."""
+        present = {cause.finding: cause for cause in self.verdict.causes if cause.finding is not None}
+        return {**{finding: present.get(finding) for finding in self.judged}, **present}
+
+
+@frozen
+class FleetStatus:
+    """All workers at one time. Nothing in it changes any more, but for the figures over time.
+
+    Attributes:
+        time_unix_s: the time.
+        workers: by name, in the order of `Workers.targets`.
+        waiting: why there is no worker; None: there is one, or it is not known yet.
+        finders: by name, health of each way in which workers are found.
+        findings: what is wrong, the worst first.
+        changes: what changed and is remembered, oldest first.
+        last_change: number of the last change.
+        average: the average of each figure over all workers, over time; None if it is not remembered.
+    """
+
+    time_unix_s: float
+    workers: Mapping[str, WorkerStatus] = field(default_factory=dict)
+    waiting: str | None = None
+    finders: Mapping[str, bool] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    changes: tuple[Change, ...] = ()
+    last_change: int = 0
+    average: Tiers | None = None
+
+    def all(self) -> Sequence[WorkerStatus]:
+        """The status of each worker."""
+        return tuple(self.workers.values())
+
+    def counts(self) -> Counter[Mark]:
+        """Number of workers by severity; those that are not live, by state."""
+        return Counter(worker.verdict.mark for worker in self.workers.values())
+
+    def figures(self) -> Mapping[str, Across]:
+        """Each compared figure over all workers, by key; only those that at least one worker has."""
+        return {name: across for name in COMPARED if (across := across_of(self._known(name))) is not None}
+
+    def _known(self, name: str) -> list[tuple[float, str]]:
+        return [(value, each.name) for each in self.workers.values() if (value := each.figures[name]) is not None]
+
+    def changes_after(self, number: int) -> Sequence[Change]:
+        """The changes with a larger number, oldest first."""
+        return self.changes[bisect_right(self.changes, number, key=lambda change: change.number) :]
+
+    def worst_first(self) -> list[WorkerStatus]:
+        """The status of each worker, the worst first."""
+        return sorted(self.workers.values(), key=lambda each: (each.verdict.rank, -each.verdict.excess))
+
+    def not_judged(self, worker: str | None = None) -> tuple[NotJudged, ...]:
+        """Findings that cannot be judged of all workers or of one, with the reason that most of them have."""
+        asked = self.workers.values() if worker is None else filter(None, [self.workers.get(worker)])
+        reasons: dict[FindingId, list[str]] = {}
+        for each in asked:
+            if each.verdict.state not in NOT_THERE:
+                for finding, reason in each.not_judged:
+                    reasons.setdefault(finding, []).append(reason)
+        return tuple(
+            NotJudged(finding=finding, reason=mode(given), workers=len(given)) for finding, given in reasons.items()
+        )
+
+
+NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})
+"""States in which a worker has no current figures, and nobody keeps them away."""
+
+
+@frozen
+class Update:
+    """One event, analysed. It never changes.
+
+    Attributes:
+        time_unix_s: the time of the event.
+        workers: who the workers are from now on; None: as before.
+        sample: the sample of one query, judged; None: the event is none.
+        status: of its worker; None: it is not followed.
+        findings: findings of its worker, the worst first.
+        changes: what changed, oldest first, of other workers too.
+        past: True if the changes happened before this process looked: an exporter remembers them.
+    """
+
+    time_unix_s: float
+    workers: Workers | None = None
+    sample: Sample | None = None
+    status: WorkerStatus | None = None
+    findings: tuple[Finding, ...] = ()
+    changes: tuple[Change, ...] = ()
+    past: bool = False
+
+    def with_ops(self, most: int) -> Update:
+        """The update with at most `most` top operations, and categories, of its sample."""
+        kept = None if self.sample is None else self.sample.with_ops(most)
+        return self if kept is self.sample else replace(self, sample=kept)
+
+
+Event = Workers | Sample | Handover
+"""What sources of events give: a list of workers, the sample of one query, or what a running exporter hands on."""
+
+
+def across_of(found: Sequence[tuple[float, str]]) -> Across | None:
+    """One figure over the workers that have it; None if none has.
+
+    Args:
+        found: value and worker.
+    """
+    if not found:
+        return None
+    values = sorted(value for value, _ in found)
+    count = len(values)
+    return Across(
+        count=count,
+        min=values[0],
+        avg=fsum([value / count for value in values]),  # of the sum, the largest floats would overflow
+        max=values[-1],
+        median=median(values),
+        min_worker=min(found, key=itemgetter(0))[1],
+        max_worker=max(found, key=itemgetter(0))[1],
+    )

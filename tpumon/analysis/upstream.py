@@ -1,0 +1,119 @@
+"""Verdicts of other exporters, and how they are merged with those of this process.
+
+An exporter judges its own workers. Only workers of one slice that come from several exporters are compared here; that
+adds findings or raises their severity, and never lowers or hides one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tpumon.findings import GRADES, RULES, group_of
+from tpumon.model import Cause, Finding, FindingId, Handover, Target
+
+_PLACES = {rule.finding: place for place, rule in enumerate(RULES)}
+_COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
+_NO_FIGURES = "the exporter does not say why"
+
+
+class Upstream:
+    """Handovers of exporters, and which workers come from which."""
+
+    def __init__(self) -> None:
+        self._exporter_of: dict[str, str] = {}
+        self._exporters_of: dict[object, set[str]] = {}
+        self._handovers: dict[str, Handover] = {}
+
+    def follow(self, targets: Iterable[Target]) -> None:
+        """Replaces the workers."""
+        self._exporter_of, self._exporters_of = {}, {}
+        for target in targets:
+            exporter = target.exporter or ""
+            self._exporter_of[target.worker] = exporter
+            self._exporters_of.setdefault(group_of(target), set()).add(exporter)
+        there = set(self._exporter_of.values())
+        self._handovers = {name: each for name, each in self._handovers.items() if name in there}
+
+    def take_over(self, handover: Handover) -> None:
+        """Keeps what an exporter says is wrong."""
+        self._handovers[handover.exporter] = handover
+
+    def compares(self, target: Target) -> bool:
+        """True if workers of its slice come from several exporters."""
+        return len(self._exporters_of.get(group_of(target), ())) > 1
+
+    def added(self, causes: Sequence[Cause]) -> tuple[Cause, ...]:
+        """The findings of a worker that need other workers to be seen."""
+        return tuple(cause for cause in causes if cause.finding in _COMPARING)
+
+    def findings(self, workers: Sequence[str]) -> list[Finding]:
+        """Findings that exporters handed on, of some of the workers."""
+        found: list[Finding] = []
+        wanted = set(workers) if self._handovers else set()
+        for handover in self._handovers.values():
+            for finding in handover.findings or ():
+                known = [worker for worker in finding.workers if worker in self._exporter_of]
+                if wanted.intersection(known):
+                    found.append(finding)
+        return found
+
+    def not_judged(self, target: Target, judged: Iterable[FindingId]) -> tuple[tuple[FindingId, str], ...]:
+        """Findings that the exporter cannot judge of a worker, with its reason."""
+        handover = self._handovers.get(target.exporter or "")
+        if handover is None:
+            return ()
+        known = set(judged)
+        return tuple(
+            (one.finding, one.reason or _NO_FIGURES) for one in handover.not_judged if one.finding not in known
+        )
+
+
+def merged_causes(causes: Sequence[Cause], added: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Findings of one worker from two judges: of each the higher severity and the earlier since, the worst first."""
+    known = {cause.finding: cause for cause in causes if cause.finding is not None}
+    for cause in added:
+        if cause.finding is not None:
+            before = known.get(cause.finding)
+            known[cause.finding] = cause if before is None else _worse(before, cause)
+    others = [cause for cause in causes if cause.finding is None]
+    return (*sorted(known.values(), key=lambda cause: (GRADES[cause.severity], _place(cause.finding))), *others)
+
+
+def merged_findings(own: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+    """Findings from several judges: one for each ID, job and slice, the worst first."""
+    if not others:
+        return tuple(own)
+    merged: dict[tuple[str, str | None, str | None], Finding] = {}
+    for finding in (*own, *others):
+        key = finding.finding, finding.job, finding.slice
+        before = merged.get(key)
+        merged[key] = finding if before is None else _joined(before, finding)
+    return tuple(
+        sorted(merged.values(), key=lambda one: (GRADES[one.severity], _place(one.finding), -len(one.workers)))
+    )
+
+
+def _worse(one: Cause, other: Cause) -> Cause:
+    worse = min(one, other, key=lambda cause: GRADES[cause.severity])
+    return replace(worse, since_unix_s=_earlier(one.since_unix_s, other.since_unix_s))
+
+
+def _joined(one: Finding, other: Finding) -> Finding:
+    worse, better = (one, other) if GRADES[one.severity] <= GRADES[other.severity] else (other, one)
+    return replace(
+        worse,
+        workers=tuple(dict.fromkeys((*worse.workers, *better.workers))),
+        more_workers=max(one.more_workers, other.more_workers),
+        since_unix_s=_earlier(one.since_unix_s, other.since_unix_s),
+        since_or_earlier=one.since_or_earlier or other.since_or_earlier,
+    )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    known = [time for time in (one, other) if time is not None]
+    return min(known, default=None)
+
+
+def _place(finding: FindingId | None) -> int:
+    return len(_PLACES) if finding is None else _PLACES[finding]
