@@ -23,6 +23,7 @@ from tpumon.command_line.options import (
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
+    VerdictOptions,
     check_choice,
     is_typed,
     option,
@@ -34,11 +35,13 @@ from tpumon.command_line.settings import (
     ReportFormat,
     check_from,
     check_no_queries,
+    fail_on_of,
     feed_of,
     given,
     level_of,
     report_format,
     sampling_of,
+    seconds_of,
     selection_of,
     source_of,
     stdout_of,
@@ -51,6 +54,7 @@ from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
 
 if TYPE_CHECKING:
+    from tpumon.commands.collecting import Needs
     from tpumon.feed import FeedSettings
 
 _USUAL_PROFILE_S = 1.0
@@ -228,20 +232,21 @@ _ReportOutput = Annotated[str, option("--output", panel=OUTPUT, metavar="text|js
 
 
 @app.command("once", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions, VerdictOptions)
 def once_command(
     context: typer.Context,
     targets: TargetOptions,
     origin: FromOptions,
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
+    verdict: VerdictOptions,
     output: _ReportOutput = ReportFormat.text.value,
 ) -> Command:
     """Show all workers in one table, the worst first, and exit.
 
     Takes as many samples of each worker as must agree (--sustained). That takes seconds if the server computes the
-    figures or steps are short, and minutes if --max-duty allows no more. The exit status is 1 if a worker is down or
-    critical, 3 if none answers.
+    figures or steps are short, and longer if --max-duty allows no more. The exit status is 1 if a worker is as bad as
+    --fail-on, 3 if none answers.
 
     Examples:
       tpumon once
@@ -249,28 +254,30 @@ def once_command(
     """
     from tpumon.commands import once
 
-    feed, samples = _judged(context, targets, origin, measure, thresholds)
-    return partial(
-        once.run,
-        once.OnceSettings(feed=feed, samples=samples, output=report_format(context, output).value),
+    feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
+    settings = once.OnceSettings(
+        feed=feed, needs=needs, output=report_format(context, output).value, fail_on=fail_on_of(context, verdict)
     )
+    return partial(once.run, settings)
 
 
 @app.command("why", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions, VerdictOptions)
 def why_command(
     context: typer.Context,
     targets: TargetOptions,
     origin: FromOptions,
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
+    verdict: VerdictOptions,
     output: _ReportOutput = ReportFormat.text.value,
+    brief: Annotated[bool, option("--brief", panel=OUTPUT, help="Leave out what cannot be judged.")] = False,
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
     Takes as many samples of each worker as must agree (--sustained), or judges what --from names: a running exporter,
     recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says what cannot be judged. The exit status
-    is 3 if no worker answers.
+    is 1 if a worker is as bad as --fail-on, 3 if none answers.
 
     Examples:
       tpumon why
@@ -279,8 +286,15 @@ def why_command(
     """
     from tpumon.commands import why
 
-    feed, samples = _judged(context, targets, origin, measure, thresholds)
-    return partial(why.run, why.WhySettings(feed=feed, samples=samples, output=report_format(context, output).value))
+    feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
+    settings = why.WhySettings(
+        feed=feed,
+        needs=needs,
+        output=report_format(context, output).value,
+        fail_on=fail_on_of(context, verdict),
+        brief=brief,
+    )
+    return partial(why.run, settings)
 
 
 @app.command("mcp", cls=CommandPage)
@@ -318,12 +332,20 @@ def _judged(
     origin: FromOptions,
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
-) -> tuple[FeedSettings, int]:
-    """Where the samples of one judgement come from, and how many of each worker it needs."""
+    verdict: VerdictOptions,
+) -> tuple[FeedSettings, Needs]:
+    """The source of samples of one judgement, and the samples that it needs."""
+    from tpumon.commands.collecting import Needs
+
     judged_by = thresholds_of(context, thresholds)
     check_from(context, targets, origin)
     # What a service's environment or a file says of these is meant for a monitor.
-    samples = (measure.num_queries if is_typed(context, "num_queries") else None) or judged_by.sustained
+    queries = measure.num_queries if is_typed(context, "num_queries") else None
+    needs = Needs(
+        samples=queries or judged_by.sustained,
+        all_of_them=bool(queries),
+        timeout_s=seconds_of(context, "--timeout", verdict.timeout),
+    )
     at_once = replace(
         measure,
         level=2,
@@ -331,7 +353,7 @@ def _judged(
         interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
     )
     source = source_of(context, targets, origin, at_once)
-    return feed_of(source, ExportOptions(), 2, judged_by, listen=None), samples
+    return feed_of(source, ExportOptions(), 2, judged_by, listen=None), needs
 
 
 @app.command("analyze", cls=CommandPage)

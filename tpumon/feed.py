@@ -272,7 +272,7 @@ class Feed:
         updates, ended = self._background.fetch()
         if ended and not updates:
             self._check_answered()
-        return updates, ended
+        return list(updates), ended
 
     def _check_answered(self) -> None:
         if not self._notices.any_answered:

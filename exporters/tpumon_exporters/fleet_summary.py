@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from statistics import median
@@ -11,6 +12,7 @@ from typing import Any
 
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
 from tpumon.analysis.sufficiency import unjudged
+from tpumon.history import WELL
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Output, takes
@@ -133,7 +135,7 @@ class FleetSummary(Output):
 
 
 def _is_not_ok(worker: WorkerStatus) -> bool:
-    return worker.verdict.state != "live" or worker.verdict.severity != "ok"
+    return worker.verdict.state != "live" or worker.verdict.severity not in WELL
 
 
 def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
@@ -149,13 +151,9 @@ def _row(worker: WorkerStatus, most_ops: int) -> Mapping[str, Any]:
     }
 
 
-def _counts(status: FleetStatus, unsure: frozenset[str]) -> dict[str, int]:
+def _counts(status: FleetStatus, unsure: frozenset[str]) -> Mapping[str, int]:
     """Number of workers by severity or state; those with too few samples are unknown, not ok."""
-    counts: dict[str, int] = dict(status.counts().items())
-    if unsure:
-        counts["ok"] -= len(unsure)
-        counts["unknown"] = counts.get("unknown", 0) + len(unsure)
-    return {kind: count for kind, count in counts.items() if count}
+    return Counter("unknown" if worker.name in unsure else worker.verdict.mark for worker in status.all())
 
 
 @takes(FleetSummaryOptions)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
+from tpumon.history import WELL
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.codec import to_plain
 from tpumon.outputs import Context, Output, not_to_stdout
@@ -69,7 +70,7 @@ class OnChange(Output):
         """Runs the command for what changed since the last look. The first state of a worker is no change."""
         changes, self._changes = self._changes, []
         for change in changes:
-            if change.before in {None, "waiting"} and change.mark == "ok":
+            if change.before in {None, "waiting"} and change.mark in WELL:
                 continue
             if self._may_run():
                 self._run(change)
@@ -88,11 +89,11 @@ class OnChange(Output):
     def _run(self, change: Change) -> None:
         status = self._context.fleet.status(self._context.clock())
         worker = status.workers.get(change.worker)
-        present = {} if worker is None else worker.findings
+        present = {cause.finding for cause in (() if worker is None else worker.verdict.causes)}
         findings = [
             to_plain(one.naming(_MOST_NAMED))
             for one in status.findings
-            if change.worker in one.workers or (one.more_workers and present.get(one.finding))
+            if change.worker in one.workers or (one.more_workers and one.finding in present)
         ]
         told = {"schema": SCHEMA_VERSION, **to_plain(change), "findings": findings, "left_out": self._left_out}
         self._left_out = 0

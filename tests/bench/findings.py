@@ -25,7 +25,7 @@ from statistics import median
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.scenes import BEGIN_UNIX_S, Scene
-from tpumon.fleet import Fleet
+from tpumon.analysis import Analysis
 from tpumon.model import Finding, Sample
 
 INTERVAL_S = 30.0
@@ -39,16 +39,16 @@ class Watched:
 
     def __init__(self, scenario: str, topology: str, seed: int) -> None:
         self.scene = Scene(scenario, topology, seed=seed, interval_s=INTERVAL_S, computed=True)
-        self.fleet = Fleet()
-        self.fleet.follow(self.scene.workers)
+        self.fleet = Analysis()
+        self.fleet.take(self.scene.workers)
 
     def round(self, number: int) -> tuple[list[Sample], tuple[Finding, ...]]:
         """One sample of each worker; what is found after them."""
         samples = list(self.scene.round(number))
         for sample in samples:
-            self.fleet.add(sample)
+            self.fleet.take(sample)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
-        self.fleet.assess(now_unix_s)
+        self.fleet.status(now_unix_s)
         return samples, self.fleet.findings(now_unix_s)
 
 

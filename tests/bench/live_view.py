@@ -92,9 +92,9 @@ def be_ours(feed: Feed) -> None:
 
     def deliver(event: Workers | Sample) -> None:
         if isinstance(event, Workers):
-            display.follow(event)
+            display.take(event)
         else:
-            display.write(event)
+            display.take(event)
 
     live.run(display, feed.fetch, feed.read_end, deliver=deliver)
 

@@ -32,7 +32,7 @@ KINDS = ("library", "page", "http")
 def measure(kind: str, workers: int) -> dict[str, float]:
     """In this process."""
     from support.exporter import get, sample, serving
-    from tpumon.fleet import Fleet
+    from tpumon.analysis import Analysis
     from tpumon.model import Spread, StepTimes, Target, Workers
 
     now_unix_s = time.time()
@@ -54,11 +54,11 @@ def measure(kind: str, workers: int) -> dict[str, float]:
         )
         for number, target in enumerate(found.targets)
     ]
-    fleet = Fleet()
-    fleet.follow(found)
+    fleet = Analysis()
+    fleet.take(found)
     for each in samples:
-        fleet.add(each)
-    fleet.assess(now_unix_s)
+        fleet.take(each)
+    fleet.status(now_unix_s)
     histories = fleet.histories
 
     def timed(page: Callable[[], bytes]) -> dict[str, float]:
@@ -91,9 +91,9 @@ def measure(kind: str, workers: int) -> dict[str, float]:
         exposition = Exposition(print)
         return timed(lambda: exposition.render(histories, now_unix_s, judged=fleet.judged).encode(errors="replace"))
     with serving() as output:
-        output.follow(found)
+        output.take(found)
         for each in samples:
-            output.write(each)
+            output.take(each)
         output.tick(now_unix_s)  # judges them
         assert b"tpu_hbm_used_bytes" in gzip.decompress(get(output, "/metrics", Accept_Encoding="gzip").body)
         return timed(lambda: get(output, "/metrics", Accept_Encoding="gzip").body)

@@ -35,7 +35,7 @@ def measure() -> dict[str, float]:
     random_ = random.Random(0)
     display = Display(DisplaySettings())
     names = [f"tpu-w-{i:04}" for i in range(WORKERS)]
-    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
     spent: dict[str, list[float]] = {"write": [], "refresh": [], "picture": [], "page": []}
     for number in range(SETTLE + ROUNDS):
         now = NOW + number
@@ -55,7 +55,7 @@ def measure() -> dict[str, float]:
             )  # fmt: skip
         times = [time.process_time()]
         for each in batch:
-            display.write(each)
+            display.take(each)
         times.append(time.process_time())
         display.refresh(now)
         times.append(time.process_time())

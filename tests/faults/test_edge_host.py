@@ -34,7 +34,7 @@ def _named(monkeypatch):
 @pytest.fixture(scope="module")
 def output():
     with serving("w") as output:
-        output.write(sample("w"))
+        output.take(sample("w"))
         yield output
 
 

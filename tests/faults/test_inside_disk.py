@@ -17,8 +17,8 @@ import pytest
 
 from support import require
 from support.samples import sample
+from support.wired import wired
 from tpumon.model import Sample
-from tpumon.outputs import OutputOptions, open_output
 from tpumon.recording import Recording
 
 ROOT = Path(__file__).parents[2]
@@ -28,12 +28,12 @@ import json, os, sys
 from support.samples import sample
 from tpumon.outputs import OutputOptions, Ticking, open_output
 name, disk, where = sys.argv[1:]
-output = open_output(name, where, OutputOptions())
+output = wired(name, where)
 written, number = [], 0
 def write():
     global number
     number += 1
-    output.write(sample(f"w{number}", step_name=os.urandom(40).hex(), slice="s" * SIZE))
+    output.take(sample(f"w{number}", step_name=os.urandom(40).hex(), slice="s" * SIZE))
     if isinstance(output, Ticking):
         output.tick(1000.0 + number)
     written.append(number)
@@ -105,12 +105,12 @@ def test_a_line_that_a_pipe_has_half_of_stands_alone(tmp_path):
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    output = open_output("jsonl", str(fifo), OutputOptions())
+    output = wired("jsonl", str(fifo))
     failed = []
 
     def write():
         try:
-            output.write(sample("torn", slice="s" * 300_000))
+            output.take(sample("torn", slice="s" * 300_000))
         except BrokenPipeError as error:
             failed.append(error)
 
@@ -121,7 +121,7 @@ def test_a_line_that_a_pipe_has_half_of_stands_alone(tmp_path):
     writing.join(10)
     assert len(failed) == 1
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    output_lines = threading.Thread(target=lambda: (output.write(sample("whole")), output.close()))
+    output_lines = threading.Thread(target=lambda: (output.take(sample("whole")), output.close()))
     output_lines.start()
     os.set_blocking(reader, True)
     with os.fdopen(reader) as lines:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from support.samples import bare_sample, sample
 from support.shown import NOW, lines
+from support.wired import wired
+from tpumon.analysis import Analysis
 from tpumon.figures import SORT_KEYS
-from tpumon.fleet import Fleet
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -28,7 +29,6 @@ from tpumon.model import (
     Workers,
     bounded,
 )
-from tpumon.outputs import OutputOptions, open_output
 from tpumon.view.display import Display
 from tpumon.view.settings import DisplaySettings
 from tpumon.view.text import TextOutput
@@ -118,9 +118,9 @@ def shown(display, size):
 
 def watched(samples, **chosen):
     display = Display(DisplaySettings(**chosen))
-    display.follow(WORKERS)
+    display.take(WORKERS)
     for one in samples:
-        display.write(one)
+        display.take(one)
         display.refresh(NOW)
     return display
 
@@ -148,13 +148,13 @@ def test_every_output_writes_finite_numbers_of_any_finite_sample(fleet, tmp_path
     """JSON, CSV, text, fleet and page, of samples as they leave the sampler."""
     folder = tmp_path_factory.mktemp("outputs")
     samples = [bounded(one) for one in (*fleet[0], *fleet[1])]
-    outputs = [open_output(name, str(folder / name), OutputOptions()) for name in ("jsonl", "csv", "fleet-summary")]
-    outputs.append(open_output("textfile", str(folder / "page.prom"), OutputOptions()))
+    outputs = [wired(name, str(folder / name)) for name in ("jsonl", "csv", "fleet-summary")]
+    outputs.append(wired("textfile", str(folder / "page.prom")))
     outputs.append(TextOutput(io.StringIO(), level=2, number_samples=False))
     for output in outputs:
-        output.follow(WORKERS)
+        output.take(WORKERS)
         for one in samples:
-            output.write(one)
+            output.take(one)
         if hasattr(output, "tick"):
             output.tick(NOW)
         output.close()
@@ -239,10 +239,10 @@ def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record
 
 def test_a_fleet_of_extremes_is_assessed():
     """Sums, averages and ratios of the largest and smallest numbers there are."""
-    fleet = Fleet()
-    fleet.follow(WORKERS)
+    fleet = Analysis()
+    fleet.take(WORKERS)
     for worker, value in (("a", LARGEST), ("b", LARGEST), ("a", LARGEST), ("a", LARGEST), ("b", SMALLEST)):
-        fleet.add(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,
+        fleet.take(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,
                          step_time_s=StepTimes(avg=value, min=value, max=value)))  # fmt: skip
-        assessment = fleet.assess(NOW)
+        assessment = fleet.status(NOW)
     assert all(math.isfinite(across.avg) for across in assessment.figures.values())

@@ -8,8 +8,8 @@ import tracemalloc
 
 from support.samples import failed_sample, sample
 from tpumon.model import Target, Workers
+from tpumon.notices import Notices
 from tpumon.view import notices as notices_module
-from tpumon.view.notices import Notices
 from tpumon.view.text import TextOutput
 
 HOUR_S = 3600

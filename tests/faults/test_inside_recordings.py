@@ -13,6 +13,7 @@ import pytest
 
 from support.samples import sample
 from tpumon import recording
+from tpumon.analysis import Update
 from tpumon.model import Sample, Target, Workers
 from tpumon.recording import Recording
 from tpumon_exporters.record import Recorder, RecordOptions
@@ -38,14 +39,15 @@ class Machine:
 
     def recorder(self, **options):
         recorder = Recorder(str(self.directory), RecordOptions(**options), clock=self.time, pace=self.monotonic)
-        recorder.follow(WORKERS)
+        recorder.on_update(Update(time_unix_s=self.time(), workers=WORKERS))
         return recorder
 
     def sample(self, recorder, size=0):
         """A sample, numbered, with `size` bytes that cannot be packed."""
         self.samples += 1
         noise = tuple(os.urandom(50).hex() for _ in range(size // 50))
-        recorder.write(sample("w", time_unix_s=self.time(), took_s=0.0, step_name=f"{self.samples}", warnings=noise))
+        taken = sample("w", time_unix_s=self.time(), took_s=0.0, step_name=f"{self.samples}", warnings=noise)
+        recorder.on_update(Update(time_unix_s=self.time(), sample=taken))
         recorder.tick(self.time())
 
     def record(self, recorder, for_s, every_s=10 * MINUTE_S, size=0):

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.run import environment
 from support.scenes import Scene
-from tpumon.answer import MOST_BYTES, REMEDIES
+from tpumon.analysis.answer import MOST_BYTES, REMEDIES
 
 mcp = pytest.importorskip("mcp", reason="the extra mcp is not installed")
 

@@ -35,7 +35,7 @@ def exporters(tmp_path_factory):
             "users": stack.enter_context(serving("w0", web_config=users)),
         }
         for output in started.values():
-            output.write(sample("w0", idle_ratio=0.0, step_durations_s=(0.004, 0.02)))
+            output.take(sample("w0", idle_ratio=0.0, step_durations_s=(0.004, 0.02)))
         for worker in WORKERS[1:]:
             started["plain"].write(sample(worker))
         yield started, files
@@ -94,12 +94,12 @@ def test_a_dead_workers_figures_become_stale(exporters, prometheus):
     output = exporters[0]["plain"]
     dead = 'tpu_mxu_utilization_ratio{job="plain",worker="w1"}'
     assert prometheus.query(dead)
-    output.write(sample("w1", reason="unavailable"))
+    output.take(sample("w1", reason="unavailable"))
     prometheus.wait_until_gone(dead, 30)
     assert prometheus.values('tpumon_target_up{job="plain"}') == {WORKERS[0]: 1.0, "w1": 0.0, WORKERS[2]: 1.0}
     assert prometheus.values('tpumon_sample_errors_total{job="plain"} > 0', "reason") == {"unavailable": 1.0}
     assert prometheus.values('time() - tpumon_target_last_success_timestamp_seconds{job="plain",worker="w1"}')
-    output.write(sample("w1", time_unix_s=time.time()))
+    output.take(sample("w1", time_unix_s=time.time()))
     prometheus.wait_for(dead, 30)
 
 

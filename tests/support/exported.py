@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
-from tpumon.fleet import Fleet
+from tpumon.analysis import Analysis
 from tpumon.metrics import METRICS
 from tpumon.model import Sample, Target, Workers
 from tpumon_exporters.exposition import Exposition
@@ -31,7 +31,7 @@ def scraped(
         together: one exporter follows all workers; otherwise each one is followed by one of its own.
         names: only these metrics; None: all.
     """
-    fleets: dict[str, Fleet] = {}
+    fleets: dict[str, Analysis] = {}
     exposition = Exposition(pytest.fail)
     names = names or frozenset(name for metric in METRICS for name in metric.series_names)
     for time_unix_s, samples in rounds:
@@ -39,14 +39,13 @@ def scraped(
             {"": samples} if together else {sample.worker: [sample] for sample in samples}
         )
         for name, group in groups.items():
-            fleet = fleets.setdefault(name, Fleet(monotonic_s=lambda: 0.0))
-            fleet.follow(Workers(targets=tuple(
+            fleet = fleets.setdefault(name, Analysis(monotonic_s=lambda: 0.0))
+            fleet.take(Workers(targets=tuple(
                 Target(worker=one.worker, address=one.address, slice=one.slice) for one in group
             )))  # fmt: skip
             for sample in group:
-                fleet.add(sample)
-            fleet.assess(time_unix_s)
-            text = exposition.render(fleet.histories, time_unix_s, judged=fleet.judged, names=names)
+                fleet.take(sample)
+            text = exposition.render(fleet.status(time_unix_s), names=names)
             for metric, inside, value in re.findall(r"^([\w:]+)\{(.*)\} (\S+)$", text, re.MULTILINE):
                 found = re.search(r'worker="([^"]*)"', inside)
                 if found:

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from support import require, samples
 from support.samples import failed_sample
-from tpumon.model import Sample, Target, Workers
+from support.wired import Wired
+from tpumon.model import MOST_OPS, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
-from tpumon_exporters.prometheus import PrometheusOutput, open_prometheus
+from tpumon_exporters.prometheus import open_prometheus
 
 
 def found(*workers: str) -> Workers:
@@ -40,11 +41,11 @@ def sample(worker: str = "w", *, reason: str | None = None, time_unix_s: float |
 
 
 @contextmanager
-def serving(*workers: str, where: str = "127.0.0.1:0", web_config: Path | None = None) -> Iterator[PrometheusOutput]:
+def serving(*workers: str, where: str = "127.0.0.1:0", web_config: Path | None = None) -> Iterator[Wired]:
     """An exporter that follows these workers and knows nothing of them yet."""
-    options = OutputOptions(web_config=None if web_config is None else str(web_config))
-    with closing(open_prometheus(where, options)) as output:
-        output.follow(found(*workers))
+    options = OutputOptions(web_config=None if web_config is None else str(web_config), ops=MOST_OPS)
+    with closing(Wired(lambda context: open_prometheus(where, context), run=options)) as output:
+        output.take(found(*workers))
         yield output
 
 
@@ -61,9 +62,7 @@ class Answer:
         return self.body.decode()
 
 
-def get(
-    output: PrometheusOutput, path: str, *, method: str = "GET", tls: ssl.SSLContext | None = None, **headers: str
-) -> Answer:
+def get(output: Wired, path: str, *, method: str = "GET", tls: ssl.SSLContext | None = None, **headers: str) -> Answer:
     """Asks it; refusals are answers, too. `Accept_Encoding="gzip"` is a header."""
     request = urllib.request.Request(
         f"{'http' if tls is None else 'https'}://{output.address}{path}",

@@ -16,16 +16,12 @@ class Library(Collector):
     """The table of metrics as its families, for its own renderers.
 
     Args:
-        histories: the workers.
-        now_unix_s: decides whose sample is still the present one.
+        status: of the workers.
         openmetrics: with units, which only that format has.
-        judged: what is wrong with a worker.
     """
 
-    def __init__(self, histories, now_unix_s, *, openmetrics=False, judged=lambda _worker: {}):
-        self._judged = judged
-        self._histories = histories
-        self._now_unix_s = now_unix_s
+    def __init__(self, status, *, openmetrics=False):
+        self._status = status
         self._openmetrics = openmetrics
 
     def collect(self):
@@ -41,20 +37,20 @@ class Library(Collector):
             unit=unit[1] if unit and self._openmetrics else "",
         )  # fmt: skip
         if isinstance(metric, metrics.ExporterMetric):
-            for own, value in metric.values(self._histories):
+            for own, value in metric.values(self._status):
                 family.add_metric(own, value)
-        for history in self._histories.all():
-            current, worker = history.current(self._now_unix_s), history.target.worker
+        for each in self._status.all():
+            current, worker = each.sample, each.name
             match metric:
                 case metrics.SampleMetric() if current is not None:
                     self._add(family, worker, metric.values(current))
                 case metrics.FindingMetric() if current is not None:
-                    found = self._judged(worker).items()
-                    self._add(family, worker, [((finding,), float(present)) for finding, present in found])
+                    found = each.findings.items()
+                    self._add(family, worker, [((finding,), float(cause is not None)) for finding, cause in found])
                 case metrics.TargetMetric():
-                    self._add(family, worker, metric.values(history, self._now_unix_s))
+                    self._add(family, worker, metric.values(each.history, self._status.time_unix_s))
                 case metrics.HistogramMetric() if current is not None:
-                    values = metric.value(history, current)
+                    values = metric.value(each.history, current)
                     if values is not None:
                         buckets = [(floatToGoString(bound), count) for bound, count in values.buckets()]
                         family.add_metric((worker,), buckets, values.total)

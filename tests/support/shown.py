@@ -5,7 +5,9 @@ from __future__ import annotations
 from rich.cells import cell_len
 
 from support.samples import changed, failed_sample, sample
+from support.wired import Wired
 from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.outputs import OutputOptions
 from tpumon.sources import titles
 from tpumon.view.display import Display
 from tpumon.view.settings import DisplaySettings
@@ -54,13 +56,32 @@ def failed(worker, reason="unavailable", message="connection refused", time_unix
     )
 
 
+class Shown(Wired):
+    """A display behind an analysis that looks at the time before each refresh, as a feed does each second."""
+
+    def __init__(self, settings: DisplaySettings) -> None:
+        run = OutputOptions(thresholds=settings.thresholds)
+        super().__init__(lambda context: Display(settings, context.fleet), run=run)
+
+    def refresh(self, now_unix_s: float) -> None:
+        """As `Display.refresh`."""
+        update = self.fleet.tick(now_unix_s)
+        if update is not None:
+            self.output.on_update(update)
+        self.output.refresh(now_unix_s)
+
+
+def empty_display(**settings):
+    """A display that knows of no worker yet."""
+    return Shown(DisplaySettings(**settings))
+
+
 def display_of(*samples, now=NOW, workers=None, **settings):
     """A display that got these samples; the workers are those of the samples, or as named."""
-    display = Display(DisplaySettings(**({"sources": titles()} | settings)))
+    display = empty_display(**({"sources": titles()} | settings))
     names = workers if workers is not None else list(dict.fromkeys(each.worker for each in samples))
-    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
-    for each in samples:
-        display.write(each)
+    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:8466") for name in names)))
+    display.take(*samples)
     display.refresh(now)
     return display
 

@@ -8,34 +8,34 @@ import pytest
 
 from support.exporter import found, sample
 from tpumon import metrics
-from tpumon.history import Histories
+from tpumon.analysis import Analysis
 from tpumon.metrics import METRICS, SampleMetric, collect
 
 NOW = 1_769_000_000.0
 
 
 def followed(*samples):
-    histories = Histories()
-    histories.follow(found("a", "b"))
+    fleet = Analysis()
+    fleet.take(found("a", "b"))
     for each in samples:
-        histories.add(each)
-    return histories
+        fleet.take(each)
+    return fleet.status(NOW)
 
 
 def unexpected(metric, error):
     pytest.fail(f"{metric.name}: {error}")
 
 
-def families(histories, **options):
-    return {family.metric.name: family for family in collect(histories, NOW, unexpected, **options)}
+def families(status, **options):
+    return {family.metric.name: family for family in collect(status, unexpected, **options)}
 
 
 def test_every_metric_comes_in_the_order_of_the_table_with_its_workers():
     """Those without values, too; figures only of workers whose sample is current."""
-    histories = followed(
+    status = followed(
         sample("a", time_unix_s=NOW, step_durations_s=(0.01,)), sample("b", time_unix_s=NOW - 1000, idle_ratio=0.1)
     )
-    got = families(histories)
+    got = families(status)
     assert list(got) == [metric.name for metric in METRICS]
     assert got["tpu_mxu_utilization_ratio"].series == [("a", [((), 0.425)])]
     assert got["tpu_idle_ratio"].series == []
@@ -46,8 +46,8 @@ def test_every_metric_comes_in_the_order_of_the_table_with_its_workers():
 
 def test_only_the_workers_and_metrics_that_were_asked_for():
     """Metrics by the names of their series."""
-    histories = followed(sample("a", time_unix_s=NOW), sample("b", time_unix_s=NOW))
-    got = families(histories, workers=[histories.get("b")], names={"tpumon_samples_total", "tpu_steps_seconds_bucket"})
+    status = followed(sample("a", time_unix_s=NOW), sample("b", time_unix_s=NOW))
+    got = families(status, workers=[status.workers["b"]], names={"tpumon_samples_total", "tpu_steps_seconds_bucket"})
     assert list(got) == ["tpu_steps_seconds", "tpumon_samples_total"]
     assert got["tpumon_samples_total"].series == [("b", [((), 1.0)])]
 
@@ -71,8 +71,8 @@ def test_a_metric_that_raises_is_reported_and_costs_only_itself(monkeypatch):
     broken = SampleMetric(name="tpu_broken", help="Broken.", values=values)
     monkeypatch.setattr(metrics, "METRICS", (broken, *METRICS))
     errors = []
-    histories = followed(sample("a", time_unix_s=NOW), sample("b", time_unix_s=NOW))
-    got = list(collect(histories, NOW, lambda metric, error: errors.append((metric.name, str(error)))))
+    status = followed(sample("a", time_unix_s=NOW), sample("b", time_unix_s=NOW))
+    got = list(collect(status, lambda metric, error: errors.append((metric.name, str(error)))))
     assert got[0].series == []
     assert len(got) == 1 + len(METRICS)
     assert errors == [("tpu_broken", "'boom'")] * 2

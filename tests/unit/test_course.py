@@ -6,7 +6,7 @@ import pytest
 
 from support.exporter import found
 from support.samples import failed_sample, sample
-from tpumon.fleet import Fleet
+from tpumon.analysis import Analysis
 from tpumon.history import Changes, Course, Histories, Moment
 from tpumon.history.events import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.model import Change, Spread, StepTimes
@@ -19,7 +19,7 @@ def course_of(*marks):
     course = Course()
     whats = []
     for i, mark in enumerate(marks):
-        live = mark in {"ok", "warn", "critical", "unknown"}
+        live = mark in {"ok", "warning", "critical", "unknown"}
         whats.append(course.note(Moment(10.0 * i), "live" if live else mark, mark if live else "unknown"))
     return course, whats
 
@@ -28,7 +28,7 @@ def course_of(*marks):
     ("marks", "since_s"),
     [
         (["ok", "ok"], 0),
-        (["ok", "warn", "critical", "warn"], 10),
+        (["ok", "warning", "critical", "warning"], 10),
         (["ok", "busy", "busy", "ok"], 0),
         (["ok", "continuous", "paused", "stale", "ok"], 0),
         (["critical", "busy", "critical"], 0),
@@ -36,7 +36,7 @@ def course_of(*marks):
         (["ok", "busy", "critical"], 20),
         (["ok", "down", "ok"], 20),
         (["ok", "no-activity", "ok"], 20),
-        (["critical", "down", "warn"], 0),
+        (["critical", "down", "warning"], 0),
         (["critical", "no-activity", "critical"], 0),
         (["ok", "down", "down"], 10),
         (["ok", "unknown", "ok"], 0),
@@ -54,9 +54,9 @@ def test_since_when(marks, since_s):
 
 
 def test_when_it_became_critical_is_remembered_beside_when_trouble_began():
-    course, _ = course_of("ok", "warn", "critical", "busy", "critical")
+    course, _ = course_of("ok", "warning", "critical", "busy", "critical")
     assert (course.since, course.critical_since) == (Moment(10), Moment(20))
-    course, _ = course_of("critical", "warn")
+    course, _ = course_of("critical", "warning")
     assert course.critical_since is None
 
 
@@ -72,7 +72,7 @@ def test_a_restarted_job_begins_anew():
     [
         (["ok", "ok"], [None, None]),
         (["down", "down", "ok"], ["state", None, "state"]),
-        (["ok", "warn", "critical", "ok"], [None, "severity", "severity", "severity"]),
+        (["ok", "warning", "critical", "ok"], [None, "severity", "severity", "severity"]),
         (["ok", "busy", "continuous", "ok"], [None, "capture-began", "state", "capture-ended"]),
         (["ok", "busy", "down"], [None, "capture-began", "capture-ended"]),
         (["critical"], ["state"]),
@@ -93,53 +93,50 @@ def test_changes_are_bounded_and_one_worker_does_not_displace_the_others():
     changes.add(change(1, "calm"))
     for number in range(2, 3 * MOST_OF_A_WORKER):
         changes.add(change(number, "restless"))
-    assert [one.number for one in changes.all("calm")] == [1]
-    assert len(changes.all("restless")) == MOST_OF_A_WORKER
+    assert [one.number for one in changes.all() if one.worker == "calm"] == [1]
+    assert len(changes.all()) == 1 + MOST_OF_A_WORKER
     for number in range(1000, 1000 + 2 * MOST_CHANGES):
         changes.add(change(number, f"w{number % 100}"))
     kept = changes.all()
     assert len(kept) == MOST_CHANGES
     assert [one.number for one in kept] == sorted(one.number for one in kept)
-    assert [one.number for one in changes.all(after=changes.last - 2)] == [changes.last - 1, changes.last]
+    assert [one.number for one in changes.after(changes.last - 2)] == [changes.last - 1, changes.last]
 
 
-def test_samples_between_two_assessments_are_all_judged():
+def test_samples_between_two_looks_are_all_judged():
     """A capture that began and ended in the meantime is told, and samples that wait for input all count."""
-    fleet = Fleet()
-    fleet.follow(found(*"abcd"))
+    fleet = Analysis()
+    fleet.take(found(*"abcd"))
 
     def infeed(worker, at, ratio):
         return sample(worker, time_unix_s=at, infeed_ratio=Spread(avg=ratio, min=ratio, max=ratio))
 
     for worker in "abcd":
-        fleet.add(infeed(worker, NOW, 0.01))
-    fleet.assess(NOW)
-    fleet.add(failed_sample("a", "busy", time_unix_s=NOW + 10))
-    fleet.add(infeed("a", NOW + 20, 0.01))
+        fleet.take(infeed(worker, NOW, 0.01))
+    fleet.status(NOW)
+    fleet.take(failed_sample("a", "busy", time_unix_s=NOW + 10))
+    fleet.take(infeed("a", NOW + 20, 0.01))
     for i in range(1, 4):
-        fleet.add(infeed("d", NOW + 5 * i, 0.3))
-    verdicts = fleet.assess(NOW + 21).verdicts
-    assert [one.title for one in fleet.changes.all("a")] == ["capture began", "capture ended, ok"]
-    assert [one.words for one in fleet.changes.all("a")] == ["busy", "after about 10 s"]
-    assert (verdicts["a"].since_unix_s, verdicts["d"].severity, verdicts["d"].since_unix_s) == (
-        NOW,
-        "critical",
-        NOW + 15,
-    )
+        fleet.take(infeed("d", NOW + 5 * i, 0.3))
+    status = fleet.status(NOW + 21)
+    a, d = (status.workers[worker].verdict for worker in "ad")
+    changes = [one for one in status.changes if one.worker == "a"]
+    assert [one.title for one in changes] == ["capture began", "capture ended, ok"]
+    assert [one.words for one in changes] == ["busy", "after about 10 s"]
+    assert (a.since_unix_s, d.severity, d.since_unix_s) == (NOW, "critical", NOW + 15)
 
 
 def test_a_worker_that_falls_silent_is_told_once():
     """Nobody's sample tells: the time does."""
-    fleet = Fleet()
-    fleet.follow(found("a"))
-    fleet.add(sample("a", time_unix_s=NOW))
+    fleet = Analysis()
+    fleet.take(found("a"))
+    fleet.take(sample("a", time_unix_s=NOW))
     for age_s in (1, 20, 30, 40, 50):
-        verdict = fleet.assess(NOW + age_s).verdicts["a"]
+        verdict = fleet.status(NOW + age_s).workers["a"].verdict
     assert (verdict.mark, verdict.since_unix_s) == ("stale", NOW)
-    assert [one.title for one in fleet.changes.all()] == ["stale"]
-    fleet.add(sample("a", time_unix_s=NOW + 25, took_s=30.0))
-    fleet.assess(NOW + 51)
-    times = [one.time_unix_s for one in fleet.changes.all()]
+    assert [one.title for one in fleet.status(NOW + 50).changes] == ["stale"]
+    fleet.take(sample("a", time_unix_s=NOW + 25, took_s=30.0))
+    times = [one.time_unix_s for one in fleet.status(NOW + 51).changes]
     assert times == sorted(times), "a query that began before is answered after"
 
 
@@ -169,11 +166,11 @@ def hung(**runtime):
 )
 def test_a_worker_on_which_nothing_runs(one, mark):
     """It answers, so it is not down; and it does not look well."""
-    fleet = Fleet()
-    fleet.follow(found("w0"))
-    fleet.add(one)
-    assert fleet.assess(one.time_unix_s + 1).verdicts["w0"].mark == mark
-    stale = fleet.assess(one.time_unix_s + 100).verdicts["w0"].mark
+    fleet = Analysis()
+    fleet.take(found("w0"))
+    fleet.take(one)
+    assert fleet.status(one.time_unix_s + 1).workers["w0"].verdict.mark == mark
+    stale = fleet.status(one.time_unix_s + 100).workers["w0"].verdict.mark
     assert stale == ("busy" if mark == "busy" else "stale"), "what is old is stale"
 
 

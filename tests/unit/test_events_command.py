@@ -30,8 +30,8 @@ def exporter():
     now = time.time()
     with serving("a", "b") as output:
         for worker, ago_s, reason in (("a", 90, None), ("b", 80, None), ("a", 60, "unavailable"), ("b", 50, "busy")):
-            output.write(sample(worker, reason=reason, time_unix_s=now - ago_s))
-        output.write(sample("b", time_unix_s=now - 35))
+            output.take(sample(worker, reason=reason, time_unix_s=now - ago_s))
+        output.take(sample("b", time_unix_s=now - 35))
         yield output
 
 
@@ -49,7 +49,7 @@ def test_what_an_exporter_remembers_is_printed(exporter, capsys):
 def test_that_nothing_changed_is_said(capsys):
     """On stderr: a reader of stdout gets changes only."""
     with serving("a") as output:
-        output.write(sample("a", time_unix_s=time.time() - 5))
+        output.take(sample("a", time_unix_s=time.time() - 5))
         assert events.run(of(output)) == 0
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == ("", "tpumon: no change since the exporter began to follow its workers\n")

@@ -18,8 +18,9 @@ from support.library import Library
 from support.prometheus import promtool
 from support.samples import changed
 from tpumon import __version__, metrics
+from tpumon.analysis import Analysis, FleetStatus
 from tpumon.errors import REASONS
-from tpumon.history import STEP_BUCKETS_S, Histories
+from tpumon.history import STEP_BUCKETS_S
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon_exporters.exposition import END, Exposition
 
@@ -31,15 +32,19 @@ def unexpected(line):
 
 
 def remembered(*samples, workers=("w",)):
-    histories = Histories()
-    histories.follow(found(*workers))
+    fleet = Analysis()
+    fleet.take(found(*workers))
     for each in samples:
-        histories.add(each)
-    return histories
+        fleet.take(each)
+    return fleet
 
 
-def page(histories, *, now_unix_s=NOW, say=unexpected, **options):
-    return Exposition(say).render(histories, now_unix_s, **options)
+def exposed(status, **options):
+    return Exposition(unexpected).render(status, **options)
+
+
+def page(fleet, *, now_unix_s=NOW, **options):
+    return exposed(fleet.status(now_unix_s), **options)
 
 
 def series(text):
@@ -86,17 +91,17 @@ rows = st.fixed_dictionaries({"hbm_used_bytes": st.none() | amounts, "runtime_hl
 
 
 @st.composite
-def histories(draw):
+def statuses(draw):
     names = draw(st.lists(texts, max_size=4, unique=True))
-    followed = Histories()
-    followed.follow(Workers(targets=tuple(Target(worker=name, address=f"a{i}:1") for i, name in enumerate(names))))
+    followed = Analysis()
+    followed.take(Workers(targets=tuple(Target(worker=name, address=f"a{i}:1") for i, name in enumerate(names))))
     for name in names:
         for _ in range(draw(st.integers(0, 2))):
             if draw(st.booleans()):
-                followed.add(sample(name, reason=draw(st.sampled_from(REASONS)), time_unix_s=NOW))
+                followed.take(sample(name, reason=draw(st.sampled_from(REASONS)), time_unix_s=NOW))
                 continue
             devices = draw(st.lists(rows, max_size=3))
-            followed.add(
+            followed.take(
                 sample(
                     name,
                     time_unix_s=NOW - draw(st.sampled_from([0, 1000])),
@@ -109,29 +114,29 @@ def histories(draw):
                     traced_s=draw(st.floats(0, 1e9)),
                 )
             )
-    return followed
+    return followed.status(NOW)
 
 
-@given(histories())
-def test_the_page_is_what_the_library_writes(followed):
+@given(statuses())
+def test_the_page_is_what_the_library_writes(status):
     """Text format 0.0.4, byte for byte but for the order of labels, whatever workers are called."""
-    assert in_order(page(followed)) == in_order(generate_latest(Library(followed, NOW)).decode())
+    assert in_order(exposed(status)) == in_order(generate_latest(Library(status)).decode())
 
 
-@given(histories())
-def test_the_openmetrics_page_is_what_the_library_writes(followed):
+@given(statuses())
+def test_the_openmetrics_page_is_what_the_library_writes(status):
     """The same for OpenMetrics 1.0: counters without `_total` in their headers, units, the end mark."""
-    theirs = generate_openmetrics(Library(followed, NOW, openmetrics=True)).decode()
-    assert in_order(page(followed, openmetrics=True) + END) == in_order(theirs)
+    theirs = generate_openmetrics(Library(status, openmetrics=True)).decode()
+    assert in_order(exposed(status, openmetrics=True) + END) == in_order(theirs)
 
 
-@given(histories())
-def test_the_librarys_parsers_read_it_back(followed):
+@given(statuses())
+def test_the_librarys_parsers_read_it_back(status):
     """Every series is read with the labels and the value that went in; both formats say the same."""
     wanted = [
-        (each.name, each.labels, each.value) for family in Library(followed, NOW).collect() for each in family.samples
+        (each.name, each.labels, each.value) for family in Library(status).collect() for each in family.samples
     ]
-    for text, parse in ((page(followed), parse_text), (page(followed, openmetrics=True) + END, parse_openmetrics)):
+    for text, parse in ((exposed(status), parse_text), (exposed(status, openmetrics=True) + END, parse_openmetrics)):
         read = [(each.name, each.labels, each.value) for family in parse(text) for each in family.samples]
         assert read == wanted
 
@@ -144,7 +149,7 @@ def test_promtool_finds_no_fault_with_it():
 
 def test_every_metric_is_declared_even_without_series():
     """An empty fleet's page holds all headers, and the version."""
-    text = page(Histories())
+    text = exposed(FleetStatus(time_unix_s=NOW))
     for metric in metrics.METRICS:
         assert f"# HELP {metric.name} " in text
         assert f"# TYPE {metric.name} {metric.kind}\n" in text
@@ -211,7 +216,7 @@ def test_a_worker_without_a_present_sample_keeps_only_what_is_about_watching_it(
     followed = remembered(FULL)
     assert 'tpumon_target_up{worker="w"} 1.0' in page(followed)
     if end == "failed":
-        followed.add(sample(reason="unavailable", time_unix_s=NOW))
+        followed.take(sample(reason="unavailable", time_unix_s=NOW))
     text = page(followed, now_unix_s=NOW + (1 if end == "failed" else 1000))
     assert not [name for name in series(text) if name.startswith("tpu_")]
     assert 'tpumon_target_up{worker="w"} 0.0\n' in text
@@ -242,7 +247,7 @@ def test_a_metric_that_raises_is_left_out_and_told_once(monkeypatch):
     said = []
     shown = Exposition(said.append)
     followed = remembered(FULL, sample("bad", time_unix_s=NOW), workers=("w", "bad"))
-    texts = [shown.render(followed, NOW) for _ in range(3)]
+    texts = [shown.render(followed.status(NOW)) for _ in range(3)]
     for text in texts:
         assert 'tpu_broken_ratio{worker="w"} 1.0\n' in text
         assert 'tpu_broken_ratio{worker="bad"}' not in text
@@ -276,12 +281,12 @@ def test_worker_is_the_first_label_of_everything_about_workers():
 
 def test_waiting_for_a_worker_is_told_apart_from_not_knowing():
     """1 while there is none, 0 while there is one; no series before anything is known."""
-    followed = Histories()
+    followed = Analysis()
     assert "\ntpumon_waiting " not in page(followed)
-    followed.follow(Workers(waiting="no job here"))
+    followed.take(Workers(waiting="no job here"))
     text = page(followed)
     assert "\ntpumon_waiting 1.0\n" in text
-    assert in_order(text) == in_order(generate_latest(Library(followed, NOW)).decode())
+    assert in_order(text) == in_order(generate_latest(Library(followed.status(NOW))).decode())
     promtool("check", "metrics", text=text)
-    followed.follow(found("w"))
+    followed.take(found("w"))
     assert "\ntpumon_waiting 0.0\n" in page(followed)

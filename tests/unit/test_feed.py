@@ -12,13 +12,12 @@ from support import wait_until
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.feed import Feed, FeedSettings, Sampling
 from tpumon.history import state_of
-from tpumon.model import Query, Sample, Workers
+from tpumon.model import Query
 from tpumon.outputs import Export, OutputOptions
 from tpumon.sampler import Pace
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.system import background
 from tpumon.targets.selection import Selection
-from tpumon.view.notices import Notice
 
 
 def simulated(queries, *, exports=(), options=None):
@@ -51,9 +50,9 @@ def test_it_yields_who_the_workers_are_then_their_samples(tmp_path):
     """Outputs get every sample, too."""
     file = tmp_path / "samples.jsonl"
     with Feed(simulated(3, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
-        events = [event for event in feed if not isinstance(event, Notice)]
-    assert isinstance(events[0], Workers)
-    assert [type(event) for event in events[1:]] == [Sample] * 3
+        updates = list(feed.updates())
+    assert updates[0].workers is not None
+    assert [update.sample is not None for update in updates] == [False, True, True, True]
     assert len(file.read_text().splitlines()) == 3
 
 
@@ -68,18 +67,20 @@ def test_it_can_be_fetched_without_waiting():
             fetched, ended = feed.fetch()
             events += fetched
         assert feed.fetch() == ([], True)
-    assert sum(isinstance(event, Sample) for event in events) == 2
+    assert sum(update.sample is not None for update in events) == 2
     for end in (read_end, write_end):
         os.close(end)
 
 
 def test_a_run_without_any_answer_is_an_error():
     """Iterating says what is wrong in a notice, then raises."""
-    with Feed(silent(), consumer="the test") as feed:
-        events = []
-        with pytest.raises(NoTargetError, match="never answered"):
-            events.extend(feed)
-    (notice,) = (event.text for event in events if isinstance(event, Notice))
+    notices = []
+    with (
+        Feed(silent(), consumer="the test", notify=notices.append) as feed,
+        pytest.raises(NoTargetError, match="never answered"),
+    ):
+        list(feed.updates())
+    (notice,) = notices
     assert "[unavailable]" in notice
 
 
@@ -93,7 +94,7 @@ def test_a_run_in_which_nothing_runs_is_no_error():
         )
     )
     with Feed(settings, consumer="the test") as feed:
-        (sample,) = (event for event in feed if isinstance(event, Sample))
+        (sample,) = (update.sample for update in feed.updates() if update.sample is not None)
     assert state_of(sample) == "no-activity"
 
 
@@ -107,12 +108,14 @@ def test_what_the_consumer_is_too_slow_for_is_said_once_and_reaches_the_outputs(
     """Samples are dropped for the consumer alone; who the workers are is not."""
     monkeypatch.setattr(background, "_WAITING_LIMIT", 4)
     file = tmp_path / "samples.jsonl"
-    with Feed(simulated(12, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
+    notices = []
+    settings = simulated(12, exports=[Export(name="jsonl", where=str(file))])
+    with Feed(settings, consumer="the test", notify=notices.append) as feed:
         wait_until(lambda: feed._background._done, 60, "all samples are taken")
-        events = list(feed)
-    assert isinstance(events[0], Workers)
-    assert sum(isinstance(event, Sample) for event in events) == 3
-    drops = [event.text for event in events if isinstance(event, Notice) and "dropped" in event.text]
+        updates = list(feed.updates())
+    assert updates[0].workers is not None
+    assert sum(update.sample is not None for update in updates) == 3
+    drops = [line for line in notices if "dropped" in line]
     assert drops == ["samples are dropped, oldest first: the test is too slow"]
     assert len(file.read_text().splitlines()) == 12
 
@@ -136,16 +139,17 @@ def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "open_output", lambda *arguments: opened.append(arguments) or original(*arguments))
     where = str(tmp_path / "x.jsonl")
     with Feed(simulated(1, exports=[Export(name="jsonl", where=where)], options=options), consumer="the test") as feed:
-        list(feed)
-    assert opened == [("jsonl", where, options, {})]
+        list(feed.updates())
+    assert opened == [("jsonl", where, feed.context, {})]
+    assert feed.context.run == options
 
 
 def test_json_lines_of_a_run_are_its_samples(tmp_path):
     """What an output writes is what is shown, and what is wrong with the worker."""
     file = tmp_path / "samples.jsonl"
     with Feed(simulated(1, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
-        (sample,) = (event for event in feed if isinstance(event, Sample))
+        (sample,) = (update.sample for update in feed.updates() if update.sample is not None)
     written = json.loads(file.read_text())
-    assert written.pop("findings") == []
-    assert "hang" in written.pop("judged")
-    assert written == {name: value for name, value in sample.to_json().items() if name not in {"findings", "judged"}}
+    assert written["findings"] == []
+    assert "hang" in written["judged"]
+    assert written == sample.to_json()

@@ -9,12 +9,12 @@ import pytest
 
 from support import REPOSITORY
 from support.samples import sample
+from tpumon.analysis import Analysis
 from tpumon.figures import OP_KINDS, values
 from tpumon.findings import Seen, Thresholds
 from tpumon.findings.device.shares import ShareRule
 from tpumon.findings.recompiling import Recompiling
 from tpumon.findings.table import RULES
-from tpumon.fleet import Fleet
 from tpumon.model import FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
@@ -26,8 +26,8 @@ class Job:
 
     def __init__(self, *workers):
         self.workers = workers or ("a",)
-        self.fleet, self.now = Fleet(), 1000.0
-        self.fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in self.workers)))
+        self.fleet, self.now = Analysis(), 1000.0
+        self.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in self.workers)))
 
     def round(self, count=1, others=None, **figures):
         """Findings by id after so many samples of all; `others` have other figures than the first worker."""
@@ -35,12 +35,11 @@ class Job:
             self.now += INTERVAL_S
             for worker in self.workers:
                 own = {**figures, **(others or {})} if worker != self.workers[0] else figures
-                self.fleet.add(sample(worker, **{"time_unix_s": self.now, "step_time_s": STEP, **own}))
-            self.fleet.assess(self.now + 1)
-        return {finding.finding: finding for finding in self.fleet.findings(self.now + 1)}
+                self.fleet.take(sample(worker, **{"time_unix_s": self.now, "step_time_s": STEP, **own}))
+        return {finding.finding: finding for finding in self.fleet.status(self.now + 1).findings}
 
     def reasons(self):
-        return {one.finding: one.reason for one in self.fleet.not_judged(self.now + 1)}
+        return {one.finding: one.reason for one in self.fleet.status(self.now + 1).not_judged()}
 
 
 def kinds(**shares):
@@ -112,10 +111,10 @@ def test_a_finding_that_came_back_stays_for_one_sample_below():
 def test_workers_that_are_told_anew_keep_their_findings():
     job, (_, above, _) = Job("a", "b"), LIMITS["barrier-wait"]
     assert job.round(3, **above)
-    job.fleet.follow(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
+    job.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
     assert set(job.round(1, **above)["barrier-wait"].workers) == {"a", "b"}
-    verdicts = job.fleet.assess(job.now + 1).verdicts
-    assert [cause.finding for cause in verdicts["a"].causes] == ["barrier-wait"]
+    verdict = job.fleet.status(job.now + 1).workers["a"].verdict
+    assert [cause.finding for cause in verdict.causes] == ["barrier-wait"]
 
 
 def test_a_restart_ends_a_hang_that_hides_other_findings():
@@ -168,14 +167,14 @@ def test_what_another_worker_explains_is_no_longer_a_cause_at_once():
     assert set(job.round(3, **idle)) == {"idle"}
 
     def causes(worker):
-        return {cause.finding for cause in job.fleet.assess(job.now + 1).verdicts[worker].causes}
+        return {cause.finding for cause in job.fleet.status(job.now + 1).workers[worker].verdict.causes}
 
     assert causes("b") == {"idle"}
     for _ in range(3):
-        job.fleet.add(sample("a", time_unix_s=job.now + 1, step_time_s=STEP, **idle, input_wait_ratio=0.3))
+        job.fleet.take(sample("a", time_unix_s=job.now + 1, step_time_s=STEP, **idle, input_wait_ratio=0.3))
     assert causes("a") == {"input-bound"}
     assert causes("b") == set()
-    assert job.fleet.assess(job.now + 1).verdicts["b"].severity == "ok"
+    assert job.fleet.status(job.now + 1).workers["b"].verdict.severity == "ok"
 
 
 def test_of_one_worker_the_core_counts_that_waits_least():

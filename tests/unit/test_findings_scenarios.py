@@ -10,8 +10,8 @@ import pytest
 
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
+from tpumon.analysis import Analysis
 from tpumon.findings.slow_down import SlowDown
-from tpumon.fleet import Fleet
 from tpumon.model import FindingId, StepTimes, Target, Workers
 
 BEGIN, END, ROUNDS = 12, 22, 28
@@ -57,15 +57,14 @@ SLOW = {"hbm-growing", "not-observed"}
 
 def course(scenario, rounds=ROUNDS, *, interval_s=INTERVAL_S, taken=lambda sample: sample, **given):
     """The findings after each round of samples, each as `taken` makes it."""
-    scene, fleet = Scene(scenario, interval_s=interval_s, **given), Fleet()
-    fleet.follow(scene.workers)
+    scene, fleet = Scene(scenario, interval_s=interval_s, **given), Analysis()
+    fleet.take(scene.workers)
     found = []
     for number in range(rounds):
         for one in scene.round(number):
-            fleet.add(taken(one))
+            fleet.take(taken(one))
         now_unix_s = BEGIN_UNIX_S + interval_s * (number + 1)
-        fleet.assess(now_unix_s)
-        found.append({finding.finding: finding for finding in fleet.findings(now_unix_s)})
+        found.append({finding.finding: finding for finding in fleet.status(now_unix_s).findings})
     return found
 
 
@@ -141,16 +140,16 @@ def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
     """Their steps are not equally long, so nobody waits for anybody; what to do stands in the reason."""
     scenes = [Scene("jitter", "v6e-8"), Scene(scenario, "v5e-8", seed=2)]
     targets = tuple(target for scene in scenes for target in scene.workers.targets)
-    fleet = Fleet()
-    fleet.follow(Workers(targets=targets))
+    fleet = Analysis()
+    fleet.take(Workers(targets=targets))
     for number in range(8):
         for scene in scenes:
             for one in scene.round(number):
-                fleet.add(one)
+                fleet.take(one)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
-        fleet.assess(now_unix_s)
-        assert "straggler" not in {finding.finding for finding in fleet.findings(now_unix_s)}
-    (reason,) = (one.reason for one in fleet.not_judged(now_unix_s) if one.finding == "straggler")
+        status = fleet.status(now_unix_s)
+        assert "straggler" not in {finding.finding for finding in status.findings}
+    (reason,) = (one.reason for one in status.not_judged() if one.finding == "straggler")
     assert "give each a slice (--targets)" in reason
 
 
@@ -164,14 +163,13 @@ def test_who_hung_first_is_named():
 
 def after_each_round(names, rounds, interval_s, taken):
     """The findings of workers that are named together; `taken` makes a sample from name, number and times."""
-    fleet = Fleet()
-    fleet.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    fleet = Analysis()
+    fleet.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
     for number in range(rounds):
         now_unix_s = BEGIN_UNIX_S + interval_s * number
         for name in names:
-            fleet.add(taken(name, number, time_unix_s=now_unix_s, interval_s=interval_s))
-        fleet.assess(now_unix_s + 1)
-        yield fleet.findings(now_unix_s + 1)
+            fleet.take(taken(name, number, time_unix_s=now_unix_s, interval_s=interval_s))
+        yield fleet.status(now_unix_s + 1).findings
 
 
 def steps_of(time_s):

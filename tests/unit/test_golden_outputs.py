@@ -8,10 +8,9 @@ import json
 import pytest
 
 from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
-from tpumon.fleet import Thresholds
-from tpumon.history import Histories
+from support.wired import Wired, wired
+from tpumon.analysis import Analysis
 from tpumon.metrics import table
-from tpumon.outputs import OutputOptions, open_output
 from tpumon.view.text import TextOutput
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.exposition import END, Exposition
@@ -44,10 +43,10 @@ def test_a_sample_is_read_back(kind):
 def test_samples_in_files(golden, tmp_path, name, ending):
     """Lines and header as appended to a file."""
     path = tmp_path / "out"
-    output = open_output(name, str(path), OutputOptions())
-    output.follow(workers_of(*ALL))
+    output = wired(name, str(path))
+    output.take(workers_of(*ALL))
     for sample in ALL:
-        output.write(sample)
+        output.take(sample)
     output.close()
     golden.check(f"outputs/samples.{ending}", path.read_text())
 
@@ -58,13 +57,9 @@ def test_samples_in_files(golden, tmp_path, name, ending):
 def test_text_blocks(golden, name, level, number_samples):
     """The blocks that scripts parse, of several workers and of one."""
     stream = io.StringIO()
-    several = TextOutput(stream, level=level, number_samples=number_samples)
-    several.follow(workers_of(*ALL))
-    for sample in ALL:
-        several.write(sample)
-    alone = TextOutput(stream, level=level, number_samples=number_samples)
-    alone.follow(workers_of(KINDS["trace"]))
-    alone.write(KINDS["trace"])
+    for samples in (ALL, (KINDS["trace"],)):
+        output = Wired(lambda _context: TextOutput(stream, level=level, number_samples=number_samples))
+        output.take(workers_of(*samples), *samples)
     golden.check(f"outputs/text-{name}.txt", stream.getvalue())
 
 
@@ -72,11 +67,10 @@ def test_text_blocks(golden, name, level, number_samples):
 def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
     """Both formats, of all kinds of workers."""
     monkeypatch.setattr(table, "__version__", "0.0.0")
-    histories = Histories()
-    histories.follow(workers_of(*ALL))
-    for sample in ALL:
-        histories.add(sample)
-    page = Exposition(pytest.fail).render(histories, NOW, openmetrics=openmetrics)
+    fleet = Analysis()
+    for event in (workers_of(*ALL), *ALL):
+        fleet.take(event)
+    page = Exposition(pytest.fail).render(fleet.status(NOW), openmetrics=openmetrics)
     golden.check(f"outputs/metrics.{ending}", page + (END if openmetrics else ""))
 
 
@@ -84,10 +78,8 @@ def test_the_summary_of_a_fleet(golden, tmp_path):
     """A line with the figures of all and the workers that are not ok."""
     path = tmp_path / "out"
     samples = fleet(8)
-    output = FleetSummary(Appended(str(path)), Thresholds(), clock=lambda: NOW, pace=lambda: 0.0)
-    output.follow(workers_of(*samples[-8:]))
-    for sample in samples:
-        output.write(sample)
+    output = Wired(lambda context: FleetSummary(Appended(str(path)), context, pace=lambda: 0.0), clock=lambda: NOW)
+    output.take(workers_of(*samples[-8:]), *samples)
     output.close()
     (_, last) = path.read_text().splitlines()
     golden.check("outputs/fleet-summary.json", json.dumps(json.loads(last), indent=1, ensure_ascii=False))

@@ -7,12 +7,10 @@ from itertools import groupby
 import pytest
 
 from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
-from support.shown import screen
-from tpumon.fleet import Thresholds
+from support.shown import empty_display, screen
+from tpumon.findings import Thresholds
 from tpumon.model import Workers
 from tpumon.sources import titles
-from tpumon.view.display import Display
-from tpumon.view.settings import DisplaySettings
 
 SIZES = ((80, 24), (120, 40))
 WAITING = Workers(waiting="no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)")
@@ -44,11 +42,11 @@ SCREENS = {
 def test_screens(golden, name, size):
     """What is on the terminal, without colours."""
     workers, samples, keys = SCREENS[name]
-    display = Display(DisplaySettings(sources=titles(), thresholds=Thresholds(sustained=1)))
-    display.follow(workers_of(*_last_of_each(samples)) if workers is None else workers)
+    display = empty_display(sources=titles(), thresholds=Thresholds(sustained=1))
+    display.take(workers_of(*_last_of_each(samples)) if workers is None else workers)
     for _, round_ in groupby(samples, key=lambda sample: sample.time_unix_s):
         for sample in round_:
-            display.write(sample)
+            display.take(sample)
         display.refresh(sample.time_unix_s + 3.0)
     display.refresh(NOW)
     display.render(*size, NOW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,10 +12,11 @@ from hypothesis import strategies as st
 
 from support.exporter import found
 from support.samples import failed_sample, sample
+from tpumon.analysis import Analysis
+from tpumon.analysis.handover import page_of, read_handover
 from tpumon.figures import COMPARED
-from tpumon.fleet import Fleet
-from tpumon.handing_on import page_of, read_handover
-from tpumon.model import Change, Handover, Sample, Standing, StepTimes, Target, Workers
+from tpumon.model import Change, Handover, Standing, StepTimes, Target, Workers
+from tpumon.outputs import Context
 from tpumon.remote import RemoteExporter, TroubleError
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
@@ -39,22 +41,37 @@ class Clock:
 
 
 class Exporter:
-    """The pages of an exporter of eight workers, of which seven wait for each other."""
+    """Pages, and the analysis behind them."""
 
     def __init__(self, clock):
         self.clock = clock
-        self.pages = Pages(2, clock, pytest.fail)
+        self.fleet = Analysis(monotonic_s=clock.monotonic_s)
+        self.fleet.remember()
+        self._pages = Pages(Context(fleet=self.fleet, clock=clock), pytest.fail)
+
+    def take(self, event):
+        self._pages.on_update(self.fleet.take(event))
+
+    def page(self, **query):
+        return json.loads(self._pages.answer(Request(path="/samples", query=query)).body)
+
+
+class Job(Exporter):
+    """An exporter of eight workers, of which seven wait for each other."""
+
+    def __init__(self, clock):
+        super().__init__(clock)
         slices = {"w4": "other"}  # of one that hangs, the others of its slice have no other finding
         targets = (Target(worker=name, address=f"{name}:9999", slice=slices.get(name, "s")) for name in NAMES)
-        self.pages.follow(Workers(targets=tuple(targets)))
+        self.take(Workers(targets=tuple(targets)))
         self._random = random.Random(1)
         self._uptime_s = 1000.0
 
     def sample_all(self, number):
         """One query of each: the others wait for w2, then for w1; w2 is profiled, w3 goes and returns, w4 stops."""
         for name in NAMES:
-            self.pages.add(self._sample(name, number))
-        self.pages.tick(self.clock())
+            self.take(self._sample(name, number))
+        self.fleet.tick(self.clock())
 
     def _sample(self, name, number):
         at = {"time_unix_s": self.clock(), "interval_s": INTERVAL_S, "address": f"{name}:9999"}
@@ -76,8 +93,9 @@ class Exporter:
         )
 
     def answer(self, after, changed):
-        query = {"history": ["1"]} if after is None else {"after": [str(after)], "changed": [str(changed or 0)]}
-        return json.loads(self.pages.answer(Request(path="/samples", query=query)).body)
+        if after is None:
+            return self.page(history=["1"])
+        return self.page(after=[str(after)], changed=[str(changed or 0)])
 
 
 class View:
@@ -85,41 +103,41 @@ class View:
 
     def __init__(self, clock):
         self.clock = clock
-        self.fleet = Fleet(remember=True, monotonic_s=clock.monotonic_s)
+        self.fleet = Analysis(monotonic_s=clock.monotonic_s)
+        self.fleet.remember()
         self._remote = RemoteExporter("http://127.0.0.1:1", clock=clock, monotonic_s=clock.monotonic_s)
 
     def poll(self, exporter):
-        page = exporter.answer(self._remote._after, self._remote._changed)
-        self._remote._answered(page, self.clock(), self._take)
-        self.fleet.assess(self.clock())
+        self.read(exporter.answer(self._remote._after, self._remote._changed))
+
+    def read(self, page):
+        self._remote._answered(page, self.clock(), self.fleet.take)
+        self.fleet.tick(self.clock())
 
     def lose(self):
         """The exporter does not answer, twice."""
         for _ in range(2):
-            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self._take)
-        self.fleet.assess(self.clock())
+            self._remote._failed(TroubleError("unavailable", "it is gone"), self.clock(), self.fleet.take)
+        self.fleet.tick(self.clock())
 
-    def _take(self, event):
-        if isinstance(event, Workers):
-            self.fleet.follow(event)
-        elif isinstance(event, Sample):
-            self.fleet.add(event)
-        else:
-            self.fleet.take_over(event)
+    def status(self):
+        return self.fleet.status(self.clock())
+
+    def verdicts(self):
+        return {each.name: each.verdict for each in self.status().all()}
 
     def marks(self):
-        return {worker: verdict.mark for worker, verdict in self.fleet.assess(self.clock()).verdicts.items()}
+        return {worker: verdict.mark for worker, verdict in self.verdicts().items()}
 
 
 def shown(view):
     """Marks, since when, why, changes, graphs and findings, as far as anybody can see them."""
-    now = view.clock()
-    verdicts = view.fleet.assess(now).verdicts
+    now, status = view.clock(), view.status()
     graphs = {
         (worker, key): [
             (round(point.start_unix_s, 1), round(point.end_unix_s, 1), point.min, point.median, point.max, point.count,
              point.states)
-            for point in view.fleet.histories.get(worker).tiers.series(key, now - 7200, now, 400)
+            for point in status.workers[worker].history.tiers.series(key, now - 7200, now, 400)
         ]
         for worker in NAMES
         for key in COMPARED
@@ -132,10 +150,9 @@ def shown(view):
             round(verdict.since_unix_s, 1),
             None if verdict.critical_since_unix_s is None else round(verdict.critical_since_unix_s, 1),
         )
-        for worker, verdict in verdicts.items()
+        for worker, verdict in view.verdicts().items()
     }
-    changes = [(change.number, change) for change in view.fleet.changes.all()]
-    return since, changes, graphs, view.fleet.findings(now), view.fleet.not_judged(now)
+    return since, [replace(change, number=0) for change in status.changes], graphs, status.findings, status.not_judged()
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +162,7 @@ def hour():
     The exporter's clock is two hours ahead.
     """
     there, here = Clock(ahead_s=7200.0), Clock()
-    exporter, always, lost = Exporter(there), View(here), View(here)
+    exporter, always, lost = Job(there), View(here), View(here)
     for number in range(180):
         exporter.sample_all(number)
         always.poll(exporter)
@@ -183,7 +200,7 @@ def test_since_when_is_the_exporters(hour):
     late = View(always.clock)
     late.poll(exporter)
     now = always.clock()
-    verdicts = late.fleet.assess(now).verdicts
+    verdicts = late.verdicts()
     ago_s = {worker: 3600.0 - (now - verdict.since_unix_s) for worker, verdict in verdicts.items()}
     assert ago_s["w1"] == pytest.approx(1020.0, abs=1), "two of three samples"
     assert 3600.0 - (now - verdicts["w1"].critical_since_unix_s) == pytest.approx(1520.0, abs=1)
@@ -191,7 +208,7 @@ def test_since_when_is_the_exporters(hour):
     assert ago_s["w3"] == pytest.approx(2260.0, abs=1), "restarted"
     assert ago_s["w4"] == pytest.approx(3000.0, abs=1), "nothing runs"
     assert ago_s["w0"] == pytest.approx(0.0, abs=1)
-    straggler = next(one for one in late.fleet.findings(now) if one.finding == "straggler")
+    straggler = next(one for one in late.status().findings if one.finding == "straggler")
     (cause,) = verdicts["w1"].causes
     for one in (straggler, cause):
         assert 3600.0 - (now - one.since_unix_s) == pytest.approx(1020.0, abs=1), "by this machine's clock"
@@ -202,10 +219,11 @@ def test_every_change_is_told_once(hour):
     exporter, always, _ = hour
     late = View(always.clock)
     late.poll(exporter)
-    told = {name: [change.title for change in late.fleet.changes.all(name)] for name in NAMES}
+    changes = late.status().changes
+    told = {name: [change.title for change in changes if change.worker == name] for name in NAMES}
     assert told == {
         "w0": [],
-        "w1": ["warn", "critical"],
+        "w1": ["warning", "critical"],
         "w2": ["critical", "ok", "capture began", "capture ended, ok"],
         "w3": ["down", "job restarted", "ok"],
         "w4": ["no-activity"],
@@ -213,9 +231,7 @@ def test_every_change_is_told_once(hour):
         "w6": [],
         "w7": [],
     }
-    assert [change.number for change in late.fleet.changes.all()] == sorted(
-        {change.number for change in late.fleet.changes.all()}
-    )
+    assert [change.number for change in changes] == sorted({change.number for change in changes})
 
 
 def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
@@ -223,13 +239,13 @@ def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
     exporter, always, _ = hour
     late = View(always.clock)
     late.poll(exporter)
-    changes = late.fleet.changes.all()
+    changes = late.status().changes
     late.lose()
-    verdicts = late.fleet.assess(always.clock()).verdicts
+    verdicts, status = late.verdicts(), late.status()
     assert {verdict.mark for verdict in verdicts.values()} == {"stale"}
     assert {cause.words for verdict in verdicts.values() for cause in verdict.causes} == {"it is gone"}
-    assert late.fleet.findings(always.clock()) == late.fleet.not_judged(always.clock()) == ()
-    assert late.fleet.changes.all() == changes
+    assert status.findings == status.not_judged() == ()
+    assert status.changes == changes
     late.poll(exporter)
     assert shown(late) == shown(always)
 
@@ -237,21 +253,11 @@ def test_an_exporter_that_is_gone_says_nothing_about_its_workers(hour):
 def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
     """`--from` with `--listen`: two steps away, nothing is lost."""
     exporter, always, _ = hour
-    between = Pages(2, always.clock, pytest.fail)
-    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock)
-
-    def pass_on(event):
-        if isinstance(event, Workers):
-            between.follow(event)
-        elif isinstance(event, Sample):
-            between.add(event)
-        else:
-            between.take_over(event)
-
-    remote._answered(exporter.answer(None, None), always.clock(), pass_on)
+    between = Exporter(always.clock)
+    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock, monotonic_s=always.clock.monotonic_s)
+    remote._answered(exporter.answer(None, None), always.clock(), between.take)
     last = View(always.clock)
-    page = json.loads(between.answer(Request(path="/samples", query={"history": ["1"]})).body)
-    last._remote._answered(page, always.clock(), last._take)
+    last.read(between.page(history=["1"]))
     assert shown(last)[1:] == shown(always)[1:]
     assert last.marks() == always.marks()
 
@@ -259,14 +265,14 @@ def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
 def test_findings_are_told_anew_while_they_change():
     """A hang lasts longer with each sample, although no worker changes."""
     there = Clock()
-    exporter, view = Exporter(there), View(there)
+    exporter, view = Job(there), View(there)
     for number in range(140, 160):
         exporter.sample_all(number)
         view.poll(exporter)
         there.passed_s += INTERVAL_S
-    (hang,) = (one for one in view.fleet.findings(there()) if one.finding == "hang")
+    (hang,) = (one for one in view.status().findings if one.finding == "hang")
     assert hang.evidence["no_activity_s"].value == 10 * INTERVAL_S
-    assert hang in exporter.pages._fleet.findings(there())
+    assert hang in exporter.fleet.status(there()).findings
 
 
 def test_later_answers_have_only_what_is_new(hour):
@@ -276,7 +282,7 @@ def test_later_answers_have_only_what_is_new(hour):
     later = exporter.answer(page["sequence"], page["changed"])
     assert "history" not in later
     assert (later["changes"], later["standings"], later["samples"]) == ([], [], [])
-    assert "history" not in exporter.pages.answer(Request(path="/samples", query={})).body
+    assert "history" not in exporter.page()
     always.poll(exporter)
 
 
@@ -291,8 +297,8 @@ def test_who_was_away_for_too_long_gets_everything(hour):
 HANDOVER = Handover(
     complete=True,
     number=7,
-    standings=(Standing(worker="w", state="live", severity="warn", ok=False, ok_since_unix_s=5.0),),
-    changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warn"),),
+    standings=(Standing(worker="w", state="live", severity="warning", ok=False, ok_since_unix_s=5.0),),
+    changes=(Change(number=7, time_unix_s=9.0, worker="w", what="severity", state="live", severity="warning"),),
     history={"w": b"TPH1"},
     figures=("mxu",),
 )
@@ -315,10 +321,11 @@ def test_whatever_a_page_holds_a_fleet_can_take_it(damage, data):
         if isinstance(page[name], list) and page[name] and isinstance(page[name][0], dict):
             page[name][0][data.draw(st.sampled_from(sorted(page[name][0]) or ["worker"]))] = data.draw(ANYTHING)
     handover = read_handover(page, 0.0)
-    fleet = Fleet(remember=True)
-    fleet.follow(found("w"))
+    fleet = Analysis()
+    fleet.remember()
+    fleet.take(found("w"))
     if handover is not None:
-        fleet.take_over(handover)
-    fleet.add(sample("w", time_unix_s=BEGIN))
-    fleet.assess(BEGIN)
+        fleet.take(handover)
+    fleet.take(sample("w", time_unix_s=BEGIN))
+    fleet.status(BEGIN)
     fleet.handover(BEGIN)

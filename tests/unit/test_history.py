@@ -27,7 +27,7 @@ def failed(reason, **fields):
 def history_of(*samples):
     history = WorkerHistory(Target(worker="w", address="w:1"))
     for each in samples:
-        history.add(each)
+        history = history.with_sample(each)
     return history
 
 
@@ -59,6 +59,15 @@ def test_state_and_up(samples, state, up):
     assert history.state(NOW) == state
     assert history.is_up(NOW) is up
     assert exposed("tpumon_target_up", history) == ({} if up is None else {(): float(up)})
+
+
+def test_a_history_never_changes():
+    """Whoever holds one keeps what it said: a sample makes another one."""
+    before = history_of(answered(step_durations_s=(0.1,)), failed("busy"))
+    after = before.with_sample(answered(truncated="some", step_durations_s=(0.1,)))
+    assert (before.samples, before.queries, before.last_state, sum(before.steps.counts)) == (1, 2, "busy", 1)
+    assert (after.samples, after.queries, after.last_state, sum(after.steps.counts)) == (2, 3, "live", 2)
+    assert (after.with_sample(failed("busy")).errors, after.errors, before.errors) == ({"busy": 2}, *[{"busy": 1}] * 2)
 
 
 def test_an_old_sample_is_stale_and_no_longer_the_present_one():
@@ -133,7 +142,7 @@ def test_steps_of_traces_are_counted_in_buckets():
     history = history_of(answered(step_durations_s=(0.001, 0.0011, 200.0)), answered(step_durations_s=(0.05,)))
     counts = dict(zip([*STEP_BUCKETS_S, "+Inf"], history.steps.counts, strict=True))
     assert {bound: count for bound, count in counts.items() if count} == {0.001: 1, 0.00118: 1, 0.0518: 1, "+Inf": 1}
-    assert history.steps.sum_s == pytest.approx(200.0521)
+    assert history.steps.total == pytest.approx(200.0521)
 
 
 def test_buckets_of_steps_are_close():

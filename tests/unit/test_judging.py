@@ -9,12 +9,13 @@ import pytest
 
 from support.exporter import found
 from support.samples import failed_sample, sample
+from support.wired import Judged, Wired, wired
+from tpumon.analysis import Analysis
+from tpumon.findings import Thresholds
 from tpumon.findings.input_bound import InputBound
-from tpumon.fleet import Fleet, Thresholds
-from tpumon.judging import Judging
 from tpumon.metrics import collect
 from tpumon.model import Evidence, Finding, Handover, Spread, StepTimes, Target, Workers
-from tpumon.outputs import OutputOptions, open_output
+from tpumon.outputs import OutputOptions
 from tpumon.view.explained import ExplainedText
 from tpumon.view.text import TextOutput
 
@@ -36,9 +37,7 @@ def at(worker, number, **given):
 
 
 def judging(*names):
-    one = Judging(Thresholds())
-    one.follow(workers(*names))
-    return one
+    return Judged(workers(*names))
 
 
 def ids(sample):
@@ -74,8 +73,8 @@ def test_what_the_first_samples_show_may_have_begun_earlier():
     one, later = judging("a"), judging("a")
     low = Spread(avg=0.0, min=0.0, max=0.0)
     for number in range(5):
-        (finding,) = [*one.findings(one.judged(at("a", number)))] or [None]
-        (after,) = [*later.findings(later.judged(at("a", number, infeed_ratio=low if number < 2 else HIGH)))] or [None]
+        (finding,) = one.update(at("a", number))[1] or [None]
+        (after,) = later.update(at("a", number, infeed_ratio=low if number < 2 else HIGH))[1] or [None]
     assert (finding.since_unix_s, finding.since_or_earlier) == (NOW, True)
     assert (after.since_unix_s, after.since_or_earlier) == (NOW + 20, False)
 
@@ -84,8 +83,9 @@ def test_a_finding_that_takes_several_samples_began_with_the_first():
     one = judging("a", "b", "c")
     for number in range(3):
         for worker, idle in (("b", 0.4), ("c", 0.4), ("a", 0.05)):
-            last = one.judged(at(worker, number, idle_ratio=idle, infeed_ratio=Spread(avg=0.0, min=0.0, max=0.0)))
-    (finding,) = one.findings(last)
+            none = Spread(avg=0.0, min=0.0, max=0.0)
+            _, last = one.update(at(worker, number, idle_ratio=idle, infeed_ratio=none))
+    (finding,) = last
     assert (finding.finding, finding.since_unix_s, finding.since_or_earlier) == ("straggler", NOW, True)
 
 
@@ -100,8 +100,7 @@ def test_a_sample_that_was_judged_keeps_its_findings():
 def test_a_bug_in_a_rule_costs_no_sample(monkeypatch):
     """It is said once, and the sample is one that nobody judged."""
     said = []
-    one = Judging(Thresholds(), said.append)
-    one.follow(workers("a"))
+    one = Judged(workers("a"), log=said.append)
     monkeypatch.setattr(InputBound, "strength", lambda *_: 1 / 0)
     assert [one.judged(at("a", number)).findings for number in range(2)] == [None, None]
     assert said == ["samples cannot be judged, a bug in tpumon: ZeroDivisionError: division by zero"]
@@ -119,23 +118,21 @@ def test_a_worker_that_fell_silent_is_compared_with_nobody():
 
 
 def test_the_first_samples_of_a_large_fleet_are_judged_one_by_one():
-    """What they are compared with is then of the few workers that were queried before."""
-    fleet = Fleet()
+    """They are compared with the few workers that were queried before."""
     names = [f"w{number}" for number in range(64)]
-    fleet.follow(workers(*names))
+    one = judging(*names)
     for number, name in enumerate(names):
-        fleet.add(at(name, number / 100, idle_ratio=0.1 + number / 1000))
-        fleet.assess(NOW + 3)
-    assert "idle" in fleet.judged("w63")
+        last = one.judged(at(name, number / 100, idle_ratio=0.1 + number / 1000))
+    assert "idle" in last.judged
 
 
 def test_json_lines_have_findings_and_what_was_judged(tmp_path):
     """Each line those of its own time."""
     path = tmp_path / "out.jsonl"
-    output = open_output("jsonl", str(path), OutputOptions())
-    output.follow(workers("w0"))
+    output = wired("jsonl", str(path))
+    output.take(workers("w0"))
     for number in range(3):
-        output.write(at("w0", number))
+        output.take(at("w0", number))
     output.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [[one["finding"] for one in line["findings"]] for line in lines] == [[], [], ["input-bound"]]
@@ -143,49 +140,44 @@ def test_json_lines_have_findings_and_what_was_judged(tmp_path):
     assert "input-bound" in lines[2]["judged"]
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_the_metric_is_1_0_or_absent(told):
+@pytest.mark.parametrize("upstream", [False, True])
+def test_the_metric_is_1_0_or_absent(upstream):
     """1 what is shown; 0 what was judged and is not shown; no series where nothing can be judged, or is stale."""
-    fleet = Fleet()
-    fleet.follow(found("a", "b", "c"))
+    fleet = Analysis()
+    fleet.take(found("a", "b", "c"))
     one = judging("a", "b", "c")
     for number in range(3):
         for name in ("a", "b"):
-            judged = one.judged(at(name, number, infeed_ratio=HIGH if name == "a" else None))
-            fleet.add(judged if told else at(name, number, infeed_ratio=HIGH if name == "a" else None))
-    fleet.add(failed_sample("c", time_unix_s=NOW))
-    fleet.assess(NOW + 20)
-    families = collect(fleet.histories, NOW + 20, pytest.fail, judged=fleet.judged, names={"tpumon_finding"})
+            given = at(name, number, infeed_ratio=HIGH if name == "a" else None)
+            fleet.take(one.judged(given) if upstream else given)
+    fleet.take(failed_sample("c", time_unix_s=NOW))
+    families = collect(fleet.status(NOW + 20), pytest.fail, names={"tpumon_finding"})
     series = dict(next(iter(families)).series)
     a, b = (dict(series[name]) for name in ("a", "b"))
     assert (a["input-bound",], a["idle",], a.get(("hbm-growing",))) == (1.0, 0.0, None)
     assert (b.get(("input-bound",)), b["idle",]) == (None, 0.0)
     assert "c" not in series
-    families = collect(fleet.histories, NOW + 999, pytest.fail, judged=fleet.judged, names={"tpumon_finding"})
+    families = collect(fleet.status(NOW + 999), pytest.fail, names={"tpumon_finding"})
     assert next(iter(families)).series == []
 
 
 def test_what_another_finding_explains_is_0():
     """Waiting for input explains idle time, so that it is not the host."""
-    fleet = Fleet()
-    fleet.follow(workers("a"))
+    fleet = Analysis()
+    fleet.take(workers("a"))
     for number in range(4):
-        fleet.add(at("a", number, idle_ratio=0.9))
-    fleet.assess(NOW + 30)
-    assert fleet.judged("a")["input-bound"] is True
-    assert fleet.judged("a")["host-bound"] is False
+        fleet.take(at("a", number, idle_ratio=0.9))
+    findings = fleet.status(NOW + 30).workers["a"].findings
+    assert findings["input-bound"] is not None
+    assert findings["host-bound"] is None
 
 
 def explained(*events, **options):
     stream = io.StringIO()
-    output = ExplainedText(TextOutput(stream, level=2, number_samples=False), Thresholds(**options))
-    for event in events:
-        if isinstance(event, Workers):
-            output.follow(event)
-        elif isinstance(event, Handover):
-            output.take_over(event)
-        else:
-            output.write(event)
+    text = TextOutput(stream, level=2, number_samples=False)
+    run = OutputOptions(thresholds=Thresholds(**options))
+    output = Wired(lambda context: ExplainedText(text, context), run=run)
+    output.take(*events)
     output.close()
     return [block.splitlines() for block in stream.getvalue().split("\n\n") if block.strip()]
 
@@ -223,7 +215,7 @@ def test_an_exporters_sentence_stands_for_its_finding():
     )  # fmt: skip
     one = judging("a")
     (cause,) = [one.judged(at("a", number)) for number in range(3)][2].findings
-    told = at("a", 3, slice="s", findings=(cause,), judged=("input-bound",))
+    judged = at("a", 3, slice="s", findings=(cause,), judged=("input-bound",))
     handover = Handover(complete=True, findings=(finding,))
-    (block, *_) = explained(workers("a", "b"), handover, told)
+    (block, *_) = explained(workers("a", "b"), handover, judged)
     assert block[-1] == "Finding (critical): input-bound. On 2 of 2 workers, X. To do: do Y"

@@ -10,10 +10,11 @@ import pytest
 
 from support import wait_until
 from support.samples import failed_sample, sample
+from support.wired import Wired, wired
 from tpumon.errors import UsageError
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.model import Spread, Target, Workers
-from tpumon.outputs import OutputOptions, open_output
+from tpumon.outputs import OutputOptions
 from tpumon_exporters.on_change import OnChange
 
 
@@ -22,20 +23,23 @@ class Watching:
 
     def __init__(self, command, *workers, limit_s=30.0):
         self.now, self.said = time.time(), []
-        limits = Thresholds(sustained=1)
-        self.output = OnChange(command, limits, clock=lambda: self.now, pace=lambda: self.now, limit_s=limit_s)
-        self.output.say = self.said.append
-        self.output.follow(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
+        self.output = Wired(
+            lambda context: OnChange(command, context, pace=lambda: self.now, limit_s=limit_s),
+            run=OutputOptions(thresholds=Thresholds(sustained=1)),
+            clock=lambda: self.now,
+            log=self.said.append,
+        )
+        self.output.take(Workers(targets=tuple(Target(worker=one, address=f"{one}:1") for one in workers)))
 
     def infeed(self, ratio, worker="a"):
         self.now += 1
         spread = Spread(avg=ratio, min=ratio, max=ratio)
-        self.output.write(sample(worker, time_unix_s=self.now, infeed_ratio=spread))
+        self.output.take(sample(worker, time_unix_s=self.now, infeed_ratio=spread))
         return self.tick()
 
     def lost(self, worker="a"):
         self.now += 1
-        self.output.write(failed_sample(worker, time_unix_s=self.now))
+        self.output.take(failed_sample(worker, time_unix_s=self.now))
         return self.tick()
 
     def tick(self):
@@ -70,7 +74,7 @@ def test_many_changes_run_few_commands_and_are_counted(tmp_path):
     names = [f"w{number}" for number in range(30)]
     watching = Watching(f"cat >> {path}", *names)
     for name in names:
-        watching.output.write(failed_sample(name, time_unix_s=watching.now))
+        watching.output.take(failed_sample(name, time_unix_s=watching.now))
     watching.tick()
     assert len(changes(path)) == 10
     watching.now += 10
@@ -118,4 +122,4 @@ def test_a_command_that_does_not_read_is_fine():
 def test_an_empty_command_is_refused():
     """As a variable that is set to nothing would be."""
     with pytest.raises(UsageError, match="--on-change is empty"):
-        open_output("on-change", " ", OutputOptions())
+        wired("on-change", " ")

@@ -7,8 +7,10 @@ import time
 
 import pytest
 
+from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
 from tpumon.commands import collecting, once
+from tpumon.commands.collecting import Needs
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.model import Query, Spread, StepTimes, Target, Workers
@@ -39,25 +41,15 @@ def run(monkeypatch, capsys):
         taken = []
         targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in workers)
 
-        class StandIn:
-            def __init__(self, *_args, **_more):
-                pass
+        def made():
+            yield Workers(targets=targets)
+            for event in events:
+                taken.append(event)
+                yield event() if callable(event) else event
 
-            def __enter__(self):
-                return self
-
-            def __exit__(self, *error):
-                pass
-
-            def events(self, *, timeout_s):
-                assert timeout_s > 0
-                yield Workers(targets=targets)
-                for event in events:
-                    taken.append(event)
-                    yield event() if callable(event) else event
-
-        monkeypatch.setattr(collecting, "Feed", StandIn)
-        settings = once.OnceSettings(feed=FeedSettings(origin=origin), samples=samples, output=output)
+        monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
+        monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
+        settings = once.OnceSettings(feed=FeedSettings(origin=origin), needs=Needs(samples), output=output)
         status = once.run(settings)
         return status, capsys.readouterr().out, len(taken)
 

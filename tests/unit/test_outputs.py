@@ -9,10 +9,9 @@ import pytest
 
 from support import samples
 from support.samples import failed_sample
+from support.wired import wired
 from tpumon.errors import UsageError
 from tpumon.model import Spread, StepTimes
-from tpumon.outputs import OutputOptions, open_output
-from tpumon_exporters.jsonl import open_jsonl
 
 
 def sample(worker="w", reason=None, **figures):
@@ -23,8 +22,8 @@ def sample(worker="w", reason=None, **figures):
 
 def test_a_json_line_is_the_whole_sample(tmp_path):
     """Every field of the contract is there, absent ones as null, a measured zero as 0; one line a sample."""
-    output = open_jsonl(str(tmp_path / "out.jsonl"), OutputOptions())
-    output.write(
+    output = wired("jsonl", str(tmp_path / "out.jsonl"))
+    output.take(
         sample(
             idle_ratio=0.0,
             step_time_s=StepTimes(avg=0.01, min=0.009, max=0.011),
@@ -32,7 +31,7 @@ def test_a_json_line_is_the_whole_sample(tmp_path):
             server_text="TEXT",
         )
     )
-    output.write(sample(reason="busy"))
+    output.take(sample(reason="busy"))
     output.close()
     first, second = (json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines())
     assert list(first)[:7] == [
@@ -65,11 +64,11 @@ def test_a_sample_is_stale_when_its_query_failed_or_its_time_is_over():
 def test_not_a_number_is_never_written(tmp_path):
     """JSON has no NaN; letting one through would be a lie that breaks readers."""
     not_json = pytest.raises(ValueError, match="not JSON compliant")
-    with closing(open_jsonl(str(tmp_path / "x"), OutputOptions())) as output, not_json:
-        output.write(sample(idle_ratio=float("nan")))
+    with closing(wired("jsonl", str(tmp_path / "x"))) as output, not_json:
+        output.take(sample(idle_ratio=float("nan")))
 
 
 def test_an_unknown_output_is_a_usage_error_that_names_the_known_ones():
     """An output is found by its entry point."""
     with pytest.raises(UsageError, match="jsonl"):
-        open_output("carrier-pigeon", "-", OutputOptions())
+        wired("carrier-pigeon", "-")

@@ -13,7 +13,7 @@ import pytest
 from fakes.run import tpumon
 from tpumon import outputs
 from tpumon.errors import UsageError
-from tpumon.outputs import Export, OutputOptions, open_output, output_names, parse_export, takes
+from tpumon.outputs import Context, Export, OutputOptions, open_output, output_names, parse_export, takes
 
 HEARTBEAT = '''
 """Counts samples and ticks."""
@@ -21,7 +21,7 @@ HEARTBEAT = '''
 import json
 from dataclasses import dataclass
 
-from tpumon.outputs import takes
+from tpumon.outputs import Output, takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,17 +30,17 @@ class HeartbeatOptions:
     label: str = "tpumon"
 
 
-class Heartbeat:
+class Heartbeat(Output):
     def __init__(self, path, options):
         self.tick_s = options.interval_s
         self._path = path
         self._seen = {"label": options.label, "workers": [], "samples": 0, "ticks": 0}
 
-    def follow(self, workers):
-        self._seen["workers"] = [target.worker for target in workers.targets]
-
-    def write(self, sample):
-        self._seen["samples"] += 1
+    def on_update(self, update):
+        if update.workers is not None:
+            self._seen["workers"] = [target.worker for target in update.workers.targets]
+        if update.sample is not None:
+            self._seen["samples"] += 1
 
     def tick(self, now_unix_s):
         self._seen["ticks"] += 1
@@ -51,7 +51,7 @@ class Heartbeat:
 
 
 @takes(HeartbeatOptions)
-def open_heartbeat(where, run, options):
+def open_heartbeat(where, context, options):
     return Heartbeat(where, options)
 '''
 
@@ -73,14 +73,14 @@ class Options:
 
 
 @takes(Options)
-def open_noted(where, run, options):
+def open_noted(where, context, options):
     """Returns what it got, instead of an output."""
-    return where, run, options
+    return where, context, options
 
 
-def open_plain(where, run):
+def open_plain(where, context):
     """Has no options."""
-    return where, run
+    return where, context
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_an_installed_exporter_runs_with_its_option_and_its_tick(tmp_path: Path)
 
 def test_options_have_the_types_of_their_fields(installed):
     """What is not given has its default."""
-    run = OutputOptions(level=1)
+    run = Context(run=OutputOptions(level=1))
     assert open_output("noted", "w", run) == ("w", run, Options())
     texts = {"count": "3", "ratio": "1e-3", "on": "true", "text": "a b", "mode": "slow", "interval_s": "2"}
     _, _, options = open_output("noted", "w", run, texts)
@@ -148,7 +148,7 @@ def test_options_have_the_types_of_their_fields(installed):
 def test_a_wrong_option_is_a_usage_error_that_says_what_would_do(installed, name, key, text, message):
     """In one line, before anything runs."""
     with pytest.raises(UsageError) as raised:
-        open_output(name, "w", OutputOptions(), {key: text})
+        open_output(name, "w", Context(), {key: text})
     assert str(raised.value) == message
 
 

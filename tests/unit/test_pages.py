@@ -16,7 +16,7 @@ from support.exporter import found, get, sample, serving
 from tpumon import metrics
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import Context
 from tpumon_exporters import pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
 from tpumon_exporters.web import Request
@@ -30,7 +30,7 @@ PROMETHEUS_ASKS = (
 def test_what_was_written_is_on_the_page():
     """Also the process itself, as prometheus_client shows it."""
     with serving("w") as output:
-        output.write(sample())
+        output.take(sample())
         answer = get(output, "/metrics")
         assert answer.status == 200
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
@@ -50,7 +50,7 @@ def test_what_was_written_is_on_the_page():
 def test_openmetrics_for_who_asks_for_it(accept):
     """It can be parsed, ends where it says so, and claims no version or escaping that it is not."""
     with serving("w") as output:
-        output.write(sample())
+        output.take(sample())
         answer = get(output, "/metrics", Accept=accept)
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0; charset=utf-8")
         assert "dots" not in answer.headers["Content-Type"]
@@ -73,7 +73,7 @@ def test_text_for_everybody_else(accept):
 def test_compressed_for_who_takes_it():
     """By gzip, which Prometheus asks for."""
     with serving("w") as output:
-        output.write(sample())
+        output.take(sample())
         packed = get(output, "/metrics?name[]=tpu_idle_ratio&name[]=process_open_fds", Accept_Encoding="gzip")
         assert packed.headers["Content-Encoding"] is None, "not worth it"
         packed = get(output, "/metrics", Accept_Encoding="deflate, gzip;q=1.0")
@@ -84,7 +84,7 @@ def test_compressed_for_who_takes_it():
 def test_only_the_series_named():
     """`name[]` as in prometheus_client, for the workers' metrics and the process's."""
     with serving("w") as output:
-        output.write(sample())
+        output.take(sample())
         text = get(output, "/metrics?name[]=tpu_mxu_utilization_ratio&name[]=process_open_fds").text
         assert [family.name for family in parse_text(text)] == ["tpu_mxu_utilization_ratio", "process_open_fds"]
 
@@ -92,14 +92,14 @@ def test_only_the_series_named():
 def test_a_stale_workers_figures_vanish_while_the_others_stay():
     """From the scrape after its failed query."""
     with serving("a", "b") as output:
-        output.write(sample("a"))
-        output.write(sample("b"))
-        output.write(sample("b", reason="unavailable"))
+        output.take(sample("a"))
+        output.take(sample("b"))
+        output.take(sample("b", reason="unavailable"))
         text = get(output, "/metrics").text
         assert 'tpu_mxu_utilization_ratio{worker="a"}' in text
         assert 'tpu_mxu_utilization_ratio{worker="b"}' not in text
         assert 'tpumon_target_up{worker="b"} 0.0' in text
-        output.follow(found("a"))
+        output.take(found("a"))
         assert 'worker="b"' not in get(output, "/metrics").text
 
 
@@ -107,8 +107,8 @@ def test_a_stale_workers_figures_vanish_while_the_others_stay():
 def test_a_probe_shows_one_worker(target):
     """By its name or address; nothing of the others, nothing of this process."""
     with serving("a", "b") as output:
-        output.write(sample("a"))
-        output.write(sample("b"))
+        output.take(sample("a"))
+        output.take(sample("b"))
         answer = get(output, f"/probe?target={target}")
         assert answer.status == 200
         assert 'tpu_mxu_utilization_ratio{worker="a"}' in answer.text
@@ -130,7 +130,7 @@ def test_ready_after_the_first_query():
     with serving("a", "b") as output:
         assert get(output, "/-/ready").status == 503
         assert get(output, "/-/healthy").status == 200
-        output.write(sample("b", reason="busy"))
+        output.take(sample("b", reason="busy"))
         assert get(output, "/-/ready").status == 200
 
 
@@ -138,21 +138,21 @@ def test_ready_where_there_is_no_job():
     """No worker is a normal state: a rollout to hosts without jobs must not wait for them."""
     with serving() as output:
         assert get(output, "/-/ready").status == 503
-        output.follow(Workers(waiting="no job here"))
+        output.take(Workers(waiting="no job here"))
         assert get(output, "/-/ready").status == 200
 
 
 def test_the_landing_page_names_workers_safely():
     """With their state; names are no HTML."""
     with serving("<script>alert(1)</script>", "b") as output:
-        output.write(sample("b"))
+        output.take(sample("b"))
         answer = get(output, "/")
         assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         assert "<script>" not in answer.text
         assert "&lt;script&gt;" in answer.text
         assert "<td>live</td>" in answer.text
         assert 'href="metrics"' in answer.text
-        output.follow(Workers(waiting="no <job> here"))
+        output.take(Workers(waiting="no <job> here"))
         assert "no &lt;job&gt; here" in get(output, "/").text
 
 
@@ -185,14 +185,14 @@ def test_samples_as_json():
     """First the last of each worker, then what is new; as the Sample object has it."""
     with serving("a", "b") as output:
         for each in (sample("a", idle_ratio=0.1), sample("a", idle_ratio=0.2), sample("b", reason="busy")):
-            output.write(each)
+            output.take(each)
         first = json.loads(get(output, "/samples").body)
         assert [Sample.from_json(each).figures.idle_ratio for each in first["samples"]] == [0.2, None]
         assert (first["schema"], first["level"], first["sequence"], first["waiting"]) == (1, 2, 3, None)
         assert first["targets"][1] == {"worker": "b", "address": "b:9999", "slice": None}
         assert abs(first["now_unix_s"] - time.time()) < 60
 
-        output.write(sample("b", idle_ratio=0.3))
+        output.take(sample("b", idle_ratio=0.3))
         later = json.loads(get(output, "/samples?after=2").body)
         assert [each["errors"] != [] for each in later["samples"]] == [True, False]
         assert json.loads(get(output, "/samples?after=4").body)["samples"] == []
@@ -206,7 +206,7 @@ def test_only_so_many_samples_are_kept(monkeypatch):
     monkeypatch.setattr(pages, "_REMEMBERED", 3)
     with serving("a") as output:
         for number in range(10):
-            output.write(sample("a", idle_ratio=number / 10))
+            output.take(sample("a", idle_ratio=number / 10))
         page = json.loads(get(output, "/samples?after=1").body)
         assert [each["idle_ratio"] for each in page["samples"]] == [0.7, 0.8, 0.9]
 
@@ -215,11 +215,13 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
     """Without what is no part of the JSON: nobody can make it hold or send hours of samples."""
     monkeypatch.setattr(pages, "_ANSWERED", 2)
     now = [1000.0]
-    kept = pages.Pages(2, lambda: now[0], pytest.fail)
-    kept.follow(found("a"))
+    context = Context(clock=lambda: now[0])
+    kept = pages.Pages(context, pytest.fail)
+    context.fleet.take(found("a"))
     for number in range(10):
         now[0] = 1000.0 + 10 * number
-        kept.add(sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000))
+        taken = sample("a", idle_ratio=number / 10, time_unix_s=now[0], step_durations_s=(0.1,) * 1000)
+        kept.on_update(context.fleet.take(taken))
     assert [each[0] for each in kept._recent] == [4, 5, 6, 7, 8, 9, 10]
     assert not any(each[2].figures.step_durations_s for each in kept._recent)
     page = json.loads(kept.answer(Request(path="/samples", query={"after": ["0"]})).body)
@@ -229,15 +231,15 @@ def test_samples_are_kept_for_a_minute_and_answered_in_part(monkeypatch):
 def test_a_sample_that_is_no_json_is_left_out():
     """The others are there."""
     with serving("a", "b") as output:
-        output.write(sample("a", idle_ratio=math.nan))
-        output.write(sample("b"))
+        output.take(sample("a", idle_ratio=math.nan))
+        output.take(sample("b"))
         assert [each["worker"] for each in json.loads(get(output, "/samples").body)["samples"]] == ["b"]
 
 
 def test_a_name_that_is_no_text_breaks_nothing():
     """A lone surrogate, as from a command line that was not UTF-8."""
     with serving("a\udcff") as output:
-        output.write(sample("a\udcff"))
+        output.take(sample("a\udcff"))
         for path in ("/metrics", "/", "/samples"):
             assert get(output, path).status == 200
 
@@ -245,14 +247,15 @@ def test_a_name_that_is_no_text_breaks_nothing():
 def test_a_page_is_of_one_moment(monkeypatch):
     """No sample comes in between one of its figures and the next."""
     with serving("w") as output:
-        held = []
+        output.take(sample())
         watched = metrics.TargetMetric(
-            name="tpumon_watched", help="", values=lambda *_: held.append(output._pages._lock.locked()) or ()
+            name="tpumon_watched", help="", values=lambda *_: output.take(sample(mxu_utilization_ratio=0.9)) or ()
         )
-        monkeypatch.setattr(metrics, "METRICS", (watched,))
-        for path in ("/metrics", "/probe?target=w"):
-            assert get(output, path).status == 200
-        assert held == [True, True]
+        monkeypatch.setattr(metrics, "METRICS", (watched, *metrics.METRICS))
+        for path, mxu, samples in (("/metrics", 0.425, 1.0), ("/probe?target=w", 0.9, 2.0)):
+            text = get(output, path).text
+            assert f'tpu_mxu_utilization_ratio{{worker="w"}} {mxu}\n' in text
+            assert f'tpumon_samples_total{{worker="w"}} {samples}\n' in text
 
 
 @pytest.mark.parametrize(
@@ -280,13 +283,13 @@ def test_where_to_listen(where, host, port):
 def test_where_nobody_can_listen(where):
     """Says what would do."""
     with pytest.raises(UsageError, match=r"give HOST:PORT, for example 127\.0\.0\.1:10466"):
-        open_prometheus(where, OutputOptions())
+        open_prometheus(where, Context())
 
 
 def test_a_taken_port_is_named():
     """One line with the address, the port and what to do."""
     with serving() as output, pytest.raises(UsageError) as error:
-        open_prometheus(output.address, OutputOptions())
+        open_prometheus(output.address, Context())
     host, port = output.address.split(":")
     assert str(error.value) == (
         f"cannot listen on {host}:{port}: port {port} is in use; "
@@ -298,7 +301,7 @@ def test_a_taken_port_is_named():
 def test_an_address_of_somebody_else_is_refused(where):
     """One line that says so."""
     with pytest.raises(UsageError, match=r"cannot listen on \S+: .*127\.0\.0\.1"):
-        open_prometheus(where, OutputOptions())
+        open_prometheus(where, Context())
 
 
 @pytest.mark.parametrize("where", ["127.0.0.1:0", "[::1]:0", ":0", "0"])

@@ -9,17 +9,18 @@ import pytest
 
 from support import samples, wait_until
 from tpumon import outputs
+from tpumon.analysis import Update
 from tpumon.model import Target, Workers
-from tpumon.outputs import QueuedOutput
+from tpumon.outputs import GuardedOutput, Output, QueuedOutput
 
 WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 
 
 def sample(number):
-    return samples.sample(time_unix_s=number)
+    return Update(time_unix_s=number, sample=samples.sample(time_unix_s=number))
 
 
-class Slow:
+class Slow(Output):
     """An output that does nothing until it may; then notes everything. Fails on the samples named."""
 
     def __init__(self, *failing):
@@ -28,12 +29,9 @@ class Slow:
         self.got = []
         self.threads = set()
 
-    def follow(self, workers):
-        self._note(workers)
-
-    def write(self, sample):
-        self._note(sample.time_unix_s)
-        if sample.time_unix_s in self.failing:
+    def on_update(self, update):
+        self._note(update.workers or update.time_unix_s)
+        if update.time_unix_s in self.failing:
             raise OSError(28, "No space left on device")
 
     def close(self):
@@ -54,9 +52,9 @@ def test_an_output_that_hangs_holds_up_nobody(said):
     """Whoever hands over samples goes on at once; what waits is written when the output can."""
     slow = Slow()
     output = QueuedOutput(slow, "csv", said.append)
-    output.follow(WORKERS)
+    output.on_update(Update(time_unix_s=-1, workers=WORKERS))
     for number in range(100):
-        output.write(sample(number))
+        output.on_update(sample(number))
     assert slow.got == []
     slow.may.set()
     output.close()
@@ -70,10 +68,10 @@ def test_what_is_too_much_is_dropped_oldest_first_and_said(said, monkeypatch):
     monkeypatch.setattr(outputs, "_WAITING_LIMIT", 5)
     slow = Slow()
     output = QueuedOutput(slow, "csv", said.append)
-    output.follow(WORKERS)
-    wait_until(lambda: output._workers is None, 60, "the thread waits in follow")
+    output.on_update(Update(time_unix_s=-1, workers=WORKERS))
+    wait_until(lambda: output._workers is None, 60, "the thread waits in the first update")
     for number in range(12):
-        output.write(sample(number))
+        output.on_update(sample(number))
     slow.may.set()
     output.close()
     assert slow.got == [WORKERS, 7, 8, 9, 10, 11, "closed"]
@@ -86,7 +84,7 @@ def test_an_output_that_fails_is_said_once_and_tried_on(said):
     slow.may.set()
     output = QueuedOutput(slow, "csv", said.append)
     for number in range(6):
-        output.write(sample(number))
+        output.on_update(sample(number))
     output.close()
     assert slow.got == [0, 1, 2, 3, 4, 5, "closed"]
     assert said == ["csv: cannot write samples: No space left on device; trying again with each sample"] * 2
@@ -97,7 +95,7 @@ def test_leaving_does_not_wait_for_an_output_that_hangs(said, monkeypatch):
     monkeypatch.setattr(outputs, "_CLOSE_S", 0.05)
     slow = Slow()
     output = QueuedOutput(slow, "csv", said.append)
-    output.write(sample(1))
+    output.on_update(sample(1))
     output.close()
     assert slow.got == []
     slow.may.set()
@@ -129,7 +127,7 @@ def test_an_output_ticks_without_samples_and_among_them(said):
     wait_until(lambda: len(clock.ticks) >= 3, 60, "ticks without a sample")
     before = len(clock.ticks)
     for number in range(1000):
-        output.write(sample(number))
+        output.on_update(sample(number))
         time.sleep(0.0001)
     wait_until(lambda: len(clock.ticks) > before, 60, "ticks among samples")
     output.close()
@@ -147,7 +145,32 @@ def test_ticks_that_fail_are_reported_once_while_samples_are_written(said):
     clock = Clock(fails=True)
     output = QueuedOutput(clock, "textfile", said.append)
     for number in range(5):
-        output.write(sample(number))
+        output.on_update(sample(number))
         wait_until(lambda: len(clock.ticks) > number, 60, "the next tick")  # noqa: B023
     output.close()
     assert said == ["textfile: cannot write samples: No space left on device; trying again"]
+
+
+def test_a_reader_of_stdout_that_goes_away_ends_the_run(said):
+    """Unlike that of a further output."""
+
+    class Gone(Output):
+        def on_update(self, _update):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    GuardedOutput(Gone(), said.append, "csv").on_update(sample(1))
+    assert said == ["csv: cannot write samples: Broken pipe; trying again with each sample"]
+    with pytest.raises(BrokenPipeError):
+        GuardedOutput(Gone(), said.append).on_update(sample(1))
+
+
+def test_who_writes_to_stdout_knows_whether_the_last_sample_was_written(said):
+    """For the exit status."""
+    slow = Slow(1)
+    slow.may.set()
+    writer = GuardedOutput(slow, said.append)
+    writer.on_update(sample(1))
+    assert writer.failing
+    assert said == ["cannot write samples: No space left on device; trying again with each sample"]
+    writer.on_update(sample(2))
+    assert not writer.failing

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.samples import failed_sample, sample
+from support.wired import Wired, wired
 from tpumon import recording
 from tpumon.command_line.settings import _kept
 from tpumon.errors import UsageError
 from tpumon.feed import Recorded, Remote
 from tpumon.model import Sample, Target, Workers
-from tpumon.outputs import OutputOptions, open_output
 from tpumon.recording import Recording
 from tpumon_exporters.record import Recorder, RecordOptions
 
@@ -38,11 +38,13 @@ class Tape:
         self.now = START
         self.directory = directory
         given = RecordOptions(**options)
-        self.recorder = Recorder(str(directory), given, clock=lambda: self.now, pace=lambda: self.now)
+        self.recorder = Wired(
+            lambda _: Recorder(str(directory), given, clock=lambda: self.now, pace=lambda: self.now)
+        )
 
     def add(self, at, worker="a", **given):
         self.now = START + at
-        self.recorder.write(sample(worker, time_unix_s=self.now, took_s=0.0, **given))
+        self.recorder.take(sample(worker, time_unix_s=self.now, took_s=0.0, **given))
         return self
 
     def tick(self):
@@ -75,10 +77,10 @@ def times(where):
 
 def test_what_is_recorded_is_read_again(recorded):
     """Workers with their slices, samples with all fields, failed queries."""
-    recorded.recorder.follow(WORKERS)
+    recorded.recorder.take(WORKERS)
     recorded.add(1, idle_ratio=0.25, warnings=("3 events dropped",))
     lost = failed_sample("b", "busy", time_unix_s=START + 2, took_s=0.0)
-    recorded.recorder.write(lost)
+    recorded.recorder.take(lost)
     recorded.recorder.close()
     events, said = read(recorded.directory)
     assert said == []
@@ -104,7 +106,7 @@ def test_files_replace_each_other_and_the_oldest_go(tmp_path):
     """By size and by age; files that are no recordings stay."""
     recorded = Tape(tmp_path, keep_mb=1)
     (tmp_path / "mine.jsonl.gz").write_bytes(b"")
-    recorded.recorder.follow(WORKERS)
+    recorded.recorder.take(WORKERS)
     for hour in range(60):
         recorded.add(hour * 3600.0, step_name=os.urandom(60_000).hex()[:30_000]).tick()
         recorded.add(hour * 3600.0 + 1, warnings=tuple(os.urandom(9000).hex() for _ in range(4))).tick()
@@ -150,7 +152,7 @@ def test_a_full_disk_loses_nothing_for_a_while_and_damages_nothing(recorded, mon
 
 def test_a_file_that_begins_on_a_full_disk_names_the_workers_later(recorded, monkeypatch):
     """It can be read without the others, too."""
-    recorded.recorder.follow(WORKERS)
+    recorded.recorder.take(WORKERS)
     recorded.add(1).tick()
 
     def full(_file, _data):
@@ -233,7 +235,7 @@ def test_a_line_whose_time_no_calendar_has_is_left_out(field, value, twice, tmp_
 def test_reading_may_begin_anywhere(tmp_path):
     """The workers are told first, whatever was before."""
     recorded = Tape(tmp_path)
-    recorded.recorder.follow(WORKERS)
+    recorded.recorder.take(WORKERS)
     for at in range(0, 4 * 3600, 600):
         recorded.add(at).tick()
     recorded.recorder.close()
@@ -310,7 +312,7 @@ def test_a_directory_that_cannot_be_written_is_said(tmp_path):
     """Before sampling starts."""
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--record .*file: "):
-        open_output("record", str(tmp_path / "file"), OutputOptions())
+        wired("record", str(tmp_path / "file"))
 
 
 @pytest.mark.parametrize(

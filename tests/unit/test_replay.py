@@ -7,11 +7,14 @@ import time
 import pytest
 
 from support.samples import sample
+from support.wired import Wired
+from tpumon.analysis import Analysis
 from tpumon.command_line.settings import feed_of
 from tpumon.commands import events, monitor, once
+from tpumon.commands.collecting import Needs
 from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings, Recorded
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
 from tpumon.recording import Recording
@@ -30,13 +33,13 @@ HOURS_S = 3 * 3600
 def tape(tmp_path_factory):
     """Three hours of three workers, a sample every two minutes; w0 is slow from 1:00 to 2:00."""
     directory = tmp_path_factory.mktemp("tape")
-    recorder = Recorder(str(directory), clock=lambda: START)
-    recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, HOURS_S, 120):
         for name in NAMES:
             step_s = 0.2 if name == "w0" and 3600 <= at < 7200 else 0.1
             times = StepTimes(avg=step_s, min=step_s, max=step_s, count=5)
-            recorder.write(sample(name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times))
+            recorder.take(sample(name, time_unix_s=START + at, took_s=1.0, interval_s=120.0, step_time_s=times))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -46,14 +49,14 @@ def tape(tmp_path_factory):
 def eventless(tmp_path_factory):
     """Five minutes of three workers, a sample every 2 s; all of them wait more in the third minute."""
     directory = tmp_path_factory.mktemp("eventless")
-    recorder = Recorder(str(directory), clock=lambda: START)
-    recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
+    recorder = Wired(lambda _: Recorder(str(directory), clock=lambda: START))
+    recorder.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in NAMES)))
     for at in range(0, 300, 2):
         for place, name in enumerate(NAMES):
             idle = 0.18 if 120 <= at < 180 else 0.02
             figures = {"step_time_s": StepTimes(avg=0.1, min=0.1, max=0.1, count=5), "idle_ratio": idle}
             began_unix_s = START + at + place / 10
-            recorder.write(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
+            recorder.take(sample(name, time_unix_s=began_unix_s, took_s=0.1, interval_s=2.0, **figures))
         recorder.tick(START + at)
     recorder.close()
     return directory
@@ -64,7 +67,7 @@ class Watching:
 
     def __init__(self, tape):
         self.now = 5000.0
-        display = Display(DisplaySettings(ascii=True, more_keys=(KEYS,)))
+        display = Display(DisplaySettings(ascii=True, more_keys=(KEYS,)), Analysis())
         self.player = Player(display, Recording(str(tape)), lambda: self.now)
 
     def press(self, *keys):
@@ -116,7 +119,7 @@ def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     """A change of all workers together is no change of one, however fast the recording is read."""
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
     feed = FeedSettings(origin=Recorded(str(eventless)))
-    assert once.run(once.OnceSettings(feed=feed, samples=3)) == 0
+    assert once.run(once.OnceSettings(feed=feed, needs=Needs(3))) == 0
     since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
     assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
     assert events.run(events.EventsSettings(feed=feed)) == 0
@@ -199,7 +202,7 @@ def test_a_pipe_gets_everything_at_once(tape, capfd):
 
 def test_once_judges_the_end_of_a_recording(tape, capsys):
     """All are well there, and there are enough samples."""
-    assert once.run(once.OnceSettings(feed=FeedSettings(origin=Recorded(str(tape))), samples=3)) == 0
+    assert once.run(once.OnceSettings(feed=FeedSettings(origin=Recorded(str(tape))), needs=Needs(3))) == 0
     printed = capsys.readouterr().out
     assert [line.split()[:2] for line in printed.splitlines()[1:]] == [[name, "ok"] for name in NAMES]
 

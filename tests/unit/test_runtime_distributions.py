@@ -9,7 +9,7 @@ import pytest
 from fakes.runtime_node import COUNTS, LATENCIES, RuntimeNode, between_slices, counter, distribution, metrics_of
 from support.exporter import found, sample
 from support.simulated import Clock, fleet_of
-from tpumon.history import Histories
+from tpumon.analysis import Analysis
 from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Target
 from tpumon.sources import Client
 from tpumon.sources.runtime import RuntimeMetrics
@@ -56,10 +56,10 @@ def test_every_distribution_and_count_is_read_under_a_name_of_ours():
 
 def test_they_are_histograms_on_the_page():
     """With the bounds of the server."""
-    histories = Histories()
-    histories.follow(found("w"))
-    histories.add(sample(time_unix_s=0, runtime=reading_of(between_slices()).figures.runtime))
-    lines = Exposition(pytest.fail).render(histories, 1.0).splitlines()
+    fleet = Analysis()
+    fleet.take(found("w"))
+    fleet.take(sample(time_unix_s=0, runtime=reading_of(between_slices()).figures.runtime))
+    lines = Exposition(pytest.fail).render(fleet.status(1.0)).splitlines()
 
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="2e-06"} 1.0' in lines
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="8e-06"} 9.0' in lines

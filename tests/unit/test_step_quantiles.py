@@ -11,7 +11,7 @@ import pytest
 
 from support.alerting import evaluated
 from support.exporter import found, sample
-from tpumon.history import Histories
+from tpumon.analysis import Analysis
 from tpumon_exporters.exposition import Exposition
 
 pytestmark = pytest.mark.real
@@ -21,12 +21,12 @@ NOW = 1_769_000_000.0
 
 def scraped(steps_of, minutes=12):
     """The series of the histogram, one value a minute, of workers whose steps a function gives by minute."""
-    histories, series = Histories(), defaultdict(dict)
-    histories.follow(found(*steps_of))
+    fleet, series = Analysis(), defaultdict(dict)
+    fleet.take(found(*steps_of))
     for minute in range(minutes):
         for worker, steps in steps_of.items():
-            histories.add(sample(worker, time_unix_s=NOW + 60 * minute, step_durations_s=tuple(steps(minute))))
-        page = Exposition(pytest.fail).render(histories, NOW + 60 * minute, names={"tpu_steps_seconds_bucket"})
+            fleet.take(sample(worker, time_unix_s=NOW + 60 * minute, step_durations_s=tuple(steps(minute))))
+        page = Exposition(pytest.fail).render(fleet.status(NOW + 60 * minute), names={"tpu_steps_seconds_bucket"})
         for name, value in re.findall(r"^(tpu_steps_seconds_bucket.+\}) (.+)$", page, re.MULTILINE):
             series[name][minute] = value
     return {name: " ".join(values.get(minute, "_") for minute in range(minutes)) for name, values in series.items()}

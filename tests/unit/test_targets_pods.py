@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from tpumon.fleet import Fleet
+from tpumon.analysis import Analysis
 from tpumon.model import Pod, Target, Workers
 from tpumon.targets.base import Fixed
 from tpumon.targets.pods import WithPods
@@ -186,10 +186,9 @@ def test_a_job_that_starts_again_in_another_pod():
 
 
 def test_the_metric():
-    fleet = Fleet()
-    fleet.follow(Workers(targets=(Target(worker="w", address="a:1", pod=TRAIN), Target(worker="v", address="b:1"))))
-    fleet.assess(0.0)
-    text = Exposition(pytest.fail).render(fleet.histories, 0.0, judged=fleet.judged)
+    fleet = Analysis()
+    fleet.take(Workers(targets=(Target(worker="w", address="a:1", pod=TRAIN), Target(worker="v", address="b:1"))))
+    text = Exposition(pytest.fail).render(fleet.status(0.0))
     series = [line for line in text.splitlines() if line.startswith("tpumon_target_pod_info")]
     assert series == [
         'tpumon_target_pod_info{worker="w",tpu_namespace="team-a",tpu_pod="train-0-abcde",tpu_container="main"} 1.0'

@@ -15,11 +15,10 @@ from support.sample_kinds import KINDS, with_top_ops
 from support.samples import sample
 from support.simulated import fleet_of
 from support.traces import CONV, Op, Traced, run_step
+from tpumon.analysis import Update
 from tpumon.commands import monitor
-from tpumon.feed import for_outputs
 from tpumon.history import WorkerHistory
 from tpumon.model import MOST_OPS, Figures, Query, Sample, Target, bounded
-from tpumon.outputs import OutputOptions
 from tpumon.process import _command
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.ops import build
@@ -163,15 +162,20 @@ def test_the_monitor_rpc_has_none_and_says_so(ops):
 TOP = with_top_ops(KINDS["trace"])
 
 
+def exported(sample, most):
+    """What outputs get of a sample."""
+    return Update(time_unix_s=0.0, sample=sample).with_ops(most).sample
+
+
 def test_outputs_get_as_many_as_they_are_to_write():
     """However many the live view beside them shows."""
-    assert for_outputs(TOP, OutputOptions(ops=0)) == KINDS["trace"]
-    cut = for_outputs(TOP, OutputOptions(ops=2)).figures
+    assert exported(TOP, 0) == KINDS["trace"]
+    cut = exported(TOP, 2).figures
     assert (cut.ops, cut.op_categories) == (TOP.figures.ops[:2], TOP.figures.op_categories[:2])
-    assert for_outputs(TOP, OutputOptions(ops=MOST_OPS)) is TOP
+    assert exported(TOP, MOST_OPS) is TOP
     silent = replace(TOP, figures=Figures(absent={"ops": "only traces show it", "idle_ratio": "not sent"}))
-    assert for_outputs(silent, OutputOptions(ops=0)).figures.absent == {"idle_ratio": "not sent"}
-    assert for_outputs(silent, OutputOptions(ops=1)) is silent
+    assert exported(silent, 0).figures.absent == {"idle_ratio": "not sent"}
+    assert exported(silent, 1) is silent
 
 
 @pytest.mark.parametrize(("words", "asked"), [((), 0), (("--with-ops", "3"), 3), (("--with-ops", "50"), 50)])
@@ -181,8 +185,8 @@ def test_the_option_asks_for_them_and_the_live_view_does(command, words, asked):
     (settings,) = _command([*(() if command == "monitor" else (command,)), *words]).args
     feed = settings.feed if command == "monitor" else settings
     assert (feed.origin.query.ops, feed.output_options.ops) == (asked, asked)
-    live = monitor._with_ops(feed)
-    assert (live.origin.query.ops, live.output_options.ops) == (max(asked, 10), asked)
+    live = feed.origin.with_ops(monitor._LIVE_OPS)
+    assert live.query.ops == max(asked, 10)
 
 
 def test_json_has_them_and_is_read_back():
@@ -209,7 +213,7 @@ def test_only_those_of_the_last_trace_are_kept():
     history = WorkerHistory(Target(worker="trace", address="h:1"))
     for uptime_s in (100.0, 5.0, 15.0, 25.0):
         figures = replace(TOP.figures, runtime=replace(TOP.figures.runtime, uptime_s=uptime_s))
-        history.add(replace(TOP, time_unix_s=1000.0 + uptime_s, figures=figures))
+        history = history.with_sample(replace(TOP, time_unix_s=1000.0 + uptime_s, figures=figures))
     assert history.restarted is not None
     assert (history.first.figures.ops, history.restarted.figures.ops) == (None, None)
     assert history.last.figures.ops == TOP.figures.ops
@@ -218,8 +222,8 @@ def test_only_those_of_the_last_trace_are_kept():
 def test_an_exporter_hands_on_those_of_the_last_trace():
     """To a reader that has seen nothing yet, and to one that asks for what is new."""
     with serving("trace") as output:
-        output.write(replace(TOP, time_unix_s=1000.0))
-        output.write(replace(TOP, time_unix_s=1010.0))
+        output.take(replace(TOP, time_unix_s=1000.0))
+        output.take(replace(TOP, time_unix_s=1010.0))
         for query in ("", "?after=0", "?after=1"):
             *older, last = json.loads(get(output, f"/samples{query}").text)["samples"]
             assert [one["ops"] for one in older] == [None] * len(older)

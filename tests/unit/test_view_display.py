@@ -9,13 +9,24 @@ from dataclasses import replace
 
 import pytest
 
-from support.shown import INTERVAL_S, NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
-from tpumon.fleet import Thresholds
+from support.shown import (
+    INTERVAL_S,
+    NOW,
+    answered,
+    display_of,
+    empty_display,
+    failed,
+    fleet,
+    infeed,
+    lines,
+    name_of,
+    press,
+    screen,
+)
+from tpumon.findings import Thresholds
 from tpumon.model import Caution, Failure, Target, Workers
-from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.screens.screen import Reply
-from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 
@@ -58,10 +69,10 @@ def test_the_state_is_said_with_its_reason(samples, words):
 
 
 def test_it_waits_until_something_is_heard_of_a_worker():
-    display = Display(DisplaySettings())
+    display = empty_display()
     waits = [display.waits]
     targets = tuple(Target(worker=worker, address=f"{worker}:1") for worker in "ab")
-    for step in (lambda: display.follow(Workers(targets=targets)), lambda: display.write(failed("b"))):
+    for step in (lambda: display.take(Workers(targets=targets)), lambda: display.take(failed("b"))):
         step()
         display.refresh(NOW)
         waits.append(display.waits)
@@ -70,9 +81,9 @@ def test_it_waits_until_something_is_heard_of_a_worker():
 
 def test_without_a_worker_it_says_what_to_do():
     """WAITING, and the line that tells what to add to the job, wrapped and whole."""
-    display = Display(DisplaySettings())
+    display = empty_display()
     line = "no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)"
-    display.follow(Workers(waiting=line))
+    display.take(Workers(waiting=line))
     display.refresh(NOW)
 
     texts = lines(display, 40, 12)
@@ -99,7 +110,7 @@ def test_the_age_label_is_the_only_reason_to_draw_a_worker_that_is_down():
     display = display_of(failed("w"))
     for age_s, next_s in ((3.2, 4.0), (12.0, 15.0), (61.0, 120.0)):
         assert display.changes_at(NOW + age_s) == pytest.approx(NOW + next_s, abs=0.1)
-    assert Display(DisplaySettings()).changes_at(NOW) is None
+    assert empty_display().changes_at(NOW) is None
 
 
 def test_a_row_without_figures_says_so_and_for_how_long():
@@ -173,7 +184,7 @@ def test_a_live_worker_without_a_profiler_is_not_ok():
     message = "connection refused; no server there"
     alone = failed("w3", message=message, source="runtime", hbm_used_bytes=1 << 30, hbm_total_bytes=16 << 30)
     display = display_of(*(answered(f"w{i}") for i in range(6)), replace(alone, address="10.0.0.3:9999"))
-    display.follow(Workers(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
+    display.take(Workers(targets=tuple(Target(worker=f"w{i}", address=f"10.0.0.{i}:9999") for i in range(6))))
     display.refresh(NOW)
 
     row = next(line for line in lines(display, 80, 24) if " w3 " in line)
@@ -198,7 +209,7 @@ def test_an_exporter_that_is_gone_is_not_taken_for_the_fleet(width):
     assert "EXPORTER DOWN 7s" in " ".join(lines(display, width, 24, now=NOW + 7)[:3])
     if width == 80:
         assert "from http://10.0.0.9:10466" in lines(display, width, 24, now=NOW + 7)[0]
-    display.write(answered(name_of(0)))
+    display.take(answered(name_of(0)))
     display.refresh(NOW)
     assert "EXPORTER" not in lines(display, width, 24)[0]
 
@@ -244,9 +255,9 @@ def test_on_a_narrow_screen_the_interval_is_no_age(width):
     """It has a sign before it; while nobody is there, it is how often somebody is looked for."""
     stale = " ".join(lines(display_of(*fleet(3, time_unix_s=NOW - 40)), width, 12)[:2])
     assert re.search(r"(@|every )10s", stale)
-    waiting = " ".join(lines(Display(DisplaySettings()), width, 12)[:2])
+    waiting = " ".join(lines(empty_display(), width, 12)[:2])
     assert re.search(r"WAITING (@|every )10s +last --:--:--", waiting)
-    assert re.search(r"(@|every )1s", " ".join(lines(Display(DisplaySettings(from_url="http://h:1")), width, 12)[:2]))
+    assert re.search(r"(@|every )1s", " ".join(lines(empty_display(from_url="http://h:1"), width, 12)[:2]))
 
 
 # ---- keys
@@ -270,7 +281,7 @@ def test_freezing_holds_the_picture_while_data_goes_on_being_taken_in(key):
     press(display, key)
     before = screen(display, now=NOW)
     for i in range(1, 6):
-        display.write(answered("w", NOW + i, mxu_utilization_ratio=0.77))
+        display.take(answered("w", NOW + i, mxu_utilization_ratio=0.77))
         display.refresh(NOW + i)
 
     held = screen(display, now=NOW + 6)
@@ -283,14 +294,14 @@ def test_freezing_holds_the_picture_while_data_goes_on_being_taken_in(key):
     after = screen(display, now=NOW + 6)
     assert "FROZEN" not in after
     assert "77.0%" in after
-    assert display._controls.scene.trends.of("w").count == 6
+    assert display._controls.scene.trend_of(display._controls.scene.row("w")).count == 6
 
 
 def test_a_held_picture_says_when_the_worker_is_gone_meanwhile():
     """FROZEN does not hide that there are no figures any more."""
     display = display_of(answered("w"))
     press(display, "p")
-    display.write(failed("w", time_unix_s=NOW + 5))
+    display.take(failed("w", time_unix_s=NOW + 5))
     display.refresh(NOW + 5)
 
     assert "now DOWN" in lines(display, now=NOW + 5)[0]
@@ -302,7 +313,7 @@ def test_the_chosen_worker_stays_chosen_when_rows_move():
     press(display, "down", "down", "down")
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
 
-    display.write(bad(name_of(4), time_unix_s=NOW + 1))
+    display.take(bad(name_of(4), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert rows_of(display)[0] == name_of(4)
     assert next(line for line in lines(display) if "▸" in line).split()[1] == name_of(2)
@@ -428,7 +439,7 @@ def test_a_worker_that_is_gone_takes_its_screen_with_it():
     """Nobody looks at the screen of a worker that is not followed any more."""
     display = display_of(*fleet(3))
     press(display, "j", "enter")
-    display.follow(Workers(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
+    display.take(Workers(targets=tuple(Target(worker=name_of(i), address=f"{i}") for i in (1, 2))))
     display.refresh(NOW)
 
     assert rows_of(display) == [name_of(1), name_of(2)]
@@ -499,7 +510,7 @@ def test_a_notice_is_shown_for_a_while_and_kept_in_help():
 
 def test_a_notice_counts_from_when_it_is_first_shown():
     """One that comes before anything is drawn is not over at once."""
-    display = Display(DisplaySettings())
+    display = empty_display()
     display.notice("traces cost 0.5 s")
 
     assert "traces cost" in screen(display, now=NOW)
@@ -559,14 +570,14 @@ def test_rows_do_not_jump():
     display = display_of(*(answered(name_of(i), mxu_utilization_ratio=0.1 * (i + 1)) for i in range(3)), sort="mxu")
     before = rows_of(display)
     for i in range(3):
-        display.write(answered(name_of(i), NOW + 1, mxu_utilization_ratio=0.9 - 0.1 * i))
+        display.take(answered(name_of(i), NOW + 1, mxu_utilization_ratio=0.9 - 0.1 * i))
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1) == before
     display.refresh(NOW + 6)
     assert rows_of(display, now=NOW + 6) == before[::-1]
 
     display = display_of(*fleet(3))
-    display.write(failed(name_of(2), time_unix_s=NOW + 1))
+    display.take(failed(name_of(2), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1)[0] == name_of(2)
 
@@ -578,9 +589,9 @@ def test_one_that_comes_and_goes_moves_nobody_else(sort):
     before = [name for name in rows_of(display) if name != name_of(7)]
     for second in range(1, 5):
         for i in range(7):
-            display.write(answered(name_of(i), NOW + second, mxu_utilization_ratio=(i * 3 + second) % 7 / 10))
+            display.take(answered(name_of(i), NOW + second, mxu_utilization_ratio=(i * 3 + second) % 7 / 10))
         last = answered if second % 2 else failed
-        display.write(last(name_of(7), time_unix_s=NOW + second))
+        display.take(last(name_of(7), time_unix_s=NOW + second))
         display.refresh(NOW + second)
         now = rows_of(display, now=NOW + second)
         assert [name for name in now if name != name_of(7)] == before
@@ -597,7 +608,7 @@ def test_those_that_are_as_bad_as_before_stay_where_they_are():
     display = display_of(*fleet(12), *those(ratios, NOW), thresholds=AT_ONCE)
     assert rows_of(display)[:3] == [name_of(i) for i in (2, 1, 0)]
     for sample in (*those(ratios[::-1], NOW + 1), failed(name_of(11), time_unix_s=NOW + 1)):
-        display.write(sample)
+        display.take(sample)
     display.refresh(NOW + 1)
     assert rows_of(display, now=NOW + 1)[:4] == [name_of(i) for i in (11, 2, 1, 0)]
     display.refresh(NOW + 6)
@@ -655,7 +666,11 @@ def test_a_gap_in_the_history_is_a_gap():
     samples.insert(1, failed("a", time_unix_s=NOW - 3.5))
     display = display_of(*samples, answered("b"))
 
-    assert display._controls.scene.trends.of("a").last("mxu")[:2] == [0.0, pytest.approx(math.nan, nan_ok=True)]
+    scene = display._controls.scene
+    assert scene.trend_of(scene.row("a")).last("mxu")[:2] == [
+        0.0,
+        pytest.approx(math.nan, nan_ok=True),
+    ]
     row = next(line for line in lines(display, 110) if " a " in line)
     assert "▁ ▁▁" in row
 
@@ -673,13 +688,13 @@ def test_rows_that_are_equally_bad_stay_by_name():
     display = display_of(*later(NOW, 0), thresholds=AT_ONCE)
     for second in range(0, 120, 6):
         for sample in later(NOW + second, second):
-            display.write(sample)
+            display.take(sample)
         display.refresh(NOW + second)
         assert rows_of(display, now=NOW + second) == names
-    display.write(answered(names[4], NOW + 200, **infeed(0.99)))
+    display.take(answered(names[4], NOW + 200, **infeed(0.99)))
     for sample in later(NOW + 200, 1):
         if sample.worker != names[4]:
-            display.write(sample)
+            display.take(sample)
     display.refresh(NOW + 200)
     assert rows_of(display, now=NOW + 200)[0] == names[4]
 

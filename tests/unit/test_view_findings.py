@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
 
-from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
-from tpumon.fleet import Fleet, Thresholds
+from support.shown import NOW, answered, display_of, empty_display, failed, fleet, infeed, lines, name_of, press, screen
+from tpumon.analysis import Analysis
+from tpumon.findings import Thresholds
 from tpumon.model import Cause, Evidence, Finding, Handover, NotJudged, StepTimes, Target, Workers
-from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.drawing.style import BOLD, CRITICAL, WARN
-from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 SINCE = clock(NOW, NOW)
@@ -25,12 +25,12 @@ LONG = (
 
 def told(*findings, workers=4, not_judged=(), causes=None, judged=None, slice_=None, **settings):
     """A display of workers that an exporter has judged: `causes` and `judged` are those of each by its number."""
-    display = Display(DisplaySettings(**settings))
+    display = empty_display(**settings)
     targets = (Target(worker=name_of(i), address=f"{name_of(i)}:1", slice=slice_) for i in range(workers))
-    display.follow(Workers(targets=tuple(targets)))
-    display.take_over(Handover(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
+    display.take(Workers(targets=tuple(targets)))
+    display.take(Handover(complete=True, number=1, findings=findings, not_judged=tuple(not_judged)))
     for i in range(workers):
-        display.write(answered(name_of(i), findings=tuple((causes or {}).get(i, ())), judged=(judged or {}).get(i)))
+        display.take(answered(name_of(i), findings=tuple((causes or {}).get(i, ())), judged=(judged or {}).get(i)))
     display.refresh(NOW)
     return display
 
@@ -83,11 +83,11 @@ def test_the_line_says_as_much_as_there_is_room_for(width, text):
     room for what is the matter."""
     sentence = "On w, steps are long; the others wait for it (it waits 5%, the median is 30%)."
     cause = Cause(words="waits 5%", finding="straggler", severity="critical")
-    display = Display(DisplaySettings())
-    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))))
+    display = empty_display()
+    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in ("v", "w"))))
     findings = (finding("w", sentence=sentence), finding("v", finding="slow-down"))
-    display.take_over(Handover(complete=True, number=1, findings=findings))
-    display.write(answered("w", findings=(cause,)))
+    display.take(Handover(complete=True, number=1, findings=findings))
+    display.take(answered("v", findings=()), answered("w", findings=(cause,)))
     display.refresh(NOW)
     press(display, "G")  # details of another worker
     assert next(line for line in lines(display, width, 30) if re.match(" X w(:| since)", line)) == text
@@ -155,7 +155,7 @@ def test_all_findings_are_explained():
         more_workers=30,
     )
     missing = NotJudged(finding="input-bound", reason="no infeed ops", workers=3)
-    display = told(one, not_judged=[missing], slice_="s0")
+    display = told(one, not_judged=[missing], judged={3: ("input-bound",)}, slice_="s0")
     press(display, "w")
     shown = " ".join(screen(display, 80, 24).split())
     for words in (
@@ -192,7 +192,7 @@ def test_a_workers_page_says_what_cannot_be_judged_of_that_worker():
 def test_a_frozen_page_says_what_could_not_be_judged_then():
     display = display_of(answered("zz", hbm_used_bytes=None, hbm_total_bytes=None, devices=()))
     press(display, "p")
-    display.write(answered("zz", NOW + 10, hbm_used_bytes=9, hbm_total_bytes=16))
+    display.take(answered("zz", NOW + 10, hbm_used_bytes=9, hbm_total_bytes=16))
     display.refresh(NOW + 10)
     press(display, "w")
     assert "hbm-nearly-full: no runtime metrics" in " ".join(screen(display, 100, 60, NOW + 10).split())
@@ -225,7 +225,8 @@ def test_nothing_found_is_said_and_nothing_known_is_another_thing():
 
 
 def test_it_scrolls_as_other_screens_do():
-    display = told(*(finding(name_of(i), sentence=f"On {name_of(i)}, matter {i}.") for i in range(30)), workers=30)
+    found = (finding(name_of(i), slice=f"s{i}", sentence=f"On {name_of(i)}, matter {i}.") for i in range(30))
+    display = told(*found, workers=30)
     press(display, "w")
     assert "1-22/" in lines(display, 80, 24)[-1]
     seen = screen(display, 80, 24)
@@ -238,7 +239,7 @@ def test_it_scrolls_as_other_screens_do():
 
 
 def test_of_very_many_the_first_are_explained_and_the_others_counted():
-    display = told(*(finding(name_of(i)) for i in range(300)), workers=3)
+    display = told(*(finding(name_of(i % 3), slice=f"s{i}") for i in range(300)), workers=3)
     press(display, "w")
     assert "300 findings, worst first" in screen(display)
     press(display, "G")
@@ -281,7 +282,7 @@ def test_a_hang_is_said_in_the_row():
     stuck = Cause(words="nothing runs for 400 s", finding="hang", since_unix_s=NOW - 400)
     silent = failed(name_of(3), "empty-trace", "the trace holds no event", findings=(stuck,))
     display = told(workers=4)
-    display.write(silent)
+    display.take(silent)
     display.refresh(NOW)
     assert "NO ACTIVITY 0s: nothing runs for 400 s" in line_about(display, "NO ACTIVITY 0s")
 
@@ -301,7 +302,7 @@ def test_the_one_that_differs_comes_before_those_that_all_have_the_same():
     for query in range(4):
         for i in range(8):
             own = infeed(0.06) if i == 5 else infeed(0.15)
-            display.write(stepping(name_of(i), 0.7 if i == 5 else 0.65, NOW + 10 * query, **own))
+            display.take(stepping(name_of(i), 0.7 if i == 5 else 0.65, NOW + 10 * query, **own))
         display.refresh(NOW + 10 * query)
     now = NOW + 30
     assert line_about(display, f" {name_of(5)}  ", 120, 30)[1] == "!"
@@ -315,19 +316,16 @@ def test_the_one_that_differs_comes_before_those_that_all_have_the_same():
 
 def test_an_attached_view_shows_the_exporters_findings():
     """Screen for screen, from what the exporter hands on."""
-    there, here = Fleet(AT_ONCE), Display(DisplaySettings())
-    own = Display(DisplaySettings(thresholds=AT_ONCE))
+    there, here = Analysis(AT_ONCE), empty_display()
+    own = empty_display(thresholds=AT_ONCE)
     targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:1") for i in range(8)))
     samples = [answered(name_of(i), **infeed(0.3 if i < 2 else 0.01)) for i in range(8)]
     for each in (there, here, own):
-        each.follow(targets)
-    for sample in samples:
-        there.add(sample)
-        own.write(sample)
-    there.assess(NOW)
-    here.take_over(there.handover(NOW))
-    for sample in samples:
-        here.write(there.with_findings(sample))
+        each.take(targets)
+    samples = [*(replace(sample, time_unix_s=NOW - 10) for sample in samples), *samples]  # the first has no other yet
+    judged = [there.take(sample).sample for sample in samples]
+    own.take(*samples)
+    here.take(there.handover(NOW), *judged)
     for display in (here, own):
         display.refresh(NOW)
     for keys in ((), ("w",), ("esc", "enter"), ("w",)):

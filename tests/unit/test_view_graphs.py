@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.shown import NOW, answered, failed
+from tpumon.analysis import Analysis
 from tpumon.figures import COMPARED
-from tpumon.fleet import Fleet
+from tpumon.history import WorkerHistory
 from tpumon.model import Target, Workers
 from tpumon.view.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.style import ASCII, UNICODE
@@ -88,35 +89,46 @@ def test_a_ring_gives_its_last_values_in_their_order(count, most):
 
 @pytest.fixture
 def trends():
-    """The trends of a fleet of one worker, and the fleet."""
-    fleet = Fleet(remember=True)
-    fleet.follow(Workers(targets=(Target(worker="w", address="w:1"),)))
-    return Trends(fleet), fleet
+    """The trends of a fleet of one worker, and what gives it a sample and returns its history."""
+    fleet = Analysis()
+    fleet.remember()
+    fleet.take(Workers(targets=(Target(worker="w", address="w:1"),)))
+
+    def take(sample):
+        return fleet.take(sample).status.history
+
+    return Trends(), take
 
 
 def test_a_failed_query_is_noted_as_a_gap(trends):
     """NaN in every figure, so that time goes on; before it was drawn, or after."""
-    trends, fleet = trends
-    fleet.add(answered("w", NOW))
-    fleet.add(failed("w", time_unix_s=NOW + 10))
-    assert trends.of("w").count == 2
-    trends.add(failed("w", time_unix_s=NOW + 20))
+    trends, take = trends
+    take(answered("w", NOW))
+    assert trends.of(take(failed("w", time_unix_s=NOW + 10)), NOW + 10).count == 2
 
-    first, *values = trends.of("w").last("mxu")
+    trend = trends.of(take(failed("w", time_unix_s=NOW + 20)), NOW + 20)
+    first, *values = trend.last("mxu")
     assert first == pytest.approx(0.453, rel=1e-3)
     assert len(values) == 2
     assert all(map(math.isnan, values))
-    assert trends.of("w").span_s() == pytest.approx(20, abs=0.02)
-    assert trends.of("unknown").count == 0
+    assert trend.span_s() == pytest.approx(20, abs=0.02)
 
 
-def test_a_snapshot_does_not_move(trends):
-    """What is added later is not in it, whether it was drawn before or not."""
-    trends, fleet = trends
-    fleet.add(answered("w", NOW))
-    copy = trends.snapshot(NOW)
-    fleet.add(answered("w", NOW + 10))
-    assert (copy.of("w").count, trends.of("w").count) == (1, 2)
-    copy = trends.snapshot(NOW + 10)
-    trends.add(answered("w", NOW + 20))
-    assert (copy.of("w").count, trends.of("w").count) == (2, 3)
+def test_without_a_sample_there_is_no_trend(trends):
+    """It is empty."""
+    trends, _ = trends
+    assert trends.of(WorkerHistory(Target(worker="unknown", address="u:1")), NOW).count == 0
+
+
+def test_what_came_later_is_not_in_the_trend_of_a_frozen_picture(trends):
+    """Whether it was drawn before or not; the newest is drawn again afterwards."""
+    trends, take = trends
+    first, second = take(answered("w", NOW)), take(answered("w", NOW + 10))
+    assert trends.of(first, NOW).count == 1
+    assert trends.of(second, NOW + 10).count == 2
+    third = take(answered("w", NOW + 20))
+    assert [trends.of(each, at).count for each, at in ((third, NOW + 20), (second, NOW + 10), (third, NOW + 20))] == [
+        3,
+        2,
+        3,
+    ]

@@ -8,15 +8,14 @@ from itertools import groupby
 
 import pytest
 
-from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
+from support.shown import NOW, answered, display_of, empty_display, failed, fleet, infeed, lines, name_of, press, screen
+from tpumon.analysis import Analysis
 from tpumon.figures import COMPARED
-from tpumon.fleet import Fleet, Thresholds
+from tpumon.findings import Thresholds
 from tpumon.history import Tiers
 from tpumon.model import Target, Workers
-from tpumon.view.display import Display
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.spans import Span, Spans, span_of
-from tpumon.view.settings import DisplaySettings
 
 AT_ONCE = Thresholds(sustained=1)
 
@@ -167,7 +166,7 @@ def test_keys_change_the_span_and_its_end():
     press(display, "left", "right")
     assert "last 15m" in screen(display)
     press(display, "left")
-    display.write(answered("w", NOW + 60))
+    display.take(answered("w", NOW + 60))
     display.refresh(NOW + 60)
     press(display, "right")
     assert "last 15m" in screen(display, now=NOW + 60), "looking back takes time"
@@ -184,20 +183,21 @@ def test_keys_change_the_span_and_its_end():
 
 def trouble():
     """A display of a fleet in which a worker became critical, went down, and came back with a restarted job."""
+    usual = {"interval_s": 100.0}
     display = display_of(
-        *fleet(6, time_unix_s=NOW - 600, runtime={"uptime_s": 3600.0}), thresholds=AT_ONCE, now=NOW - 600
+        *fleet(6, time_unix_s=NOW - 600, runtime={"uptime_s": 3600.0}, **usual), thresholds=AT_ONCE, now=NOW - 600
     )
     bad = name_of(2)
     for at, sample in (
-        (NOW - 500, answered(bad, NOW - 500, **infeed(0.1), runtime={"uptime_s": 3700.0})),
-        (NOW - 400, answered(bad, NOW - 400, **infeed(0.3), runtime={"uptime_s": 3800.0})),
-        (NOW - 300, failed(bad, time_unix_s=NOW - 300)),
-        (NOW - 200, answered(bad, NOW - 200, **infeed(0.3), runtime={"uptime_s": 10.0})),
+        (NOW - 500, answered(bad, NOW - 500, **infeed(0.1), runtime={"uptime_s": 3700.0}, **usual)),
+        (NOW - 400, answered(bad, NOW - 400, **infeed(0.3), runtime={"uptime_s": 3800.0}, **usual)),
+        (NOW - 300, failed(bad, time_unix_s=NOW - 300, **usual)),
+        (NOW - 200, answered(bad, NOW - 200, **infeed(0.3), runtime={"uptime_s": 10.0}, **usual)),
     ):
-        for other in fleet(6, time_unix_s=at, runtime={"uptime_s": 3600.0}):
+        for other in fleet(6, time_unix_s=at, runtime={"uptime_s": 3600.0}, **usual):
             if other.worker != bad:
-                display.write(other)
-        display.write(sample)
+                display.take(other)
+        display.take(sample)
         display.refresh(at)
     return display
 
@@ -210,8 +210,8 @@ def test_changes_are_listed_the_newest_first():
     text = "\n".join(shown)
     assert "newest first" in shown[1]
     for words in (
-        f"{clock(NOW - 500, NOW)}  ! {name_of(2)}  warn, was ok: infeed 10%",
-        f"{clock(NOW - 400, NOW)}  X {name_of(2)}  critical, was warn: infeed 30%",
+        f"{clock(NOW - 500, NOW)}  ! {name_of(2)}  warning, was ok: infeed 10%",
+        f"{clock(NOW - 400, NOW)}  X {name_of(2)}  critical, was warning: infeed 30%",
         f"{clock(NOW - 300, NOW)}  D {name_of(2)}  down, was critical: connection refused",
         f"{name_of(2)}  job restarted",
     ):
@@ -229,7 +229,7 @@ def test_on_a_workers_page_its_own_changes_are_listed():
     assert lines(display, now=NOW - 200)[1].split()[0] == name_of(2)
     page = screen(display, 120, 100, now=NOW - 200)
     assert "Changes, newest first (e: all)" in page
-    assert "critical, was warn" in page
+    assert "critical, was warning" in page
     press(display, "n", "e")
     assert f"no change of {name_of(0)} since it is followed" in screen(display, now=NOW - 200)
     press(display, "esc", "esc", "e")
@@ -240,7 +240,7 @@ def test_a_frozen_picture_has_no_later_changes():
     """They come with the others when it goes on."""
     display = display_of(*fleet(3))
     press(display, "e", "p")
-    display.write(failed(name_of(1), time_unix_s=NOW + 1))
+    display.take(failed(name_of(1), time_unix_s=NOW + 1))
     display.refresh(NOW + 1)
     assert "no change of any worker" in screen(display, now=NOW + 1)
     press(display, "p")
@@ -250,7 +250,7 @@ def test_a_frozen_picture_has_no_later_changes():
 def test_since_when_it_is_critical_and_since_when_in_trouble():
     """Both, where they differ."""
     display = display_of(answered("w", NOW - 100, **infeed(0.1)), thresholds=AT_ONCE, now=NOW - 100)
-    display.write(answered("w", NOW - 50, **infeed(0.5)))
+    display.take(answered("w", NOW - 50, **infeed(0.5)))
     display.refresh(NOW - 50)
     wanted = f"critical since {clock(NOW - 50, NOW)}, in trouble since {clock(NOW - 100, NOW)}: infeed 50%"
     assert wanted in screen(display, now=NOW - 50)
@@ -261,13 +261,13 @@ def test_since_when_it_is_critical_and_since_when_in_trouble():
 
 def test_beside_figures_and_parts_of_a_step_the_slices_median_stands():
     """Of the worker's own slice; the part that differs most comes first."""
-    display = Display(DisplaySettings())
-    display.follow(
+    display = empty_display()
+    display.take(
         Workers(targets=tuple(Target(worker=f"w{i}", address=f"w{i}:1", slice="ab"[i % 2]) for i in range(10)))
     )
     for i in range(10):
         parts = {"high_flops_compute": 0.0537 if i == 4 else 0.037 + 0.1 * (i % 2), "idle": 0.01}
-        display.write(answered(f"w{i}", step_parts_s=parts, mxu_utilization_ratio=0.4 + 0.1 * (i % 2)))
+        display.take(answered(f"w{i}", step_parts_s=parts, mxu_utilization_ratio=0.4 + 0.1 * (i % 2)))
     display.refresh(NOW)
     press(display, "down", "down", "down", "down", "down", "enter")
     shown = screen(display, 120, 30)
@@ -331,26 +331,24 @@ def test_the_summary_says_who_has_the_least_and_the_greatest_figure():
 @pytest.mark.parametrize("keys", [(), ("enter",), ("enter", "+"), ("e",)], ids=" ".join)
 def test_a_view_that_attaches_shows_what_one_that_ran_all_the_time_shows(keys):
     """Marks, since when, graphs and changes are those of the exporter, in the first picture, and again after a gap."""
-    fleet_ = Fleet(AT_ONCE, remember=True)
-    always, attached = (Display(DisplaySettings(thresholds=AT_ONCE)) for _ in range(2))
+    fleet_ = Analysis(AT_ONCE)
+    fleet_.remember()
+    always, attached = (empty_display(thresholds=AT_ONCE) for _ in range(2))
     targets = Workers(targets=tuple(Target(worker=name_of(i), address=f"{name_of(i)}:8466") for i in range(8)))
     for each in (fleet_, always, attached):
-        each.follow(targets)
+        each.take(targets)
     for at in range(200, -1, -1):
         now = NOW - 10.0 * at
         samples = [answered(name_of(i), now, mxu_utilization_ratio=0.4 + (at * (i + 3)) % 17 / 100) for i in range(8)]
         samples[3] = answered(name_of(3), now, **infeed(0.3 if at < 100 else 0.01))
         if 150 < at < 160:
             samples[5] = failed(name_of(5), time_unix_s=now)
-        for sample in samples:
-            fleet_.add(sample)
-            always.write(sample)
-        fleet_.assess(now)
+        judged = [fleet_.take(sample).sample for sample in samples]
+        always.take(*samples)
+        fleet_.tick(now)
         always.refresh(now)
         if at in {50, 0}:  # attaches, and attaches again after a gap
-            attached.take_over(fleet_.handover(now))
-            for sample in samples:
-                attached.write(fleet_.with_findings(sample))
+            attached.take(fleet_.handover(now), *judged)
             attached.refresh(now)
             for display in (always, attached):
                 for key in keys:

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.view.loop.paint import Painter
 from tpumon.view.loop.terminal import TerminalScreen, has_mouse
 from tpumon.view.screens.screen import Reply
@@ -144,7 +144,7 @@ def alarms(display):
     """Whether a worker becoming critical, going down and being down still ring."""
     found = [display.take_alarm()]
     for second, sample in enumerate([bad(name_of(1), NOW + 1), failed(name_of(2), time_unix_s=NOW + 2)], start=1):
-        display.write(sample)
+        display.take(sample)
         display.refresh(NOW + second)
         found.append(display.take_alarm())
     display.refresh(NOW + 3)
@@ -183,7 +183,7 @@ def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
         ],
         start=1,
     ):
-        display.write(sample)
+        display.take(sample)
         display.refresh(NOW + second)
         rung.append(display.take_alarm())
     assert rung == [True, False, False]

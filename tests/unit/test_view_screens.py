@@ -10,11 +10,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from support.shown import INTERVAL_S, NOW, answered, display_of, failed, lines
+from support.shown import INTERVAL_S, NOW, Shown, answered, display_of, empty_display, failed, lines
 from tpumon.figures import SORT_KEYS
-from tpumon.fleet import Thresholds
+from tpumon.findings import Thresholds
 from tpumon.model import Caution, OpCategoryFigures, OpFigures, Spread, StepTimes, Target, Workers
-from tpumon.view.display import Display
 from tpumon.view.settings import DisplaySettings
 
 HOSTILE = (
@@ -124,15 +123,15 @@ def displays(draw):
         filter=draw(st.sampled_from(["", "", "node", "\x1b[3", "測"])),
         from_url=draw(st.sampled_from([None, "http://測試\x1b[1m:10466"])),
     )
-    display = Display(chosen)
+    display = Shown(chosen)
     targets = tuple(Target(worker=name, address=f"10.0.0.1:{i}", slice="s") for i, name in enumerate(workers))
-    display.follow(Workers(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
+    display.take(Workers(targets=targets, waiting=None if workers else draw(st.sampled_from([None, *HOSTILE]))))
     shown = {}
     kinds = [draw(worker_samples("?")) for _ in range(min(count, 6))]
     pick = random.Random(count)
     for i, name in enumerate(workers):
         for sample in kinds[i] if i < len(kinds) else pick.choice(kinds):
-            display.write(replace(sample, worker=name))
+            display.take(replace(sample, worker=name))
             # What a screen shows is of the newest query, or of the last one that the profiler answered.
             shown[name, "newest"] = sample.simulated
             if sample.failure is None:
@@ -205,12 +204,12 @@ def test_the_only_workers_figures_are_there_at_every_size(size, ascii_only, simu
 @pytest.mark.parametrize("ascii_only", [False, True], ids=["utf-8", "ascii"])
 def test_the_worst_worker_is_the_first_row(size, count, ascii_only):
     """At every size: who is down stands first, marked, others with their figures; what is hidden is said."""
-    display = Display(DisplaySettings(ascii=ascii_only, thresholds=Thresholds(sustained=1)))
+    display = empty_display(ascii=ascii_only, thresholds=Thresholds(sustained=1))
     names = [f"w{i}" for i in range(count)]
-    display.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
     for name in names[:-1]:
-        display.write(answered(name))
-    display.write(failed(names[-1]))
+        display.take(answered(name))
+    display.take(failed(names[-1]))
     display.refresh(NOW)
 
     texts = lines(display, *size)

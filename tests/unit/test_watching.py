@@ -8,8 +8,10 @@ import time
 import pytest
 
 from support import wait_until
+from support.given_feed import GivenFeed
 from support.samples import sample
 from tpumon.commands import watching
+from tpumon.commands.collecting import Needs
 from tpumon.commands.watching import Watch
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.feed import FeedSettings, Remote
@@ -28,26 +30,23 @@ def feed(monkeypatch):
 
     feeds = Feeds()
 
-    class StandIn:
-        def __init__(self, *_args, **_more):
-            feeds.opened += 1
+    def ended():
+        feeds.ended += 1
 
-        def __enter__(self):
-            return self
+    def events():
+        yield Workers(targets=(Target(worker="a", address="a:1"),))
+        if feeds.error is not None:
+            raise feeds.error
+        yield from (event() for event in feeds.events)
+        while True:
+            feeds.more.wait(0.01)
+            yield None
 
-        def __exit__(self, *error):
-            feeds.ended += 1
+    def opened(given, **more):
+        feeds.opened += 1
+        return GivenFeed(given, events, on_exit=ended, **more)
 
-        def events(self, *, timeout_s):
-            yield Workers(targets=(Target(worker="a", address="a:1"),))
-            if feeds.error is not None:
-                raise feeds.error
-            yield from (event() for event in feeds.events)
-            while True:
-                feeds.more.wait(0.01)
-                yield None
-
-    monkeypatch.setattr(watching, "Feed", StandIn)
+    monkeypatch.setattr(watching, "open_feed", opened)
     monkeypatch.setattr(watching, "LOOK_S", 0.01)
     return feeds
 
@@ -60,17 +59,17 @@ def taken():
     return sample("a", time_unix_s=time.time(), idle_ratio=0.1, step_time_s=STEP)
 
 
-def samples_of(fleet, _now_unix_s):
-    return fleet.histories.get("a").samples
+def samples_of(status):
+    return status.workers["a"].history.samples
 
 
 def test_the_first_question_starts_sampling_and_the_next_finds_what_is_known(feed):
     """Nothing is sampled before; there is one feed for all questions, whichever thread asks."""
     feed.events = [taken] * 3
-    watch = Watch(settings(), 3)
+    watch = Watch(settings(), Needs(3))
     assert feed.opened == 0
     got = []
-    asking = [threading.Thread(target=lambda: got.append(watch.ask(samples_of))) for _ in range(4)]
+    asking = [threading.Thread(target=lambda: got.append(samples_of(watch.ask()))) for _ in range(4)]
     for one in asking:
         one.start()
     for one in asking:
@@ -83,18 +82,18 @@ def test_the_first_question_starts_sampling_and_the_next_finds_what_is_known(fee
 def test_an_answer_does_not_wait_for_ever(feed):
     """What is known then is judged, and says that it is too little."""
     feed.events = [taken]
-    watch = Watch(settings(), 3, patience_s=0.05)
-    assert watch.ask(samples_of) in {0, 1}
+    watch = Watch(settings(), Needs(3), patience_s=0.05)
+    assert samples_of(watch.ask()) in {0, 1}
     watch.close()
 
 
 def test_sampling_ends_when_nobody_asks_and_begins_anew(feed):
     """An agent that is done costs the job nothing."""
     feed.events = [taken] * 3
-    watch = Watch(settings(), 3, idle_s=0.05)
-    watch.ask(samples_of)
+    watch = Watch(settings(), Needs(3), idle_s=0.05)
+    watch.ask()
     wait_until(lambda: feed.ended == 1 and watch._thread is None, 30, "nobody asks, and it goes on sampling")
-    assert watch.ask(samples_of) == 3
+    assert samples_of(watch.ask()) == 3
     assert feed.opened == 2
     watch.close()
 
@@ -102,19 +101,19 @@ def test_sampling_ends_when_nobody_asks_and_begins_anew(feed):
 def test_what_went_wrong_is_raised_where_somebody_asks(feed):
     """And tried again with the next question."""
     feed.error = UsageError("cannot listen there")
-    watch = Watch(settings(), 3)
+    watch = Watch(settings(), Needs(3))
     for _ in range(2):
         with pytest.raises(UsageError, match="cannot listen there"):
-            watch.ask(samples_of)
+            watch.ask()
     feed.error, feed.events = None, [taken] * 3
-    assert watch.ask(samples_of) == 3
+    assert samples_of(watch.ask()) == 3
     watch.close()
 
 
 def test_no_worker_is_an_answer(feed):
     """With the reason."""
     feed.events = [lambda: Workers(waiting="no job here")]
-    watch = Watch(settings(), 3)
+    watch = Watch(settings(), Needs(3))
     with pytest.raises(NoTargetError, match="no job here"):
-        watch.ask(samples_of)
+        watch.ask()
     watch.close()

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
+from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
 from support.scenes import Scene
-from tpumon.answer import MOST_BYTES, REMEDIES, answer_of
+from tpumon.analysis import Analysis
+from tpumon.analysis.answer import MOST_BYTES, REMEDIES, answer_of
 from tpumon.commands import collecting, why
+from tpumon.commands.collecting import Needs
 from tpumon.commands.why import WhySettings
 from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings, Recorded, Remote
 from tpumon.findings import RULES
-from tpumon.fleet import Fleet
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
 from tpumon.quoting import plain, quoted, told
 
@@ -30,8 +33,8 @@ def spread(value):
 
 def fleet_of(*workers, rounds=3, slices=1, **figures):
     """Workers with the same figures in each round."""
-    fleet = Fleet()
-    fleet.follow(
+    fleet = Analysis()
+    fleet.take(
         Workers(targets=tuple(Target(worker=w, address=f"h{n}:1", slice=f"s{n % slices}")
                               for n, w in enumerate(workers)))
     )  # fmt: skip
@@ -40,13 +43,12 @@ def fleet_of(*workers, rounds=3, slices=1, **figures):
     } | figures  # fmt: skip
     for number in range(rounds):
         for worker in workers:
-            fleet.add(sample(worker, time_unix_s=NOW + 10 * number, **usual))
-        fleet.assess(NOW + 10 * number)
+            fleet.take(sample(worker, time_unix_s=NOW + 10 * number, **usual))
     return fleet
 
 
 def answer(fleet, at_s=20.0):
-    return answer_of(fleet, NOW + at_s)
+    return answer_of(fleet.status(NOW + at_s))
 
 
 def object_of(answer):
@@ -106,7 +108,7 @@ def test_too_few_samples_are_no_all_clear():
 def test_a_worker_without_figures_is_named(reason, words):
     """The others being well is no answer for it."""
     fleet = fleet_of("a", "b")
-    fleet.add(failed_sample("b", reason, time_unix_s=NOW + 21))
+    fleet.take(failed_sample("b", reason, time_unix_s=NOW + 21))
     found = object_of(answer(fleet, 22))
     assert found["verdict"] == "unknown"
     assert f"1 of 2 workers {words}" in found["sentence"]
@@ -115,9 +117,9 @@ def test_a_worker_without_figures_is_named(reason, words):
 
 def test_every_finding_is_judged_or_listed():
     """Also while nobody answers."""
-    fleet = Fleet()
-    fleet.follow(Workers(targets=(Target(worker="a", address="a:1"),)))
-    fleet.add(failed_sample("a", time_unix_s=NOW))
+    fleet = Analysis()
+    fleet.take(Workers(targets=(Target(worker="a", address="a:1"),)))
+    fleet.take(failed_sample("a", time_unix_s=NOW))
     got = answer(fleet, 0)
     assert (got.answered, got.verdict) == (False, "unknown")
     assert {one.finding for one in got.not_judged} == {rule.finding for rule in RULES}
@@ -141,7 +143,7 @@ def test_a_hang_is_said_once():
     fleet = fleet_of("a", "b")
     for number in range(3, 7):
         for worker in ("a", "b"):
-            fleet.add(failed_sample(worker, "empty-trace", time_unix_s=NOW + 10 * number))
+            fleet.take(failed_sample(worker, "empty-trace", time_unix_s=NOW + 10 * number))
     found = object_of(answer(fleet, 60))
     assert found["verdict"] == "hang"
     assert found["sentence"] == found["findings"][0]["sentence"]
@@ -180,7 +182,7 @@ def test_an_answer_as_large_as_can_be_fits():
     )  # fmt: skip
     unknown = tuple(NotJudged(finding=rule.finding, reason=ODD * 100, workers=3) for rule in RULES)
     fleet = fleet_of("a")
-    fleet.take_over(Handover(complete=True, findings=findings, not_judged=unknown))
+    fleet.take(Handover(complete=True, findings=findings, not_judged=unknown))
     found = object_of(answer(fleet))
     assert found["more_findings"] == len(RULES) - len(found["findings"])
     assert found["findings"][0]["remedy"].startswith(REMEDIES[found["verdict"]][:40])
@@ -196,7 +198,7 @@ def recorded(tmp_path, scene, rounds, **more):
 
 
 def settings(where, **given):
-    return WhySettings(feed=FeedSettings(origin=Recorded(str(where))), samples=3, **given)
+    return WhySettings(feed=FeedSettings(origin=Recorded(str(where))), needs=Needs(3), **given)
 
 
 @pytest.mark.parametrize(
@@ -259,24 +261,14 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
     """Of a worker alone, too; an exporter that judges itself needs to be asked once."""
     taken = []
 
-    class StandIn:
-        def __init__(self, *_args, **_more):
-            pass
+    def events():
+        yield Workers(targets=(Target(worker="a", address="a:1"),))
+        for number in range(9):
+            taken.append(number)
+            yield sample("a", time_unix_s=time.time(), infeed_ratio=spread(0.3), idle_ratio=0.1)
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def events(self, *, timeout_s):
-            yield Workers(targets=(Target(worker="a", address="a:1"),))
-            for number in range(9):
-                taken.append(number)
-                yield sample("a", time_unix_s=NOW + number, infeed_ratio=spread(0.3), idle_ratio=0.1)
-
-    monkeypatch.setattr(collecting, "Feed", StandIn)
-    monkeypatch.setattr(why.time, "time", lambda: NOW + 9)
-    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), samples=3)) == 0
+    monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
+    monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
+    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(3))) == 0
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

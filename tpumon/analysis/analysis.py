@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -12,13 +12,12 @@ from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, Verdic
 from tpumon.analysis.upstream import Upstream, merged_causes, merged_findings
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds
-from tpumon.history import NO_FIGURES, Changes, Course, Histories, Moment, Tiers, WorkerHistory
+from tpumon.history import NO_FIGURES, WELL, Changes, Course, Histories, Moment, Tiers, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
     Finding,
     FindingId,
-    Grade,
     Handover,
     Sample,
     Severity,
@@ -45,6 +44,7 @@ class _Judgement:
         causes: its findings, as judged here or upstream, and why its last query failed.
         raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
         judged, not_judged, needs_more: as in `WorkerStatus`.
+        is_faulty: True if a bug in a rule kept its last sample from being judged.
         changed_unix_s, number: time and number of the last change of its course.
     """
 
@@ -54,6 +54,7 @@ class _Judgement:
     judged: tuple[FindingId, ...] = ()
     not_judged: tuple[tuple[FindingId, str], ...] = ()
     needs_more: bool = False
+    is_faulty: bool = False
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
@@ -144,6 +145,7 @@ class Analysis:
             return Update(time_unix_s=at_unix_s, sample=sample)
         if not 0 <= at_unix_s - self._looked_unix_s < _STALE_S:
             self._look(at_unix_s)
+        self._stale -= {sample.worker}
         judgement = self._judgements[sample.worker]
         judgement.upstream = judgement.upstream or sample.findings is not None
         others = self._judge_queries([sample])
@@ -184,9 +186,10 @@ class Analysis:
             for query in seen:
                 judgement = self._judgements[query.target.worker]
                 judgement.causes, judgement.judged, judgement.raised = (), (), ()
+                judgement.is_faulty = True
             if not self._has_logged:
                 self._has_logged = True
-                self._log(f"samples cannot be judged: {unexpected(error)}")
+                self._log(f"samples cannot be judged, a bug in tpumon: {unexpected(error)}")
             return ()
         for query in seen:
             self._take_causes(query.target.worker, self._judgements[query.target.worker])
@@ -205,11 +208,11 @@ class Analysis:
             else:
                 judgement.causes = tuple(cause for cause in judgement.causes if cause.finding is not None)
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        else:
+        elif not judgement.is_faulty:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
         history = history.with_last(sample)
         self._histories.put(history)
-        severity = _add_failure(judgement, sample)
+        severity = _add_failure(judgement, sample, history.last_state)
         began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
         self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
@@ -217,6 +220,7 @@ class Analysis:
     def _take_causes(self, worker: str, judgement: _Judgement) -> None:
         """Takes what the judge says of a worker."""
         causes = self._judge.causes(worker)
+        judgement.is_faulty = False
         if judgement.upstream:
             before, judgement.raised = judgement.raised, self._upstream.added(causes)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
@@ -235,7 +239,7 @@ class Analysis:
         self._take_causes(worker, judgement)
         if not judgement.upstream:
             self._histories.put(history.with_last(replace(history.last, findings=judgement.causes)))
-            severity = _add_failure(judgement, history.last)
+            severity = _add_failure(judgement, history.last, history.last_state)
             self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
 
     def _look(self, now_unix_s: float) -> None:
@@ -331,7 +335,7 @@ class Analysis:
         sample = history.current(now_unix_s)
         return WorkerStatus(
             history=history,
-            verdict=_verdict(history, judgement, now_unix_s, has_sample=sample is not None),
+            verdict=_verdict(history, judgement, now_unix_s),
             sample=sample,
             figures=NO_FIGURES if sample is None else history.figures,
             judged=judgement.judged,
@@ -449,38 +453,44 @@ class Analysis:
             self._histories.put(replace(history, tiers=tiers))
 
 
-_SEVERITY: Mapping[Grade, Severity] = {"info": "ok", "warning": "warn", "critical": "critical"}
+_RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
 
 
-def _add_failure(judgement: _Judgement, sample: Sample) -> Severity:
+def _add_failure(judgement: _Judgement, sample: Sample, state: State) -> Severity:
     """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
-    severity: Severity = "unknown"
-    if sample.responded and judgement.upstream and sample.findings is None:
-        severity = judgement.course.severity
-    elif sample.responded:
-        severity = _SEVERITY[judgement.causes[0].severity] if judgement.causes else "ok"
+    found = judgement.causes
     if sample.failure is not None:
-        judgement.causes = (*judgement.causes, Cause(words=sample.failure.message))
-        severity = "unknown" if severity == "ok" else severity
-    return severity
+        judgement.causes = (*found, Cause(words=sample.failure.message))
+    if state == "down":
+        return "critical"
+    if not sample.responded or state in {"busy", "continuous", "paused"}:
+        return "unknown" if sample.of_exporter else judgement.course.severity
+    if judgement.upstream and sample.findings is None:
+        return judgement.course.severity
+    if found:
+        return found[0].severity
+    never = any(finding == "hang" for finding, _ in judgement.not_judged)
+    if state == "no-activity":
+        return "ok" if never or "hang" in judgement.judged else "unknown"
+    return "ok" if sample.failure is None else "unknown"
 
 
-def _verdict(history: WorkerHistory, judgement: _Judgement, now_unix_s: float, *, has_sample: bool) -> Verdict:
+def _verdict(history: WorkerHistory, judgement: _Judgement, now_unix_s: float) -> Verdict:
     course, now_s, state = judgement.course, history.monotonic_s(), history.state(now_unix_s)
-    severity = course.severity if has_sample else "unknown"
+    severity: Severity = "unknown" if state in {"stale", "waiting"} else course.severity
     failure = None if history.last is None else history.last.failure
     causes = judgement.all_causes if state != "stale" or failure is not None else ()
     since = None if course.since is None else course.since.unix_s(now_unix_s, now_s)
     critical = None
     if state == "live" and severity == "critical" and course.critical_since is not None:
         critical = course.critical_since.unix_s(now_unix_s, now_s)
-    if judgement.raised and severity in {"ok", "warn"}:
-        raised = _SEVERITY[judgement.raised[0].severity]
+    if judgement.raised and severity in _RAISED_TO:
+        raised = judgement.raised[0].severity
         began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
-        if raised != "ok":
-            since = began if severity == "ok" or since is None else min(since, began or since)
+        if _RAISED_TO.index(raised) > _RAISED_TO.index(severity):
+            since = began if severity in WELL or since is None else min(since, began or since)
             critical = began if raised == "critical" else None
-            severity = "critical" if raised == "critical" else "warn"
+            severity = raised
     return Verdict(
         state=state,
         severity=severity,

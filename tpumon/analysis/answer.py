@@ -1,20 +1,32 @@
-"""Answers why a job is slow: one verdict, findings, and what could not be judged; in JSON within 2 KB."""
+"""The verdict on a fleet: the worst of states and findings, what could not be judged, and the exit status."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-from tpumon.analysis.status import FleetStatus
+from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
-from tpumon.findings import RULES
-from tpumon.model import SCHEMA_VERSION, Evidence, Finding, FindingId, NotJudged, Sample, State
+from tpumon.errors import MEANING, NoTargetError, Reason
+from tpumon.findings import GRADES, RULES
+from tpumon.model import (
+    SCHEMA_VERSION,
+    Evidence,
+    Finding,
+    FindingId,
+    Grade,
+    NotJudged,
+    Sample,
+    Severity,
+    State,
+    StateId,
+)
 from tpumon.model.frozen import frozen
 from tpumon.quoting import cut, plain, quoted, told
 
-MOST_BYTES = 2048
+MOST_FINDINGS = 10
 MOST_WORKERS = 5
 
 _MOST_EVIDENCE = 4
@@ -24,7 +36,6 @@ REMEDIES: Mapping[FindingId, str] = {rule.finding: rule.remedy for rule in RULES
 """What to do about each finding that is looked for."""
 
 _GAPS: Mapping[State, str] = {
-    "down": "do not answer",
     "stale": "have no current figures",
     "waiting": "have not answered yet",
     "busy": "are being profiled by somebody else",
@@ -34,79 +45,89 @@ _GAPS: Mapping[State, str] = {
 }
 
 
+VerdictId = FindingId | StateId | Literal["ok", "unknown"]
+
+
 @frozen
 class Answer:
-    """What is wrong with a fleet. What servers said in it is quoted, and cleaned.
+    """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
 
     Attributes:
-        time_unix_s: when it held.
-        workers: how many workers are followed.
-        answered: whether any of them ever answered.
-        verdict: the worst finding; "ok"; or "unknown" where too little can be judged.
+        time_unix_s: the time at which it holds.
+        workers: number of workers that are followed.
+        answered: True if any of them ever answered.
+        severity: of the worst finding or state.
+        verdict: the worst finding or state; "ok"; or "unknown" where too little can be judged.
         sentence: the verdict in words.
         findings: the worst first; the worst five workers of each are named.
-        not_judged: what cannot be judged, so that its absence is no all-clear.
+        not_judged: findings that cannot be judged, so that their absence is no all-clear.
     """
 
     time_unix_s: float
     workers: int
     answered: bool
-    verdict: FindingId | Literal["ok", "unknown"]
+    severity: Severity
+    verdict: VerdictId
     sentence: str
     findings: Sequence[Finding]
     not_judged: Sequence[NotJudged]
 
-    def to_json(self) -> str:
-        """One object of at most 2 KB. What does not fit is counted: `more_findings`, `more_not_judged`."""
-        for size in _SIZES:
-            text = json.dumps(self._object(size), separators=(",", ":"), allow_nan=False)
-            if len(text) < MOST_BYTES:
-                break
-        return text
+    @property
+    def title(self) -> str:
+        """The verdict as the first word of a line: states in capitals."""
+        return self.verdict.upper() if self.verdict in _STATES else self.verdict
 
-    def _object(self, size: _Size) -> dict[str, Any]:
-        found, unknown = self.findings[: size.findings], self.not_judged[: size.not_judged]
-        more = {
-            "more_findings": len(self.findings) - len(found),
-            "more_not_judged": len(self.not_judged) - len(unknown),
-        }
-        return {
+    def exit_status(self, fail_on: FailOn) -> int:
+        """The exit status of a command that ends with this answer.
+
+        Args:
+            fail_on: the severity from which on it is 1.
+        """
+        if not self.answered:
+            return NoTargetError.exit_status
+        return int(_LEVELS.get(self.severity, 0) >= _FAIL_FROM[fail_on])
+
+    def to_json(self, *, brief: bool = False) -> str:
+        """One object; `more_findings` counts those beyond ten.
+
+        Args:
+            brief: leave out what is not judged.
+        """
+        found = self.findings[:MOST_FINDINGS]
+        more = len(self.findings) - len(found)
+        answer = {
             "schema": SCHEMA_VERSION,
             "time_unix_s": round(self.time_unix_s, 1),
             "workers": self.workers,
             "verdict": self.verdict,
-            "sentence": cut(self.sentence, size.sentence),
-            "findings": [_finding(one, size) for one in found],
-            "not_judged": [_not_judged(one, size, self.workers) for one in unknown],
-            **{name: count for name, count in more.items() if count},
+            "sentence": self.sentence,
+            "findings": [_finding(one) for one in found],
+            **({"more_findings": more} if more else {}),
+            **({} if brief else {"not_judged": [_group(*group) for group in by_reason(self.not_judged)]}),
         }
+        return json.dumps(answer, separators=(",", ":"), allow_nan=False)
 
 
-class _Size(NamedTuple):
-    """How much of an answer is shown: numbers of findings, and characters of each text."""
+FailOn = Literal["info", "warning", "critical", "never"]
 
-    findings: int
-    not_judged: int
-    sentence: int
-    remedy: int
-    reason: int
+_LEVELS: Mapping[Severity, int] = {"info": 1, "warning": 2, "critical": 3}
+_FAIL_FROM: Mapping[FailOn, int] = {"info": 1, "warning": 2, "critical": 3, "never": 4}
 
 
-_SIZES = (
-    _Size(5, 30, 400, 400, 80),
-    _Size(5, 30, 300, 160, 80),
-    _Size(3, 30, 300, 120, 60),
-    _Size(3, 10, 300, 120, 60),
-    _Size(3, 3, 200, 100, 40),
-    _Size(2, 10, 300, 120, 60),
-    _Size(2, 4, 240, 100, 40),
-    _Size(1, 30, 300, 160, 30),
-    _Size(1, 10, 240, 100, 30),
-    _Size(1, 4, 160, 60, 24),
-)
+def by_reason(not_judged: Iterable[NotJudged]) -> Iterator[tuple[str, Sequence[FindingId], int]]:
+    """Findings that cannot be judged, by the reason that they have in common: reason, findings, number of workers."""
+    reasons: dict[str, list[NotJudged]] = {}
+    for one in not_judged:
+        reasons.setdefault(one.reason, []).append(one)
+    for reason, group in reasons.items():
+        yield reason, [one.finding for one in group], max(one.workers for one in group)
 
 
-def _finding(finding: Finding, size: _Size) -> dict[str, Any]:
+def _group(reason: str, findings: Sequence[FindingId], workers: int) -> dict[str, Any]:
+    return {"reason": cut(reason), "findings": findings, "workers": workers}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
     since = finding.since_unix_s
     return {
         "finding": finding.finding,
@@ -114,6 +135,7 @@ def _finding(finding: Finding, size: _Size) -> dict[str, Any]:
         "confidence": finding.confidence,
         "workers": list(finding.workers),
         **({"more_workers": finding.more_workers} if finding.more_workers else {}),
+        "job": finding.job,
         "slice": finding.slice,
         "since_unix_s": None if since is None else round(since, 1),
         **({"since_or_earlier": True} if finding.since_or_earlier else {}),
@@ -121,15 +143,10 @@ def _finding(finding: Finding, size: _Size) -> dict[str, Any]:
             name: {"value": _short(one.value), "threshold": _short(one.threshold), "reference": _short(one.reference)}
             for name, one in finding.evidence.items()
         },
-        "sentence": cut(finding.sentence, size.sentence),
-        "remedy": cut(finding.remedy, size.remedy),
+        "sentence": finding.sentence,
+        "remedy": finding.remedy,
         "url": finding.url,
     }
-
-
-def _not_judged(one: NotJudged, size: _Size, workers: int) -> dict[str, Any]:
-    some = {} if one.workers >= workers else {"workers": one.workers}
-    return {"finding": one.finding, "reason": cut(one.reason, size.reason), **some}
 
 
 def _short(value: float | None) -> float | None:
@@ -137,16 +154,18 @@ def _short(value: float | None) -> float | None:
 
 
 def answer_of(status: FleetStatus) -> Answer:
-    """What is wrong, from the status of a fleet."""
-    states = {worker.name: worker.verdict.state for worker in status.all()}
+    """The verdict, from the status of a fleet: the worst of states and findings."""
     foreign = list(_foreign(status))
     upstream = {worker.name for worker in status.all() if worker.judged_upstream}
-    findings = [_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings]
+    found = [
+        *(_cleaned(one, foreign, is_quoted=not upstream.isdisjoint(one.workers)) for one in status.findings),
+        *(_cleaned(one, foreign, is_quoted=False) for one in state_findings(status)),
+    ]
+    findings = sorted(found, key=lambda one: (GRADES[one.severity], _PLACES.get(one.finding, len(_PLACES))))
     not_judged = list(_with_the_rest(status, is_quoted=bool(upstream)))
-    hangs = any(one.finding == "hang" for one in findings)  # which says already that nothing runs
-    gaps = list(_gaps(status, hangs=hangs))
+    gaps = list(_gaps(status, said={one.finding for one in findings}))
     if findings:
-        verdict: FindingId | Literal["ok", "unknown"] = findings[0].finding
+        verdict: VerdictId = findings[0].finding
         also = dict.fromkeys(one.finding for one in findings if one.finding != verdict)
         sentence = " ".join([findings[0].sentence, *([f"Also found: {', '.join(also)}."] if also else []), *gaps])
     else:
@@ -157,15 +176,84 @@ def answer_of(status: FleetStatus) -> Answer:
             if unsure
             else "Nothing is wrong, as far as it can be judged."
         )
+    counted: list[Grade] = [one.severity for one in findings if one.finding != "restarted"]
     return Answer(
         time_unix_s=status.time_unix_s,
-        workers=len(states),
+        workers=len(status.workers),
         answered=any(worker.history.samples or worker.verdict.state in _ANSWERING for worker in status.all()),
+        severity=_worst(counted, otherwise="unknown" if verdict == "unknown" else "ok"),
         verdict=verdict,
         sentence=sentence,
         findings=findings,
         not_judged=not_judged,
     )
+
+
+def _worst(severities: Sequence[Grade], otherwise: Severity) -> Severity:
+    return next((grade for grade in GRADES if grade in severities), otherwise)
+
+
+_STATES: tuple[VerdictId, ...] = ("down", "hang", "restarted")
+_PLACES: Mapping[VerdictId, int] = {verdict: place for place, verdict in enumerate(_STATES)}
+_RESTARTED_S = 600.0
+
+
+def state_findings(status: FleetStatus) -> Iterator[Finding]:
+    """Findings made of states: workers that do not answer, by the reason, and those whose job was restarted."""
+    down: dict[tuple[str | None, str | None, Reason], list[WorkerStatus]] = {}
+    restarted: dict[tuple[str | None, str | None], list[WorkerStatus]] = {}
+    for worker in status.all():
+        target, last, restart = worker.target, worker.history.last, worker.history.restarted
+        failure = None if last is None else last.failure
+        if worker.verdict.state == "down" and failure is not None:
+            down.setdefault((target.job, target.slice, failure.reason), []).append(worker)
+        if restart is not None and 0 <= status.time_unix_s - restart.time_unix_s < _RESTARTED_S:
+            restarted.setdefault((target.job, target.slice), []).append(worker)
+    running = sum(worker.verdict.state == "live" for worker in status.all())
+    for (job, slice_name, reason), workers in down.items():
+        last = workers[0].history.last
+        message = "" if last is None or last.failure is None else f": {last.failure.message}"
+        others = f"; {running} of {len(status.workers)} run" if running else ""
+        yield Finding(
+            finding="down",
+            severity="critical",
+            confidence="high",
+            workers=tuple(worker.name for worker in workers),
+            job=job,
+            slice=slice_name,
+            since_unix_s=_earliest(worker.verdict.since_unix_s for worker in workers),
+            sentence=f"{_who(workers)} not answer ({reason}{message}){others}.",
+            remedy=MEANING[reason].remedy,
+            url="docs/states.md#states",
+        )
+    for (job, slice_name), workers in restarted.items():
+        times = [worker.history.restarted.time_unix_s for worker in workers if worker.history.restarted is not None]
+        yield Finding(
+            finding="restarted",
+            severity="info",
+            confidence="high",
+            workers=tuple(worker.name for worker in workers),
+            job=job,
+            slice=slice_name,
+            since_unix_s=max(times),
+            sentence=f"The job of {_names(worker.name for worker in workers)} was restarted.",
+            remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
+            url="docs/states.md#since-when",
+        )
+
+
+def _who(workers: Sequence[WorkerStatus]) -> str:
+    return f"{_names(worker.name for worker in workers)} {'does' if len(workers) == 1 else 'do'}"
+
+
+def _names(names: Iterable[str]) -> str:
+    named = list(names)
+    more = f" and {len(named) - MOST_WORKERS} more" if len(named) > MOST_WORKERS else ""
+    return ", ".join(named[:MOST_WORKERS]) + more
+
+
+def _earliest(times_unix_s: Iterable[float | None]) -> float | None:
+    return min((time_unix_s for time_unix_s in times_unix_s if time_unix_s is not None), default=None)
 
 
 _ANSWERING = frozenset({"live", "no-activity", "busy", "continuous", "paused"})
@@ -176,10 +264,10 @@ def _foreign(status: FleetStatus) -> Iterator[str]:
     for worker in status.all():
         yield worker.name
         if worker.history.last is not None:
-            yield from _names(worker.history.last)
+            yield from _programs(worker.history.last)
 
 
-def _names(sample: Sample) -> Iterator[str]:
+def _programs(sample: Sample) -> Iterator[str]:
     figures = sample.figures
     yield figures.step_name or ""
     yield from figures.programs[:_MOST_NAMES]
@@ -196,9 +284,13 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
         slice=None if own.slice is None else plain(own.slice),
         evidence={plain(name): one for name, one in evidence},
         sentence=f"The exporter says: {told(own.sentence)}" if is_quoted else quoted(own.sentence, foreign),
-        remedy=REMEDIES.get(own.finding, "") if is_quoted else cut(own.remedy),
-        url=f"docs/findings.md#{own.finding}",
+        remedy=_remedy_of(own.finding) if is_quoted else cut(own.remedy),
+        url=own.url if own.finding in _PLACES and own.finding != "hang" else f"docs/findings.md#{own.finding}",
     )
+
+
+def _remedy_of(finding: VerdictId) -> str:
+    return next((rule.remedy for rule in RULES if rule.finding == finding), "")
 
 
 def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
@@ -214,19 +306,16 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
             yield NotJudged(finding=finding, reason="no worker has the figures for it", workers=len(status.workers))
 
 
-def _gaps(status: FleetStatus, *, hangs: bool) -> Iterator[str]:
+def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
     """A sentence for each reason for which workers have no figures."""
     names_of: dict[str, list[str]] = {}
     for worker in status.all():
-        state, last = worker.verdict.state, worker.history.last
-        if state in _GAPS and not (hangs and state == "no-activity"):
-            failure = None if last is None else last.failure
-            reason = f" ({failure.reason})" if state == "down" and failure is not None else ""
-            names_of.setdefault(f"{_GAPS[state]}{reason}", []).append(worker.name)
+        state = worker.verdict.state
+        if state in _GAPS and not ("hang" in said and state == "no-activity"):
+            names_of.setdefault(_GAPS[state], []).append(worker.name)
     for words, names in names_of.items():
-        more = f" and {len(names) - MOST_WORKERS} more" if len(names) > MOST_WORKERS else ""
-        named = ", ".join(f'"{plain(name)}"' for name in names[:MOST_WORKERS])
-        yield f"{len(names)} of {len(status.workers)} workers {words}: {named}{more}."
+        named = _names(f'"{plain(name)}"' for name in names)
+        yield f"{len(names)} of {len(status.workers)} workers {words}: {named}."
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Protocol
 
 from tpumon.analysis.analysis import Analysis
 from tpumon.analysis.status import Update
-from tpumon.recording import Moment
+from tpumon.model import Sample, Workers
 
 _LOOK_S = 5.0
 _LOOKS = 30  # after that all workers are stale that become so
 
 
-def played(fleet: Analysis, moments: Iterable[Moment]) -> Iterator[Update]:
+class Recorded(Protocol):
+    """One recorded event."""
+
+    @property
+    def time_unix_s(self) -> float:
+        """The time at which it was known."""
+
+    @property
+    def event(self) -> Workers | Sample:
+        """The workers from then on, or a sample."""
+
+
+def played(fleet: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
     """Updates of recorded events, with those of the time between them, in which workers may become stale."""
     before_unix_s: float | None = None
     for moment in moments:

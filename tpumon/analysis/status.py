@@ -65,7 +65,10 @@ class Verdict:
 _RANKS = {
     name: rank
     for rank, name in enumerate(
-        ("down", "critical", "no-activity", "stale", "warn", "waiting", "busy", "continuous", "paused", "unknown", "ok")
+        (
+            *("down", "critical", "no-activity", "stale", "warning", "waiting", "busy", "continuous", "paused"),
+            *("unknown", "info", "ok"),
+        )
     )
 }
 

@@ -7,7 +7,7 @@ from collections import Counter
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.figures import IDLE, INFEED, STEP
 from tpumon.findings import group_of
-from tpumon.history import WorkerHistory
+from tpumon.history import WELL, WorkerHistory
 
 _RECENT_S = 3600.0
 
@@ -40,7 +40,7 @@ def unjudged(status: FleetStatus, sustained: int) -> frozenset[str]:
 
 
 def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
-    if worker.verdict.mark != "ok" or (worker.judged_upstream and "idle" in worker.judged):
+    if worker.verdict.mark not in WELL or (worker.judged_upstream and "idle" in worker.judged):
         return False
     return needs_several(worker.history) and samples_of(worker.history) < sustained
 

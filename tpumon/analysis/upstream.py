@@ -6,13 +6,13 @@ adds findings or raises their severity, and never lowers or hides one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tpumon.findings import GRADES, RULES, group_of
-from tpumon.model import Cause, Finding, FindingId, Handover, Target
+from tpumon.model import Cause, Finding, FindingId, Handover, StateId, Target
 
-_PLACES = {rule.finding: place for place, rule in enumerate(RULES)}
+_PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
 _NO_FIGURES = "the exporter does not say why"
 
@@ -115,5 +115,5 @@ def _earlier(one: float | None, other: float | None) -> float | None:
     return min(known, default=None)
 
 
-def _place(finding: FindingId | None) -> int:
+def _place(finding: FindingId | StateId | None) -> int:
     return len(_PLACES) if finding is None else _PLACES[finding]

@@ -446,6 +446,30 @@ class ThresholdOptions:
     ] = 3
 
 
+@dataclass(frozen=True, kw_only=True)
+class VerdictOptions:
+    """How a verdict ends a command."""
+
+    fail_on: Annotated[
+        str,
+        option(
+            "--fail-on",
+            panel=OUTPUT,
+            metavar="info|warning|critical|never",
+            help="Exit with status 1 if a worker is as bad as this; one that is down is critical.",
+        ),
+    ] = "critical"
+    timeout: Annotated[
+        str,
+        option(
+            "--timeout",
+            panel=OUTPUT,
+            metavar="TIME",
+            help="Answer after this time at the latest, such as 30s or 2m, and say what is missing.",
+        ),
+    ] = "2m"
+
+
 def takes(*groups: type[Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Hands groups of options to a command function as values: `f(context, *values, **own options)`.
 

@@ -15,6 +15,7 @@ from tpumon.command_line.options import (
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
+    VerdictOptions,
     as_given,
     check_choice,
     is_typed,
@@ -26,6 +27,7 @@ from tpumon.system.ledger import USUAL_DUTY_RATIO
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
+    from tpumon.analysis.answer import FailOn
     from tpumon.feed import FeedSettings, Recorded, Remote, Sampling
     from tpumon.findings import Thresholds
     from tpumon.outputs import Export
@@ -77,6 +79,29 @@ def report_format(context: typer.Context, output: str) -> ReportFormat:
     if output not in set(ReportFormat) and not is_typed(context, "output"):
         return ReportFormat.text
     return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
+
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|h)?")
+_SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_FAIL_ON: tuple[FailOn, ...] = ("info", "warning", "critical", "never")
+
+
+def seconds_of(context: typer.Context, name: str, text: str) -> float:
+    """A time such as 30, 30s or 2m, in seconds.
+
+    Raises:
+        UsageError: it is none.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None or not float(match[1]):
+        raise UsageError(f"{as_given(context, name, text)}: give a time such as 30s or 2m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def fail_on_of(context: typer.Context, options: VerdictOptions) -> FailOn:
+    """The severity from which on a verdict is a failure."""
+    check_choice(context, "--fail-on", options.fail_on, _FAIL_ON)
+    return next(one for one in _FAIL_ON if one == options.fail_on)
 
 
 def given(**options: Any) -> dict[str, Any]:

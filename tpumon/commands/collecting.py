@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 
 from tpumon.analysis import FleetStatus
@@ -9,7 +10,9 @@ from tpumon.analysis.sufficiency import needs_several, samples_of
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings, open_feed
 from tpumon.history import WorkerHistory, state_of
+from tpumon.model.frozen import frozen
 from tpumon.system.console import say
+from tpumon.view.progress import Bar
 
 LOOK_S = 0.5
 
@@ -18,14 +21,30 @@ RECENT_S = 3600.0
 
 _LONG_S = 5.0
 _PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
+_AGAIN_S = 0.05
 
 
-def collect(settings: FeedSettings, samples: int) -> FleetStatus:
-    """Follows the workers until all have the samples that are needed, or no more are to come.
+@frozen
+class Needs:
+    """Samples that a judgement needs.
+
+    Attributes:
+        samples: of each worker.
+        all_of_them: True to wait for all of them even where fewer suffice.
+        timeout_s: how long to wait for them.
+    """
+
+    samples: int
+    all_of_them: bool = False
+    timeout_s: float = 120.0
+
+
+def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
+    """Follows the workers until all have the samples that are needed, no more are to come, or the time is over.
 
     Args:
         settings: the source of samples.
-        samples: number of samples of each worker to wait for.
+        needs: the samples to wait for.
 
     Returns:
         The status then; of a recording, at its end.
@@ -34,16 +53,17 @@ def collect(settings: FeedSettings, samples: int) -> FleetStatus:
         NoTargetError: there is no worker.
         UsageError: there is no recording.
     """
-    waiting = Waiting(settings, samples)
-    with open_feed(settings, remembers=not settings.origin.takes_samples, last_s=RECENT_S) as feed:
+    waiting = Waiting(settings, needs)
+    with Bar(sys.stderr) as bar, open_feed(settings, remembers=True, last_s=RECENT_S) as feed:
         looked_s = 0.0
         for update in feed.updates(timeout_s=LOOK_S):
             now_s = time.monotonic()
-            if settings.origin.is_over or (update is not None and now_s - looked_s < LOOK_S / 10):
+            if settings.origin.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
                 continue
             looked_s = now_s
             if waiting.is_over(feed.status()):
                 break
+            waiting.show(bar)
         return feed.status()
 
 
@@ -52,16 +72,19 @@ class Waiting:
 
     Args:
         settings: the source of samples.
-        samples: number of samples of each worker to wait for.
+        needs: the samples to wait for.
     """
 
-    def __init__(self, settings: FeedSettings, samples: int) -> None:
+    def __init__(self, settings: FeedSettings, needs: Needs) -> None:
         self._takes_samples = settings.origin.takes_samples
         self._sustained = settings.output_options.thresholds.sustained
-        self._samples = samples
+        self._needs = needs
         self._several: set[str] = set()  # workers of which several samples are needed
-        self._has_said = False
+        self._began_s = time.monotonic()
         self._deadline_s: float | None = None
+        self._left_s = 0.0
+        self._missing = 0
+        self._shows = False
 
     def is_over(self, status: FleetStatus) -> bool:
         """True if more samples would not change what is said, or do not come.
@@ -72,40 +95,56 @@ class Waiting:
         workers = status.all()
         if status.waiting is not None and not workers:
             raise NoTargetError(status.waiting)
+        passed_s = time.monotonic() - self._began_s
+        is_late = passed_s > self._needs.timeout_s
         if not workers or any(worker.history.last is None for worker in workers):
-            return False
+            if is_late:
+                self._say_late(sum(worker.history.last is None for worker in workers))
+            return is_late
         self._several.update(worker.name for worker in workers if needs_several(worker.history))
         missing = [worker.history for worker in workers if not self._is_settled(worker.history)]
         if not missing:
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
-        left_s = max((_left_s(history, self._samples) for history in missing), default=0.0)
+        self._missing = len(missing)
+        self._left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
         if self._deadline_s is None:
-            self._deadline_s = time.monotonic() + left_s + _PATIENCE_S
-        if not self._has_said and left_s > _LONG_S:
-            self._has_said = True
-            say(
-                f"taking {self._samples} samples of each worker: about {left_s:.0f} s more; --num-queries 1 is "
-                "faster and finds less"
-            )
-        return not missing or (not self._takes_samples and time.monotonic() > self._deadline_s)
+            self._deadline_s = time.monotonic() + self._left_s + _PATIENCE_S
+        if missing and is_late:
+            self._say_late(len(missing))
+        return not missing or is_late or (not self._takes_samples and time.monotonic() > self._deadline_s)
+
+    def show(self, bar: Bar) -> None:
+        """Says how long it takes: as a countdown on a terminal, otherwise in one line."""
+        if not self._shows and self._left_s > _LONG_S:
+            self._shows = True
+            left_s = min(self._left_s, self._needs.timeout_s)
+            if bar.refresh_s is None:
+                say(f"taking {self._needs.samples} samples of each worker: {left_s:.0f} s at most")
+            bar.start(left_s, "sampling")
+        bar.refresh()
+
+    def _say_late(self, missing: int) -> None:
+        say(
+            f"the time is over ({self._needs.timeout_s:g} s, --timeout): {missing} workers have too few samples; "
+            "this is what is known"
+        )
 
     def _is_settled(self, history: WorkerHistory) -> bool:
         """True if a worker has the samples that are needed, or has never answered."""
         never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
         is_judged = history.last is not None and history.last.findings is not None and not self._takes_samples
-        return (
-            never or is_judged or _queries(history) >= (self._samples if history.target.worker in self._several else 1)
-        )
+        several = self._needs.all_of_them or history.target.worker in self._several
+        return never or is_judged or _queries(history) >= (self._needs.samples if several else 1)
 
     def _may_tell_more(self, history: WorkerHistory) -> bool:
         """True if samples of a worker may have been too short to count, so that a few more are worth their time."""
-        if self._samples < self._sustained or _queries(history) >= 2 * self._samples:
+        if self._needs.samples < self._sustained or _queries(history) >= 2 * self._needs.samples:
             return False
         return history.target.worker in self._several
 
 
 def _left_s(history: WorkerHistory, samples: int) -> float:
-    """About how long the samples take that are still to come."""
+    """Seconds that the samples take that are still to come, at most."""
     interval_s = None if history.last is None else history.last.interval_s
     return max(samples - _queries(history), 0) * (interval_s or 0.0)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tpumon import __version__
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.answer import answer_of
+from tpumon.commands.collecting import Needs
 from tpumon.commands.watching import Watch
 from tpumon.commands.why import WhySettings, read_status
 from tpumon.errors import TpumonError, UsageError
@@ -86,7 +87,7 @@ class _Questions:
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
-        self._watch = Watch(settings.feed, settings.samples)
+        self._watch = Watch(settings.feed, Needs(samples=settings.samples))
 
     def close(self) -> None:
         """Stops sampling."""
@@ -127,7 +128,7 @@ class _Questions:
         feed = self._settings.feed
         try:
             if feed.origin.is_over:
-                return question(read_status(WhySettings(feed=feed, samples=self._settings.samples)))
+                return question(read_status(WhySettings(feed=feed, needs=Needs(samples=self._settings.samples))))
             return question(self._watch.ask())
         except TpumonError as error:
             raise ToolError(cut(str(error), 400)) from None

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tpumon.analysis import Verdict, WorkerStatus
+from tpumon.analysis.answer import Answer, FailOn, answer_of
 from tpumon.analysis.sufficiency import unjudged
-from tpumon.commands.collecting import collect
-from tpumon.errors import NoTargetError
+from tpumon.commands.collecting import Needs, collect
 from tpumon.feed import FeedSettings
 from tpumon.figures import COMPARED
-from tpumon.history import state_of
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain
 from tpumon.model.frozen import frozen
@@ -28,37 +27,40 @@ class OnceSettings:
 
     Attributes:
         feed: where samples come from.
-        samples: how many of each worker to wait for.
+        needs: samples of each worker to wait for, and how long.
         output: what stdout gets.
+        fail_on: the severity from which on the exit status is 1.
     """
 
     feed: FeedSettings
-    samples: int
+    needs: Needs
     output: Literal["text", "json"] = "text"
+    fail_on: FailOn = "critical"
 
 
 def run(settings: OnceSettings) -> int:
     """Takes the samples that a judgement needs and prints one table or object.
 
     Returns:
-        0; 1 if a worker is down or critical; 3 if none answered.
+        0; 1 if a worker is as bad as `fail_on`; 3 if none answered.
 
     Raises:
         NoTargetError: there is no worker.
     """
-    status = collect(settings.feed, settings.samples)
+    status = collect(settings.feed, settings.needs)
+    answer = answer_of(status)
     needed = settings.feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
     rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
     if settings.output == "json":
-        show(json.dumps(_object(rows, bool(unsure), status.time_unix_s), allow_nan=False))
+        show(json.dumps(_object(rows, answer, bool(unsure)), allow_nan=False))
     else:
+        if answer.verdict != "ok":
+            show(f"{answer.title}: {answer.sentence}\n")
         show("\n".join(_table(rows, status.time_unix_s)))
         if unsure:
             show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
-    if not any(row.answered for row in rows):
-        return NoTargetError.exit_status
-    return 1 if any(row.kind in {"down", "critical"} for row in rows) else 0
+    return answer.exit_status(settings.fail_on)
 
 
 @frozen
@@ -75,12 +77,11 @@ class _Row:
     kind: Mark
     sample: Sample | None
     empty: Sample
-    answered: bool
 
     @classmethod
     def of(cls, worker: WorkerStatus, unsure: frozenset[str], now_unix_s: float) -> _Row:
         """The row of a worker that is followed."""
-        target, history = worker.target, worker.history
+        target = worker.target
         return cls(
             worker=worker.name,
             verdict=worker.verdict,
@@ -96,13 +97,12 @@ class _Row:
                 window_s=None,
                 took_s=0,
             ),
-            answered=history.samples > 0 or state_of(history.last) not in {"waiting", "down", "stale"},
         )
 
     @property
     def severity(self) -> str:
         """That of its verdict; unknown if it has too few samples."""
-        return self.kind if self.verdict.state == "live" else self.verdict.severity
+        return self.kind if self.kind == "unknown" else self.verdict.severity
 
     def to_json(self) -> dict[str, Any]:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
@@ -121,13 +121,15 @@ class _Row:
         }
 
 
-def _object(rows: Sequence[_Row], too_few: bool, now_unix_s: float) -> Mapping[str, Any]:
+def _object(rows: Sequence[_Row], answer: Answer, too_few: bool) -> Mapping[str, Any]:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.kind] = counts.get(row.kind, 0) + 1
     return {
         "schema": SCHEMA_VERSION,
-        "time_unix_s": now_unix_s,
+        "time_unix_s": answer.time_unix_s,
+        "verdict": answer.verdict,
+        "sentence": answer.sentence,
         "workers": [row.to_json() for row in rows],
         "fleet": counts,
         "too_few_samples": too_few,

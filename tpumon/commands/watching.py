@@ -6,7 +6,7 @@ import threading
 import time
 
 from tpumon.analysis import FleetStatus
-from tpumon.commands.collecting import LOOK_S, RECENT_S, Waiting
+from tpumon.commands.collecting import LOOK_S, RECENT_S, Needs, Waiting
 from tpumon.errors import TpumonError
 from tpumon.feed import FeedSettings, open_feed
 
@@ -22,16 +22,16 @@ class Watch:
 
     Args:
         settings: where samples come from.
-        samples: how many of each worker an answer needs.
+        needs: samples that an answer needs.
         patience_s: how long a question waits for those.
         idle_s: after how long without a question sampling stops.
     """
 
     def __init__(
-        self, settings: FeedSettings, samples: int, *, patience_s: float = _PATIENCE_S, idle_s: float = _IDLE_S
+        self, settings: FeedSettings, needs: Needs, *, patience_s: float = _PATIENCE_S, idle_s: float = _IDLE_S
     ) -> None:
         self._settings = settings
-        self._samples = samples
+        self._needs = needs
         self._patience_s = patience_s
         self._idle_s = idle_s
         self._changed = threading.Condition()
@@ -90,7 +90,7 @@ class Watch:
             self._changed.notify_all()
 
     def _take(self) -> None:
-        waiting, looked_s = Waiting(self._settings, self._samples), 0.0
+        waiting, looked_s = Waiting(self._settings, self._needs), 0.0
         remembers = not self._settings.origin.takes_samples
         with open_feed(self._settings, remembers=remembers, last_s=RECENT_S) as feed:
             for update in feed.updates(timeout_s=LOOK_S):

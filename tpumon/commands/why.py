@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Literal
 
 from tpumon.analysis import FleetStatus
-from tpumon.analysis.answer import Answer, answer_of
+from tpumon.analysis.answer import Answer, FailOn, answer_of, by_reason
 from tpumon.commands.analyze import read_host
-from tpumon.commands.collecting import collect
+from tpumon.commands.collecting import Needs, collect
 from tpumon.commands.judged import judge_capture
 from tpumon.commands.profiles import trace_files
-from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import Evidence, Finding
 from tpumon.model.frozen import frozen
 from tpumon.system.console import show
 from tpumon.view.drawing.cells import age, clock
-from tpumon.view.explained import by_reason
 
 
 @frozen
@@ -28,20 +26,24 @@ class WhySettings:
 
     Attributes:
         feed: where samples come from.
-        samples: how many of each worker to wait for.
+        needs: samples of each worker to wait for, and how long.
         output: what stdout gets.
+        fail_on: the severity from which on the exit status is 1.
+        brief: leave out what is not judged.
     """
 
     feed: FeedSettings
-    samples: int
+    needs: Needs
     output: Literal["text", "json"] = "text"
+    fail_on: FailOn = "critical"
+    brief: bool = False
 
 
 def run(settings: WhySettings) -> int:
     """Takes the samples that a judgement needs, or reads what there is, and prints one answer.
 
     Returns:
-        0; 3 if no worker answered.
+        0; 1 if it is as bad as `fail_on`; 3 if no worker answered.
 
     Raises:
         NoTargetError: there is no worker.
@@ -49,10 +51,10 @@ def run(settings: WhySettings) -> int:
     """
     answer = answer_of(read_status(settings))
     if settings.output == "json":
-        show(answer.to_json())
+        show(answer.to_json(brief=settings.brief))
     else:
-        show("\n".join(_lines(answer)))
-    return 0 if answer.answered else NoTargetError.exit_status
+        show("\n".join(_lines(answer, brief=settings.brief)))
+    return answer.exit_status(settings.fail_on)
 
 
 def read_status(settings: WhySettings) -> FleetStatus:
@@ -66,7 +68,7 @@ def read_status(settings: WhySettings) -> FleetStatus:
     if origin.is_over and origin.shown_name is not None and is_capture(origin.shown_name):
         samples = [read_host(file).sample for file in trace_files([origin.shown_name])]
         return judge_capture(samples, settings.feed.output_options.thresholds)
-    return collect(settings.feed, settings.samples)
+    return collect(settings.feed, settings.needs)
 
 
 def is_capture(where: str) -> bool:
@@ -77,16 +79,16 @@ def is_capture(where: str) -> bool:
     return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
 
 
-def _lines(answer: Answer) -> Iterator[str]:
+def _lines(answer: Answer, *, brief: bool) -> Iterator[str]:
     """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
-    yield f"{answer.verdict}: {answer.sentence}"
+    yield f"{answer.title}: {answer.sentence}"
     for finding in answer.findings:
         yield ""
         yield from _finding_lines(finding, answer.time_unix_s)
-    if answer.not_judged:
+    if answer.not_judged and not brief:
         yield ""
         yield "Not judged, so its absence says nothing:"
-        yield from (f"  {names}: {reason}" for names, reason in by_reason(answer.not_judged))
+        yield from (f"  {', '.join(names)}: {reason}" for reason, names, _ in by_reason(answer.not_judged))
 
 
 def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:

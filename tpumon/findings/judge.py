@@ -16,7 +16,7 @@ from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
 from tpumon.findings.held import UNKNOWN_AFTER, Group, Held, Outline, Watched
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
-from tpumon.model import Cause, Finding, FindingId, Grade, Target
+from tpumon.model import Cause, Finding, FindingId, Grade, StateId, Target
 
 URL = "docs/findings.md#"
 
@@ -43,7 +43,7 @@ class Judge:
     def __init__(self, limits: Thresholds) -> None:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
-        self._places = {rule.finding: place for place, rule in enumerate(self._rules)}
+        self._places: dict[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(self._rules)}
         self._remembering = [place for place, rule in enumerate(self._rules) if type(rule).take is not Rule.take]
         self._needs = tuple(frozenset().union(*(rule.needs for rule in self._rules)))
         self._needed = attrgetter(*self._needs)

@@ -1,6 +1,6 @@
 """What is remembered of workers: states, samples, figures over time, changes."""
 
-from tpumon.history.course import Course, Moment
+from tpumon.history.course import WELL, Course, Moment
 from tpumon.history.events import Changes
 from tpumon.history.states import state_of
 from tpumon.history.tiers import Point, Tiers
@@ -10,6 +10,7 @@ from tpumon.model import State
 __all__ = [
     "NO_FIGURES",
     "STEP_BUCKETS_S",
+    "WELL",
     "Changes",
     "Course",
     "Histories",

@@ -9,6 +9,9 @@ from tpumon.model import Mark, Severity, State, What
 
 _CAPTURES = {"busy", "continuous"}
 _NOT_WELL = {"down", "no-activity"}
+WELL: frozenset[Mark] = frozenset({"ok", "info"})
+"""Severities of a worker that is well: from one to the other is no change."""
+
 _GAPS = {*_CAPTURES, "paused", "stale"}
 
 
@@ -78,12 +81,12 @@ class Course:
                 self.mark_since = since if since is not None and known == self.mark else at
                 self.before_gap = None
         if state == "live" and severity != "unknown":
-            if self.ok is not (severity == "ok"):
-                self.ok, self.ok_since = severity == "ok", at
+            if self.ok is not (severity in WELL):
+                self.ok, self.ok_since = severity in WELL, at
             self.critical_since = (self.critical_since or at) if severity == "critical" else None
         elif state in _NOT_WELL and self.ok:
             self.ok = None
-        if self.mark == before or (before is None and self.mark == "ok"):
+        if self.mark == before or (self.mark in WELL and (before is None or before in WELL)):
             return None
         if (state in _CAPTURES) != (before_state in _CAPTURES):
             return "capture-began" if state in _CAPTURES else "capture-ended"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         StepSource,
         StepTimes,
     )
-    from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged
+    from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged, StateId
     from tpumon.model.job import Framework, JobSigns
     from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
     from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
@@ -79,6 +79,7 @@ __all__ = [
     "Spread",
     "Standing",
     "State",
+    "StateId",
     "StepSource",
     "StepTimes",
     "Target",

@@ -35,6 +35,9 @@ FindingId = Literal[
 ]
 """The closed set; docs/findings.md explains each."""
 
+StateId = Literal["down", "restarted"]
+"""States that are written like findings in verdicts."""
+
 Grade = Literal["info", "warning", "critical"]
 """How bad a finding is. info: worth knowing, nothing to act on at once."""
 
@@ -85,7 +88,7 @@ class Finding:
     """What is wrong with some workers of one slice.
 
     Attributes:
-        finding: which of the closed set.
+        finding: which of the closed set; or a state.
         severity: how bad it is for the worst of the workers.
         confidence: how sure it is.
         workers: names of the workers that have it, the worst first.
@@ -100,7 +103,7 @@ class Finding:
         url: where it is explained.
     """
 
-    finding: FindingId
+    finding: FindingId | StateId
     severity: Grade = field(metadata=fallback("warning"))
     confidence: Confidence = field(default="medium", metadata=fallback("medium"))
     workers: tuple[str, ...] = field(default=(), metadata=limited(_MOST_WORKERS))

@@ -15,8 +15,9 @@ stale: answered, but too long ago, or the exporter that follows it does not answ
 active. continuous: a continuous session of the job's owner is. paused: by `tpumon pause`. down: its last query failed
 for another reason."""
 
-Severity = Literal["ok", "warn", "critical", "unknown"]
-"""unknown: there is no current sample to judge, or only one without figures of the worker's profiler."""
+Severity = Literal["ok", "info", "warning", "critical", "unknown"]
+"""That of the worst finding; ok: there is none. unknown: there is no current sample to judge, or only one without
+figures of the worker's profiler."""
 
 Mark = Literal[Severity, State]
 """What a worker counts as: its severity while it is live, otherwise its state."""

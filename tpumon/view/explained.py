@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from tpumon.analysis.answer import by_reason
 from tpumon.outputs import Output
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
     from tpumon.analysis import Update
-    from tpumon.model import Finding, NotJudged
+    from tpumon.model import Finding
     from tpumon.outputs import Context
     from tpumon.view.text import TextOutput
 
@@ -55,7 +55,7 @@ class ExplainedText(Output):
     def _say(self) -> None:
         self._has_said = True
         not_judged = self._context.fleet.status(self._time_unix_s).not_judged()
-        lines = [f"Not judged: {names} ({reason})" for names, reason in by_reason(not_judged)]
+        lines = [f"Not judged: {', '.join(names)} ({reason})" for reason, names, _ in by_reason(not_judged)]
         if lines:
             self._text.say(lines)
 
@@ -65,11 +65,3 @@ def finding_line(finding: Finding) -> str:
     remedy = one_line(finding.remedy.split(";")[0], limit=_LONGEST_REMEDY)
     remedy = f" To do: {remedy}" if remedy else ""
     return f"Finding ({finding.severity}): {finding.finding}. {finding.sentence}{remedy}"
-
-
-def by_reason(not_judged: Sequence[NotJudged]) -> Iterator[tuple[str, str]]:
-    """What cannot be judged: the names of findings, and the reason that they have in common."""
-    reasons: dict[str, list[str]] = {}
-    for one in not_judged:
-        reasons.setdefault(one.reason, []).append(one.finding)
-    yield from ((", ".join(names), reason) for reason, names in reasons.items())

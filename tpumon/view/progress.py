@@ -24,14 +24,20 @@ class Bar:
         self._stream = stream
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self._words = ""
 
     @property
     def refresh_s(self) -> float | None:
         """How often to call `refresh`; None: never."""
         return _REFRESH_S if self._stream.isatty() else None
 
-    def start(self, duration_s: float) -> None:
-        """Shows a new bar for something that takes about this long."""
+    def start(self, duration_s: float, words: str = "tracing") -> None:
+        """Shows a new bar for something that takes about this long.
+
+        Args:
+            duration_s: seconds.
+            words: for what; once it takes longer, `collecting`.
+        """
         if not self._stream.isatty():
             return
         from rich.console import Console
@@ -46,7 +52,8 @@ class Bar:
             transient=True,
             auto_refresh=False,
         )
-        self._task = self._progress.add_task("tracing", total=duration_s)
+        self._task = self._progress.add_task(words, total=duration_s)
+        self._words = words
         self._progress.start()
 
     def refresh(self) -> None:
@@ -55,7 +62,7 @@ class Bar:
             return
         task = self._progress.tasks[0]
         overdue = task.total is not None and (task.elapsed or 0) > task.total
-        words = "collecting" if overdue else "tracing"
+        words = "collecting" if overdue else self._words
         with contextlib.suppress(OSError):
             self._progress.update(self._task, completed=task.elapsed or 0, description=words, refresh=True)
 

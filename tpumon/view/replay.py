@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tpumon.analysis import Analysis
+from tpumon.analysis.playing import Recorded as RecordedEvent
 from tpumon.analysis.playing import between
-from tpumon.model import Change, Sample, Workers
+from tpumon.model import Change
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.frame import KeySection, KeyWords
 from tpumon.view.screens.screen import Reply
@@ -36,18 +37,6 @@ _SPEEDS = (1, 10, 60, 600)
 _FRAME_S = 0.25
 
 
-class Event(Protocol):
-    """What was recorded about one moment."""
-
-    @property
-    def time_unix_s(self) -> float:
-        """When it was known."""
-
-    @property
-    def event(self) -> Workers | Sample:
-        """The workers from then on, or a sample."""
-
-
 class Recorded(Protocol):
     """A recording."""
 
@@ -56,7 +45,7 @@ class Recorded(Protocol):
     def span_unix_s(self) -> tuple[float, float]:
         """The times of its first and last moment."""
 
-    def moments(self, begin_unix_s: float) -> Iterator[Event]:
+    def moments(self, begin_unix_s: float) -> Iterator[RecordedEvent]:
         """Yields what was recorded from a time on."""
 
 

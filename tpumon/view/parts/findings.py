@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.segment import Segment
 
-from tpumon.model import Evidence, Finding, Grade, Mark, NotJudged
+from tpumon.model import Evidence, Finding, Grade, NotJudged
 from tpumon.view.drawing.cells import clock, percent, short_time, step_word
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame, wrapped
 from tpumon.view.drawing.style import BOLD, DIM, LOOKS, Look
 from tpumon.view.parts.frame import Frame
 from tpumon.view.parts.scene import Row, Scene
 
-_MARKS: Mapping[Grade, Mark] = {"info": "ok", "warning": "warn", "critical": "critical"}
 _WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers), ")
 _ASIDE = re.compile(r" \([^()]*\)")
 _NAME = 20
@@ -58,7 +57,7 @@ def worst_line(frame: Frame) -> Lines:
 
 
 def _look(severity: Grade) -> Look:
-    return LOOKS[_MARKS[severity]]
+    return LOOKS[severity]
 
 
 def _who(frame: Frame, finding: Finding) -> tuple[str, str]:

@@ -27,7 +27,7 @@ _PROBLEMS: tuple[Severity | State, ...] = (
     "critical",
     "no-activity",
     "stale",
-    "warn",
+    "warning",
     "busy",
     "continuous",
     "paused",

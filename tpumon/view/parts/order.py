@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
+from tpumon.history import WELL
 from tpumon.model import FindingId
 from tpumon.view.drawing.names import natural
 from tpumon.view.parts.scene import Row, Scene
@@ -108,14 +109,14 @@ def _shared(rows: Sequence[Row]) -> frozenset[FindingId]:
 def kinds(scene: Scene) -> list[str]:
     """What workers can be filtered by: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
     found = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
-    troubles = [kind for _, kind in found if kind != "ok"]
+    troubles = [kind for _, kind in found if kind not in WELL]
     return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
 
 
 def is_of(kind: str) -> Callable[[Row], bool]:
     """Whether a worker is of a kind that `kinds` names."""
     if kind == NOT_OK:
-        return lambda row: row.verdict.severity != "ok"
+        return lambda row: row.verdict.mark not in WELL
     return lambda row: row.verdict.mark == kind
 
 

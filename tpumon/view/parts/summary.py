@@ -21,8 +21,9 @@ from tpumon.view.parts.scene import Row, Scene
 
 _COUNTED: tuple[Severity | State, ...] = (
     "ok",
+    "info",
     "critical",
-    "warn",
+    "warning",
     "down",
     "no-activity",
     "stale",

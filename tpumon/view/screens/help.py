@@ -14,8 +14,9 @@ from tpumon.view.screens.screen import Drawn, Screen
 _KEY = 22
 
 _MARKS: tuple[tuple[Severity | State, str], ...] = (
-    ("ok", "nothing is found that is a warning or worse"),
-    ("warn", "a finding is a warning; w says what, why, and what to do"),
+    ("ok", "nothing is found"),
+    ("info", "a finding is worth knowing; nothing is to be done"),
+    ("warning", "a finding is a warning; w says what, why, and what to do"),
     ("critical", "a finding is critical"),
     ("down", "the last query failed"),
     ("no-activity", "it answers, but nothing runs: no op on its device, no step in its host trace"),

@@ -7,6 +7,7 @@ from functools import partial
 from rich.segment import Segment
 
 from tpumon.figures import MXU
+from tpumon.history import WELL
 from tpumon.view.drawing.lines import Line, Lines, cut, plain, tame
 from tpumon.view.drawing.style import BOLD, DIM, LOOKS
 from tpumon.view.parts import summary
@@ -191,6 +192,6 @@ def _preview(frame: Frame, room: int, worst: Lines) -> Lines:
 
 def _worst(frame: Frame) -> Lines:
     """One line about the worst of those whose rows do not say since when; none where all are ok."""
-    marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity != "ok"]
+    marked = [row for row in frame.rows if row.verdict.state == "live" and row.verdict.severity not in WELL]
     worst = min(marked, key=lambda row: (row.verdict.rank, -row.verdict.excess), default=None)
     return [] if worst is None else [Page(frame, worst).line()]

@@ -1,0 +1,54 @@
+"""A feed whose events a test gives, in place of one that samples."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+from tpumon.analysis import Analysis, Event, FleetStatus, Update
+from tpumon.feed import FeedSettings
+
+
+class GivenFeed:
+    """Analyses events as they are asked for.
+
+    Args:
+        settings: as of `open_feed`.
+        events: makes the events; None: nothing came in time.
+        remembers: as of `open_feed`.
+        on_exit: called at the end.
+    """
+
+    def __init__(
+        self,
+        settings: FeedSettings,
+        events: Callable[[], Iterable[Event | None]],
+        *,
+        remembers: bool = False,
+        on_exit: Callable[[], None] = lambda: None,
+        **_more: Any,
+    ) -> None:
+        self._events, self._on_exit = events, on_exit
+        self._fleet = Analysis(settings.output_options.thresholds)
+        if remembers:
+            self._fleet.remember()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._on_exit()
+
+    def status(self) -> FleetStatus:
+        """As of `Feed`."""
+        return self._fleet.status(time.time())
+
+    def updates(self, *, timeout_s: float) -> Iterator[Update | None]:
+        """As of `Feed`."""
+        assert timeout_s > 0
+        for event in self._events():
+            yield None if event is None else self._fleet.take(event)

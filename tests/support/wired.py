@@ -1,0 +1,60 @@
+"""An output or an analysis that is given events, as a run gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tpumon.analysis import Analysis, Event
+from tpumon.model import Finding, Sample
+from tpumon.outputs import Context, Output, OutputOptions, open_output
+
+
+class Wired:
+    """An output behind an analysis. What it has itself is the output's.
+
+    Args:
+        opening: opens it.
+        fleet: the analysis; None: a new one.
+        context: as of `Context`.
+    """
+
+    def __init__(self, opening: Callable[[Context], Output], fleet: Analysis | None = None, **context: Any) -> None:
+        run = context.get("run", OutputOptions())
+        self.fleet = fleet or Analysis(run.thresholds)
+        self.context = Context(fleet=self.fleet, **{"log": lambda _line: None, **context})
+        self.output = opening(self.context)
+        if self.output.remembers:
+            self.fleet.remember()
+
+    def take(self, *events: Event) -> None:
+        """Gives it the updates of these events."""
+        for event in events:
+            self.output.on_update(self.fleet.take(event))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.output, name)
+
+
+def wired(name: str, where: str, options: dict[str, str] | None = None, **context: Any) -> Wired:
+    """The output with this name."""
+    return Wired(lambda given: open_output(name, where, given, options), **context)
+
+
+class Judged:
+    """Samples, judged one after the other."""
+
+    def __init__(self, *events: Event, **limits: Any) -> None:
+        self.fleet = Analysis(**limits)
+        for event in events:
+            self.fleet.take(event)
+
+    def judged(self, sample: Sample) -> Sample:
+        """The sample with its findings."""
+        return self.update(sample)[0]
+
+    def update(self, sample: Sample) -> tuple[Sample, tuple[Finding, ...]]:
+        """The sample with its findings, and these at length."""
+        update = self.fleet.take(sample)
+        assert update.sample is not None
+        return update.sample, update.findings
