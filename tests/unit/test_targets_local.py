@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import socket
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.tpu_node import BUSY_STEP, TpuNode
+from support.samples import sample
 from support.watching import watching
 from tpumon.errors import SourceError
+from tpumon.history import WorkerHistory
+from tpumon.targets.identity import Identified, names
 from tpumon.targets.knock import knock
 from tpumon.targets.local import LINE_FOR_A_JOB, LocalDiscovery
 
@@ -254,7 +262,10 @@ def test_a_job_that_is_too_busy_to_answer_after_its_restart_stays_a_worker(world
             world.answers[9999] = None
             await watch.until(lambda: world.calls[9999] >= 3)
             await world.looked_again(watch)
-        assert len(watch.found) == 1
+        assert {(one.worker, one.address) for found in watch.found for one in found.targets} == {
+            (HERE, "127.0.0.1:9999")
+        }
+        assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43]
 
     asyncio.run(main())
 
@@ -266,7 +277,7 @@ def test_a_profiler_server_that_is_profiling_for_somebody_else_is_found():
 
 
 def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):
-    """Nothing is said: to the sampler it went away and came back. Its new server was called once."""
+    """Its process is another one. Its new server was called once."""
 
     async def main():
         world.job(9999)
@@ -280,7 +291,7 @@ def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):
             await watch.until(lambda: world.calls[9012] == 2)
             await asyncio.sleep(0.3)  # longer than a worker that is gone would stay
         assert watch.now == {HERE: "127.0.0.1:9012"}
-        assert len(watch.found) == 2
+        assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43, 44]
 
     asyncio.run(main())
 
@@ -553,3 +564,69 @@ def test_jobs_of_other_containers_and_tpumon_itself_are_not_meant(world):
     assert waiting_line(world).startswith("pid 42")
     world.proc.process(JOB, JAX, cmdline="/usr/bin/python3 /usr/bin/tpumon simulate v5e-8")
     assert waiting_line(world).startswith("no profiler server")
+
+
+_LISTENS = """
+import socket, sys, time
+place = socket.socket()
+place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+place.bind(("127.0.0.1", int(sys.argv[1])))
+place.listen()
+print(place.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+
+
+def started(script, port, **environment):
+    """A real process that listens, and its port."""
+    process = subprocess.Popen(
+        [sys.executable, script, str(port), "--token=secret"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    return process, int(process.stdout.readline())
+
+
+def ended(process):
+    process.kill()
+    process.communicate()
+
+
+def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(tmp_path):
+    """Also where no query fell between the end of the one and the start of the other."""
+    script = tmp_path / "train.py"
+    script.write_text(_LISTENS)
+
+    async def call(_address):
+        return None
+
+    def history_with(history, target):
+        history.add(sample(target.worker, process=target.process))
+        return history.restarted
+
+    async def main():
+        process, port = started(script, 0, TPUMON_JOB="gemma", TPU_NAME="my-tpu", SECRET="s")
+        try:
+            discovery = LocalDiscovery(port, only=lambda one: one.port == port, call=call, poll_s=0.01)
+            async with watching(Identified(discovery, names(), environment={})) as watch:
+                await watch.until(lambda: watch.found and watch.found[-1].targets)
+                (first,) = watch.found[-1].targets
+                assert (first.process.pid, first.process.command) == (
+                    process.pid,
+                    f"{Path(sys.executable).name} train.py",
+                )
+                assert first.process.user == getpass.getuser()
+                assert abs(first.process.started_unix_s - time.time()) < 60
+                assert (first.job, first.slice, first.independent) == ("gemma", "my-tpu", False)
+                history = WorkerHistory(first)
+                assert history_with(history, first) is None
+                assert history_with(history, first) is None
+
+                ended(process)
+                process, _ = started(script, port)
+                await watch.until(lambda: watch.found[-1].targets[0].process.pid == process.pid)
+                (second,) = watch.found[-1].targets
+                assert (second.worker, second.job, second.slice) == (first.worker, None, None)
+                assert history_with(history, second) is history.last
+        finally:
+            ended(process)
+
+    asyncio.run(main())

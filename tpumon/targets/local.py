@@ -14,11 +14,12 @@ from tpumon.errors import SourceError
 from tpumon.model import Framework, Target, Workers
 from tpumon.model.frozen import frozen
 from tpumon.sources.runtime import PORTS
-from tpumon.targets.announced import attached_processes
+from tpumon.targets.announced import announced_environment, attached_processes
+from tpumon.targets.identity import VARIABLES
 from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
-from tpumon.targets.processes import PROC
+from tpumon.targets.processes import PROC, environment_of
 from tpumon.text import unexpected
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
@@ -171,12 +172,16 @@ class _Worker:
     Attributes:
         name: to show; given when it is first yielded.
         gone_s: when its port had closed; None while it is open.
+        environment: the variables that name its job, as far as they were read.
+        announced: whether they were read after its process had said that it is attached; None: not yet.
     """
 
     listener: Listener
     owner: Owner | None
     name: str | None = None
     gone_s: float | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    announced: bool | None = None
 
 
 @dataclass(slots=True)
@@ -272,6 +277,7 @@ class LocalDiscovery:
                 if sent is None:
                     await self._first_answers(clock_s)
                 await self._find_job(clock_s())
+                await self._read_environments()
                 workers = self._now()
                 if self._calls and sent is not None and not (sent.targets or workers.targets):
                     workers = sent  # the answer will say more
@@ -316,6 +322,15 @@ class LocalDiscovery:
         if ended or now_s - self._look_for_job_s >= _JOBS_S:
             self._look_for_job_s = now_s
             self._job = await asyncio.to_thread(find_job, self._proc)
+
+    async def _read_environments(self) -> None:
+        """Reads, once for each process and once more when it has announced itself, what names its job."""
+        for port, worker in self._workers.items():
+            announced = port in self._attached
+            if worker.owner is not None and worker.announced != announced and worker.gone_s is None:
+                worker.announced = announced
+                found = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
+                worker.environment = tuple(sorted(found.items())) or worker.environment  # it may be about to end
 
     def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
         for port, worker in list(self._workers.items()):
@@ -391,6 +406,7 @@ class LocalDiscovery:
         if port in self._workers:
             worker = self._workers[port]
             worker.listener, worker.owner, worker.gone_s = call.listener, call.owner, None
+            worker.environment, worker.announced = (), None
             return
         # A job that restarts on other ports does not stay a second one.
         gone = [worker for worker in self._workers.values() if worker.gone_s is not None]
@@ -441,6 +457,8 @@ class LocalDiscovery:
                     independent=True,
                     runtime_addresses=runtime,
                     attached=worker.listener.port in self._attached,
+                    process=None if worker.owner is None else worker.owner.process,
+                    environment=worker.environment,
                 )
             )
         return Workers(targets=tuple(targets))
@@ -487,7 +505,14 @@ class LocalDiscovery:
         if not ports or port is None:
             return None
         runtime = tuple(f"localhost:{number}" for number in ports)
-        return Target(worker=self._host, address=f"127.0.0.1:{port}", independent=True, runtime_addresses=runtime)
+        owner = self._owners.get(ports[0])
+        return Target(
+            worker=self._host,
+            address=f"127.0.0.1:{port}",
+            independent=True,
+            runtime_addresses=runtime,
+            process=None if owner is None else owner.process,
+        )
 
     def _waiting(self) -> str:
         """Where tpumon looked, and what to do."""
@@ -520,6 +545,11 @@ class LocalDiscovery:
         not_profilers = {*RUNTIME_PORTS, *_TPU_RUNTIME_PORTS}
         ports = [port for port, one in self._owners.items() if one.pid == pid and port not in not_profilers]
         return any(port not in self._refused or self._refused[port].silent for port in ports)
+
+
+def _environment_of(pid: int, announced: bool, proc: Path) -> dict[str, str]:
+    environment = environment_of(pid, VARIABLES, proc)
+    return environment | announced_environment(pid, proc) if announced else environment
 
 
 def _same(listener: Listener, other: Listener | None) -> bool:
