@@ -114,6 +114,7 @@ def _finding(finding: Finding, size: _Size) -> dict[str, Any]:
         "confidence": finding.confidence,
         "workers": list(finding.workers),
         **({"more_workers": finding.more_workers} if finding.more_workers else {}),
+        "job": finding.job,
         "slice": finding.slice,
         "since_unix_s": None if since is None else round(since, 1),
         **({"since_or_earlier": True} if finding.since_or_earlier else {}),
@@ -197,10 +198,13 @@ def _names(sample: Sample) -> Iterator[str]:
 def _cleaned(finding: Finding, foreign: Iterable[str], *, is_told: bool) -> Finding:
     """A finding whose names are plain words. What an exporter wrote itself is quoted, and our own remedy stands."""
     own = finding.naming(MOST_WORKERS)
+    # Not as the other names, anywhere: a slice is often called 0.
+    own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain(own.slice or "")}" '))
     evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]
     return replace(
         own,
         workers=tuple(map(plain, own.workers)),
+        job=None if own.job is None else plain(own.job),
         slice=None if own.slice is None else plain(own.slice),
         evidence={plain(name): one for name, one in evidence},
         sentence=f"The exporter says: {told(own.sentence)}" if is_told else quoted(own.sentence, foreign),

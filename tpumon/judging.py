@@ -63,7 +63,9 @@ class Judging:
         """What is wrong with the worker of a judged sample, the worst first, told at length."""
         known = {one.finding: one for one in self._judge.findings([sample.worker])}
         if self._told is not None and self._told.findings is not None:
-            known = {one.finding: one for one in self._told.findings if one.slice == sample.slice}
+            known = {
+                one.finding: one for one in self._told.findings if (one.job, one.slice) == (sample.job, sample.slice)
+            }
         return [
             replace(
                 known.get(cause.finding)

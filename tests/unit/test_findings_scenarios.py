@@ -151,7 +151,7 @@ def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
         fleet.assess(now_unix_s)
         assert "straggler" not in {finding.finding for finding in fleet.findings(now_unix_s)}
     (reason,) = (one.reason for one in fleet.not_judged(now_unix_s) if one.finding == "straggler")
-    assert "give each a slice (--targets)" in reason
+    assert "give each a job (--targets)" in reason
 
 
 def test_who_hung_first_is_named():

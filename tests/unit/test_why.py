@@ -65,6 +65,7 @@ def test_the_worst_finding_is_the_verdict():
         "severity": "critical",
         "confidence": "high",
         "workers": ["a", "b"],
+        "job": None,
         "slice": "s0",
         "since_unix_s": NOW,
         "since_or_earlier": True,

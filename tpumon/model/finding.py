@@ -90,6 +90,7 @@ class Finding:
         confidence: how sure it is.
         workers: names of the workers that have it, the worst first.
         more_workers: how many more have it, if not all are named.
+        job: their job; None: none is known.
         slice: their slice; None: none is known.
         since_unix_s: since when any of them has it.
         since_or_earlier: whether the first samples showed it already, so that it may have begun before them.
@@ -104,6 +105,7 @@ class Finding:
     confidence: Confidence = field(default="medium", metadata=fallback("medium"))
     workers: tuple[str, ...] = field(default=(), metadata=limited(_MOST_WORKERS))
     more_workers: int = field(default=0, metadata=fallback(0))
+    job: str | None = None
     slice: str | None = None
     since_unix_s: float | None = None
     since_or_earlier: bool = field(default=False, metadata=fallback(False))

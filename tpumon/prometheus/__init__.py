@@ -420,8 +420,8 @@ class PrometheusReader:
     def _without_explained(self, samples: Mapping[Key, Sample]) -> dict[Key, Sample]:
         """The samples without findings that others of the slice explain: the exporters of its workers see only some."""
         groups = {key: group_of(self._known[key].target) for key in samples}
-        since: dict[str | None, dict[FindingId, float]] = {}
-        marked: dict[str | None, set[FindingId]] = {}
+        since: dict[tuple[str, ...], dict[FindingId, float]] = {}
+        marked: dict[tuple[str, ...], set[FindingId]] = {}
         for key, sample in samples.items():
             of_group, of_marked = since.setdefault(groups[key], {}), marked.setdefault(groups[key], set())
             for cause in sample.findings or ():

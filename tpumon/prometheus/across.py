@@ -83,8 +83,11 @@ class Stragglers:
             seen[key] = one.seen
         if not new:
             return
-        order = sorted(seen, key=lambda key: group_of(seen[key].target) or "")
-        for _, group in groupby(order, key=lambda key: group_of(seen[key].target) or ""):
+
+        def job_of(key: Key) -> tuple[str, ...]:
+            return group_of(seen[key].target)[::2]  # its slices are compared, too
+
+        for _, group in groupby(sorted(seen, key=job_of), key=job_of):
             keys = list(group)
             across = rule.across([Peer(seen[key], self._of[key].memory) for key in keys])
             for key in keys:

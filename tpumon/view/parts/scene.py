@@ -115,7 +115,7 @@ class Scene:
     not_judged: Callable[[str | None], Sequence[NotJudged]]
     changes: Changes
     last_change: int
-    peers: dict[str | None, Peers] = field(default_factory=dict)
+    peers: dict[tuple[str, ...], Peers] = field(default_factory=dict)
 
     @property
     def counts(self) -> Mapping[Severity | State, int]:
