@@ -201,7 +201,7 @@ class Pages:
             "level": self._level,
             "waiting": waiting,
             "targets": [
-                {"worker": history.target.worker, "address": history.target.address, "slice": history.target.slice}
+                {name: getattr(history.target, name) for name in ("worker", "address", "job", "slice", "independent")}
                 for history in histories
             ],
             **({} if handover is None else page_of(handover)),

@@ -106,6 +106,7 @@ class _Row:
             empty=Sample(
                 worker=worker,
                 address=target.address,
+                job=target.job,
                 slice=target.slice,
                 time_unix_s=now_unix_s,
                 window_s=None,
