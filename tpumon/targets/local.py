@@ -7,6 +7,7 @@ import math
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,6 +15,8 @@ from tpumon.errors import SourceError
 from tpumon.model import Framework, Target, Workers
 from tpumon.model.frozen import frozen
 from tpumon.sources.runtime import PORTS
+from tpumon.system.first_port import NOTE_EVERY_S, first_port
+from tpumon.system.threads import in_thread
 from tpumon.targets.announced import announced_environment, attached_processes
 from tpumon.targets.identity import VARIABLES
 from tpumon.targets.jobs import Job, find_job
@@ -49,6 +52,7 @@ _POLL_S = 1.0  # a job shall be found within 2 s
 _FIRST_S = 2.5  # the first result waits so long for a first answer ...
 _OTHERS_S = 0.5  # ... and so long for others after it
 _KEEP_GONE_S = 600.0
+_NAME_S = 2.0  # for the files that say which port was the first
 _CLOSED_S = 8.0  # for a port if only a call shows whether anything listens
 _SILENT_S, _SILENT_TRIES = 30.0, 3
 _JOBS_S = 30.0  # between two looks for a job without a profiler server
@@ -170,7 +174,7 @@ class _Worker:
     """A profiler server.
 
     Attributes:
-        name: to show; given when it is first yielded.
+        name: to show; given before it is first yielded.
         gone_s: when its port had closed; None while it is open.
         environment: the variables that name its job, as far as they were read.
         announced: whether they were read after its process had said that it is attached; None: not yet.
@@ -260,7 +264,7 @@ class LocalDiscovery:
         self._refused: dict[int, _Refused] = {}
         self._workers: dict[int, _Worker] = {}
         self._job: Job | None = None  # one without a profiler server, as far as is known
-        self._look_for_job_s = -math.inf
+        self._look_for_job_s = self._noted_s = -math.inf
         self._said_no_profiler = self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
 
@@ -278,6 +282,7 @@ class LocalDiscovery:
                     await self._first_answers(clock_s)
                 await self._find_job(clock_s())
                 await self._read_environments()
+                await self._name_workers(clock_s())
                 workers = self._now()
                 if self._calls and sent is not None and not (sent.targets or workers.targets):
                     workers = sent  # the answer will say more
@@ -322,6 +327,25 @@ class LocalDiscovery:
         if ended or now_s - self._look_for_job_s >= _JOBS_S:
             self._look_for_job_s = now_s
             self._job = await asyncio.to_thread(find_job, self._proc)
+
+    async def _name_workers(self, now_s: float) -> None:
+        """Names those that are new: the host, for what is at the port that was its first one, else host and port."""
+        here = {
+            one.listener.port: one
+            for one in self._not_subprocesses(list(self._workers.values()))
+            if one.gone_s is None or one.name is None
+        }
+        if not here or (now_s - self._noted_s < NOTE_EVERY_S and all(one.name is not None for one in here.values())):
+            return
+        self._noted_s = now_s
+        try:
+            first = await in_thread(partial(first_port, tuple(here)), timeout_s=_NAME_S)
+        except Exception:  # noqa: BLE001 - whatever is in the files of others: a worker needs a name
+            first = min(here)
+        taken = {one.name for one in self._workers.values()}
+        for port, worker in here.items():
+            if worker.name is None:
+                worker.name = self._host if port == first and self._host not in taken else f"{self._host}:{port}"
 
     async def _read_environments(self) -> None:
         """Reads, once for each process and once more when it has announced itself, what names its job."""
@@ -412,12 +436,9 @@ class LocalDiscovery:
         gone = [worker for worker in self._workers.values() if worker.gone_s is not None]
         if len(gone) == len(self._workers):
             self._workers.clear()
-        name = None
         if self._workers and gone:
-            first = min(gone, key=lambda worker: worker.gone_s or 0.0)
-            del self._workers[first.listener.port]
-            name = self._host if first.name == self._host else None  # a name with a port in it goes with the port
-        self._workers[port] = _Worker(call.listener, call.owner, name)
+            del self._workers[min(gone, key=lambda worker: worker.gone_s or 0.0).listener.port]
+        self._workers[port] = _Worker(call.listener, call.owner)
 
     def _note_refusal(self, call: _Call, answer: SourceError, now_s: float) -> None:
         before = self._refused.get(call.listener.port)
@@ -447,12 +468,11 @@ class LocalDiscovery:
         alone = len(workers) == 1
         targets = []
         for worker in workers:
-            worker.name = worker.name or (self._host if alone else f"{self._host}:{worker.listener.port}")
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
             targets.append(
                 Target(
-                    worker=worker.name,
+                    worker=worker.name or f"{self._host}:{worker.listener.port}",
                     address=address,
                     independent=True,
                     runtime_addresses=runtime,
