@@ -67,7 +67,13 @@ def is_recording(where: str) -> bool:
 def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
     """The line that says who the workers are."""
     targets = [
-        {"worker": one.worker, "address": one.address, "slice": one.slice, "independent": one.independent}
+        {
+            "worker": one.worker,
+            "address": one.address,
+            "job": one.job,
+            "slice": one.slice,
+            "independent": one.independent,
+        }
         for one in workers.targets
     ]
     return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
@@ -128,7 +134,9 @@ class Recording:
                         yield Moment(time_unix_s, event)
                 elif event is not None:
                     if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
-                        known[event.worker] = Target(worker=event.worker, address=event.address, slice=event.slice)
+                        known[event.worker] = Target(
+                            worker=event.worker, address=event.address, job=event.job, slice=event.slice
+                        )
                         yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
                     yield Moment(time_unix_s, event)
 
@@ -371,7 +379,11 @@ def _workers(raw: dict[str, Any]) -> Workers:
         if worker and address:
             independent = one.get("independent") is True
             targets[worker] = Target(
-                worker=worker, address=address, slice=text(one.get("slice")), independent=independent
+                worker=worker,
+                address=address,
+                job=text(one.get("job")),
+                slice=text(one.get("slice")),
+                independent=independent,
             )
     return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
 

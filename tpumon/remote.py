@@ -163,6 +163,7 @@ class RemoteExporter:
                 Sample(
                     worker=target.worker,
                     address=target.address,
+                    job=target.job,
                     slice=target.slice,
                     time_unix_s=began_unix_s,
                     window_s=None,
@@ -395,7 +396,13 @@ def _workers(page: Mapping[str, Any]) -> Workers:
     for raw in _list(page.get("targets"), 10_000):
         worker, address = (text(raw.get(name)) if isinstance(raw, dict) else None for name in ("worker", "address"))
         if worker and address and worker not in targets and address not in addresses:
-            targets[worker] = Target(worker=worker, address=address, slice=text(raw.get("slice")))
+            targets[worker] = Target(
+                worker=worker,
+                address=address,
+                job=text(raw.get("job")),
+                slice=text(raw.get("slice")),
+                independent=raw.get("independent") is True,
+            )
             addresses.add(address)
     return Workers(targets=tuple(targets.values()), waiting=None if targets else text(page.get("waiting")))
 

@@ -151,7 +151,7 @@ class Pages:
             "level": self._context.run.level,
             "waiting": status.waiting,
             "targets": [
-                {"worker": each.name, "address": each.target.address, "slice": each.target.slice}
+                {name: getattr(each.target, name) for name in ("worker", "address", "job", "slice", "independent")}
                 for each in status.all()
             ],
             **({} if handover is None else page_of(handover)),

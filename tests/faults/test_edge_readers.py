@@ -18,7 +18,6 @@ from support.exporter import sample, serving
 from support.watching import watching
 from tpumon import recording, remote
 from tpumon.model import Query, Sample, Target, Workers
-from tpumon.prometheus import PrometheusReader, PrometheusServer
 from tpumon.recording import Recording
 from tpumon.remote import RemoteExporter
 from tpumon.sampler import Pace, Sampler
@@ -167,33 +166,6 @@ def test_one_sample_that_cannot_be_read_costs_no_other(error, monkeypatch):
 
     with serving("odd", "w") as output:
         asyncio.run(main(output))
-
-
-@ERRORS
-def test_answers_of_prometheus(error, monkeypatch):
-    """Whatever it answers."""
-    events = []
-    monkeypatch.setattr(PrometheusServer, "query", broken := Broken(error, None))
-
-    async def main():
-        async with running(PrometheusReader(PrometheusServer("http://h"), "{}", poll_s=0.01).feed(events.append)):
-            await until(lambda: broken.calls > 5)
-
-    asyncio.run(main())
-    (line,) = lines_of(events)
-    assert WORDS in line
-
-
-@pytest.mark.parametrize("number", ["1e19", "1e308", "-1e19"])
-def test_times_that_are_none_in_an_answer_of_prometheus(number):
-    """They count as absent: no date can be made of them."""
-    raw = {"resultType": "matrix", "result": [{"metric": {}, "values": [[float(number), "1"], [1e9, "2"]]}]}
-    body = json.dumps({"status": "success", "data": raw}).encode()
-    (series,) = PrometheusServer("http://h").read(200, body).series
-    assert series.points == [(1e9, 2.0)]
-    raw = {"resultType": "vector", "result": [{"metric": {}, "value": [float(number), "1"]}]}
-    body = json.dumps({"status": "success", "data": raw}).encode()
-    assert not PrometheusServer("http://h").read(200, body).series
 
 
 @ERRORS

@@ -9,6 +9,7 @@ import pytest
 
 from support.samples import sample
 from support.shown import lines
+from support.wired import Wired
 from tpumon.analysis import Analysis
 from tpumon.history import Histories
 from tpumon.model import Query, Target, Workers
@@ -54,12 +55,10 @@ def clocks(monkeypatch):
 
 
 def history_of(clocks, *samples):
-    histories = Histories()
+    histories = Histories(monotonic_s=clocks.monotonic)
     histories.follow(WORKERS)
-    history = histories.get("w0")
-    history.monotonic_s = clocks.monotonic
     for one in samples:
-        history.add(one)
+        history = histories.add(one)
     return history
 
 
@@ -134,9 +133,9 @@ def test_the_sampler_notes_when_a_sample_was_taken_although_the_clock_is_set_mea
 
 def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks, record_testsuite_property):
     """Its own deadline holds, figures go, and a new sample is live at once."""
-    display = Display(DisplaySettings())
+    fleet = Analysis(monotonic_s=clocks.monotonic)
+    display = Wired(lambda context: Display(DisplaySettings(), context.fleet), fleet)
     display.take(WORKERS)
-    display._watch._fleet.histories.get("w0").monotonic_s = clocks.monotonic
     display.take(clocks.sample())
     display.refresh(clocks.time())
     assert "40.0%" in " ".join(lines(display, now=clocks.time()))
@@ -155,14 +154,15 @@ def test_the_view_goes_stale_and_comes_back_on_a_clock_set_back(clocks, record_t
 def test_the_fleets_graph_goes_on_after_the_clock_was_set(set_by_s):
     """A point per interval as before, and its span is time that passed."""
     clocks = Clocks()
-    fleet = Analysis(remember=True, monotonic_s=clocks.monotonic)
+    fleet = Analysis(monotonic_s=clocks.monotonic)
+    fleet.remember()
     fleet.take(WORKERS)
     for query in range(80):
         clocks.passed_s = query * INTERVAL_S
         clocks.set_by_s = set_by_s if query >= 40 else 0.0
         fleet.take(clocks.sample())
-        fleet.status(clocks.time())
-    points = fleet.average.series("mxu", clocks.time() - 2 * HOUR_S, clocks.time() + 1, 1000)
+        fleet.tick(clocks.time())
+    points = fleet.status(clocks.time()).average.series("mxu", clocks.time() - 2 * HOUR_S, clocks.time() + 1, 1000)
     assert sum(point.count for point in points) == 80
     assert points[-1].start_unix_s - points[0].start_unix_s == pytest.approx(79 * INTERVAL_S, abs=1)
 

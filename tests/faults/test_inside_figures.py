@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.samples import bare_sample, sample
 from support.shown import NOW, lines
-from support.wired import wired
+from support.wired import Wired, wired
 from tpumon.analysis import Analysis
 from tpumon.figures import SORT_KEYS
 from tpumon.model import (
@@ -117,7 +117,7 @@ def shown(display, size):
 
 
 def watched(samples, **chosen):
-    display = Display(DisplaySettings(**chosen))
+    display = Wired(lambda context: Display(DisplaySettings(**chosen), context.fleet))
     display.take(WORKERS)
     for one in samples:
         display.take(one)
@@ -150,13 +150,12 @@ def test_every_output_writes_finite_numbers_of_any_finite_sample(fleet, tmp_path
     samples = [bounded(one) for one in (*fleet[0], *fleet[1])]
     outputs = [wired(name, str(folder / name)) for name in ("jsonl", "csv", "fleet-summary")]
     outputs.append(wired("textfile", str(folder / "page.prom")))
-    outputs.append(TextOutput(io.StringIO(), level=2, number_samples=False))
+    outputs.append(Wired(lambda _context: TextOutput(io.StringIO(), level=2, number_samples=False)))
     for output in outputs:
         output.take(WORKERS)
         for one in samples:
             output.take(one)
-        if hasattr(output, "tick"):
-            output.tick(NOW)
+        output.tick(NOW)
         output.close()
     assert len((folder / "jsonl").read_text().splitlines()) == len(samples)
     for path in folder.iterdir():
@@ -220,12 +219,12 @@ def test_ordinary_figures_are_not_touched():
     assert bounded(ordinary) is ordinary
 
 
-@pytest.mark.parametrize("broken", ["_watch", "_controls", "_messages"])
+@pytest.mark.parametrize("broken", ["_scenes", "_controls", "_messages"])
 def test_a_view_that_cannot_draw_says_so_and_goes_on(broken, monkeypatch, record_testsuite_property):
     """A fault in judging or drawing is one line on the screen; it goes when the fault does, and no old figure shows."""
     display = watched([sample("a", time_unix_s=NOW - 1, mxu_utilization_ratio=0.4)])
     with monkeypatch.context() as patch:
-        patch.setattr(display, broken, None)
+        patch.setattr(display.output, broken, None)
         display.refresh(NOW)
         text = "\n".join(lines(display, 80, 24))
         assert "Cannot" in text
@@ -244,5 +243,5 @@ def test_a_fleet_of_extremes_is_assessed():
     for worker, value in (("a", LARGEST), ("b", LARGEST), ("a", LARGEST), ("a", LARGEST), ("b", SMALLEST)):
         fleet.take(sample(worker, time_unix_s=NOW - 1, mxu_utilization_ratio=value,
                          step_time_s=StepTimes(avg=value, min=value, max=value)))  # fmt: skip
-        assessment = fleet.status(NOW)
-    assert all(math.isfinite(across.avg) for across in assessment.figures.values())
+        status = fleet.status(NOW)
+    assert all(math.isfinite(across.avg) for across in status.figures().values())

@@ -32,6 +32,8 @@ SAMPLES = {
     "--zone": ("us-b", "us-b"),
     "--project": ("p", "p"),
     "--targets": ("targets.json", "targets.json"),
+    "--job": ("team/gemma", "team/gemma"),
+    "--slice": ("0", "0"),
     "--port": ("9999", 9999),
     "--simulate": ("v5e-8", "v5e-8"),
     "--scenario": ("idle", "idle"),

@@ -53,7 +53,7 @@ def test_without_what_it_needs_nothing_else_of_a_query_matters(kind):
     for _ in range(300):
         one = any_sample(chance)
         absent = frozenset(name for name in kind.needs if getattr(one.figures, name) is None)
-        across = rule.across(()) if not rule.compares else chance.choice([None, chance.random()])
+        across = rule.across(()) if not rule.compares else chance.choice([{}, {"s": chance.random()}])
         reasons.setdefault(absent, set()).add(rule.strength(Member(seen(one), rule.memory(), across)))
     told = reasons.pop(frozenset())
     assert any(not isinstance(strength, str) for strength in told)

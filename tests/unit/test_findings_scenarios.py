@@ -150,7 +150,7 @@ def test_of_several_jobs_named_together_nobody_is_called_a_straggler(scenario):
         status = fleet.status(now_unix_s)
         assert "straggler" not in {finding.finding for finding in status.findings}
     (reason,) = (one.reason for one in status.not_judged() if one.finding == "straggler")
-    assert "give each a slice (--targets)" in reason
+    assert "give each a job (--targets)" in reason
 
 
 def test_who_hung_first_is_named():

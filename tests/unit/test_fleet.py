@@ -27,9 +27,12 @@ def words(verdict):
 
 
 def fleet_of(workers, **limits):
-    """A fleet of workers, given as name: slice."""
+    """A fleet of workers, given as name: slice, or name: (job, slice)."""
     fleet = Analysis(Thresholds(**limits))
-    fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice=s) for w, s in workers.items())))
+    places = {w: place if isinstance(place, tuple) else (None, place) for w, place in workers.items()}
+    fleet.take(
+        Workers(targets=tuple(Target(worker=w, address=f"{w}:1", job=j, slice=s) for w, (j, s) in places.items()))
+    )
     return fleet
 
 
@@ -143,9 +146,10 @@ def test_as_many_samples_as_the_user_wants_must_agree():
     assert infeeds(fleet_of({"a": None}, sustained=5), *[0.1] * 5) == ["ok"] * 4 + ["warning"]
 
 
-def test_workers_are_compared_within_their_slice():
+def test_workers_are_compared_within_their_job_and_slice():
     """Two jobs that wait differently: nobody stands out among their own."""
-    fleet = fleet_of({"a": "busy", "b": "busy", "c": "waits", "d": "waits", "e": "waits"})
+    busy, waits = ("busy", "0"), ("waits", "0")
+    fleet = fleet_of({"a": busy, "b": busy, "c": waits, "d": waits, "e": waits})
     status = rounds(fleet, 3, a=0.02, b=0.02, c=0.18, d=0.18, e=0.18)
     assert {worker.verdict.severity for worker in status.all()} == {"ok"}
 

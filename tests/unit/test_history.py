@@ -9,7 +9,7 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Failure, Target, Workers
+from tpumon.model import Failure, Process, Target, Workers
 
 NOW = 1_000_000.0
 
@@ -171,3 +171,37 @@ def test_absent_figures_are_no_series():
     assert {name for name, series in exposed_by.items() if series} == {"tpu_worker_info"}
     (mxu,) = (m for m in SAMPLE_METRICS if m.name == "tpu_mxu_utilization_ratio")
     assert list(mxu.values(answered(mxu_utilization_ratio=0.0))) == [((), 0.0)]
+
+
+def job(pid=7, started_unix_s=NOW):
+    return Process(pid=pid, started_unix_s=started_unix_s)
+
+
+def runtime(uptime_s):
+    return {"uptime_s": uptime_s}
+
+
+CLOSED = failed("unavailable", message="connection refused")
+
+
+@pytest.mark.parametrize(
+    ("samples", "is_restart"),
+    [
+        ([answered(process=job()), answered(process=job(8))], True),
+        ([answered(process=job()), answered(process=job(7, NOW + 5))], True),
+        ([answered(process=job()), answered(process=job(7, NOW + 1))], False),  # somebody set the clock
+        ([answered(process=job()), answered(), answered(process=job())], False),
+        ([answered(process=job()), answered(), answered(process=job(8))], True),
+        ([answered(process=job()), failed("empty-trace", process=job(8))], True),
+        # One that ended is not replaced by a query that nobody answered.
+        ([answered(process=job()), failed("unavailable", process=job(8)), answered(process=job(8))], True),
+        ([answered(process=job(), runtime=runtime(5.0)), answered(process=job(8), runtime=runtime(6.0))], True),
+        ([answered(process=job()), CLOSED, answered(process=job())], False),  # its profiler server was stopped
+        ([answered(process=job()), CLOSED, answered()], True),
+        ([answered(process=job(started_unix_s=None)), answered(process=job())], False),
+    ],
+)
+def test_another_process_is_a_restart(samples, is_restart):
+    history = history_of(*samples)
+
+    assert (history.restarted is samples[-1]) == is_restart

@@ -190,7 +190,7 @@ def test_a_block_ends_with_its_findings_and_what_is_not_judged_comes_once():
     assert findings[2][0].startswith(
         "Finding (critical): input-bound. On a, 30% of the step is spent waiting for infeed. To do: make input faster"
     )
-    assert "Not judged: straggler (no other worker of its slice has figures)" in blocks[3]
+    assert "Not judged: straggler (no other worker of its slice has figures of the same steps)" in blocks[3]
     assert blocks[0][-1].startswith("Infeed percentage: 30.0%")
 
 

@@ -23,7 +23,9 @@ from tpumon.recording import Recording
 from tpumon_exporters.record import Recorder, RecordOptions
 
 START = 1_700_000_000.0
-WORKERS = Workers(targets=(Target(worker="a", address="a:1", slice="s"), Target(worker="b", address="b:1")))
+WORKERS = Workers(
+    targets=(Target(worker="a", address="a:1", job="j", slice="s"), Target(worker="b", address="b:1", independent=True))
+)
 
 
 def packed_line(at):
@@ -76,7 +78,7 @@ def times(where):
 
 
 def test_what_is_recorded_is_read_again(recorded):
-    """Workers with their slices, samples with all fields, failed queries."""
+    """Workers with their jobs and slices, samples with all fields, failed queries."""
     recorded.recorder.take(WORKERS)
     recorded.add(1, idle_ratio=0.25, warnings=("3 events dropped",))
     lost = failed_sample("b", "busy", time_unix_s=START + 2, took_s=0.0)

@@ -388,12 +388,15 @@ def test_workers_are_unique_and_safe():
         {"worker": "a\x1b[31m", "address": "h:1"},
         {"worker": "a", "address": "h:2"},
         {"worker": "b", "address": "h:1"},
-        {"worker": "c", "address": "h:3", "slice": "s\n"},
+        {"worker": "c", "address": "h:3", "job": "j\n", "slice": "s\n", "independent": True},
         {"worker": "x" * 100_000, "address": "h:4"},
         *({"worker": f"w{number}", "address": f"w{number}:1"} for number in range(20_000)),
     ]
     workers = remote._workers({"targets": targets}).targets
-    assert [(each.worker, each.address, each.slice) for each in workers[:2]] == [("a", "h:1", None), ("c", "h:3", "s")]
+    assert [(each.worker, each.address, each.job, each.slice, each.independent) for each in workers[:2]] == [
+        ("a", "h:1", None, None, False),
+        ("c", "h:3", "j", "s", True),
+    ]
     assert max(len(each.worker) for each in workers) <= 200
     assert len(workers) <= 10_000
 

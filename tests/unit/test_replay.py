@@ -119,7 +119,7 @@ def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     """A change of all workers together is no change of one, however fast the recording is read."""
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture
     feed = FeedSettings(origin=Recorded(str(eventless)))
-    assert once.run(once.OnceSettings(feed=feed, needs=Needs(3))) == 0
+    assert once.run(once.OnceSettings(feed=feed, needs=Needs(samples=3))) == 0
     since = [line.split()[2] for line in capsys.readouterr().out.splitlines()[1:]]
     assert since == [time.strftime("%H:%M:%S", time.localtime(START))] * 3
     assert events.run(events.EventsSettings(feed=feed)) == 0
@@ -202,7 +202,7 @@ def test_a_pipe_gets_everything_at_once(tape, capfd):
 
 def test_once_judges_the_end_of_a_recording(tape, capsys):
     """All are well there, and there are enough samples."""
-    assert once.run(once.OnceSettings(feed=FeedSettings(origin=Recorded(str(tape))), needs=Needs(3))) == 0
+    assert once.run(once.OnceSettings(feed=FeedSettings(origin=Recorded(str(tape))), needs=Needs(samples=3))) == 0
     printed = capsys.readouterr().out
     assert [line.split()[:2] for line in printed.splitlines()[1:]] == [[name, "ok"] for name in NAMES]
 

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support import REPOSITORY, require
-from tpumon.targets.announced import attached_processes
+from tpumon.targets.announced import announced_environment, attached_processes
+from tpumon.targets.identity import VARIABLES
 from tpumon.targets.listening import Listener, Owner
 from tpumon.targets.local import why_not_approached
 from tpumon.targets.processes import is_running, start_ticks_of
@@ -52,6 +53,28 @@ def test_an_announcement_is_found_until_it_is_withdrawn(folder: Path) -> None:
     announcement.withdraw()
     assert attached_processes([listener(PORT + 1)]) == {}
     assert list(folder.iterdir()) == []
+
+
+def test_what_names_its_job_is_announced_and_nothing_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is when the server starts: a program may set it."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SECRET", "s")
+    monkeypatch.setenv("TPUMON_JOB", "gemma\nTPUMON_SLICE=9\x1b[31m")
+    monkeypatch.setenv("TPU_NAME", "x" * 5000)
+    announcement.announce(PORT, "JAX")
+
+    assert attached_processes([listener()]) == {PORT: PID}
+    assert announced_environment(PID) == {"TPUMON_JOB": "gemmaTPUMON_SLICE=9[31m", "TPU_NAME": "x" * 200}
+    assert announcement._NAMING == VARIABLES
+
+
+def test_an_announcement_of_another_process_names_no_job(folder: Path) -> None:
+    folder.mkdir()
+    named(folder, PID).write_text(f"{start() - 1} {PORT} JAX\nTPUMON_JOB=theirs\n")
+    assert announced_environment(PID) == {}
+    named(folder, PID).write_text(f"{start()} {PORT} JAX\nTPUMON_JOB=ours\n")
+    assert announced_environment(PID) == {"TPUMON_JOB": "ours"}
 
 
 def named(folder: Path, pid: int) -> Path:

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import socket
+import subprocess
+import sys
+import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.tpu_node import BUSY_STEP, TpuNode
+from support.samples import sample
 from support.watching import watching
 from tpumon.errors import SourceError
+from tpumon.history import WorkerHistory
+from tpumon.targets.addresses import name_targets
+from tpumon.targets.identity import Identified, names
 from tpumon.targets.knock import knock
 from tpumon.targets.local import LINE_FOR_A_JOB, LocalDiscovery
 
@@ -254,7 +263,10 @@ def test_a_job_that_is_too_busy_to_answer_after_its_restart_stays_a_worker(world
             world.answers[9999] = None
             await watch.until(lambda: world.calls[9999] >= 3)
             await world.looked_again(watch)
-        assert len(watch.found) == 1
+        assert {(one.worker, one.address) for found in watch.found for one in found.targets} == {
+            (HERE, "127.0.0.1:9999")
+        }
+        assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43]
 
     asyncio.run(main())
 
@@ -266,7 +278,7 @@ def test_a_profiler_server_that_is_profiling_for_somebody_else_is_found():
 
 
 def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):
-    """Nothing is said: to the sampler it went away and came back. Its new server was called once."""
+    """Its process is another one. Its new server was called once."""
 
     async def main():
         world.job(9999)
@@ -274,34 +286,36 @@ def test_a_job_that_restarts_at_its_port_is_the_same_worker(world):
             await watch.shows({HERE: "127.0.0.1:9999"})
             world.end(9999)
             world.job(9012, 43)  # to see that the end was seen
-            await watch.shows({HERE: "127.0.0.1:9012"})
+            await watch.shows({f"{HERE}:9012": "127.0.0.1:9012"})
             world.end(9012)
             world.job(9012, 44)
             await watch.until(lambda: world.calls[9012] == 2)
             await asyncio.sleep(0.3)  # longer than a worker that is gone would stay
-        assert watch.now == {HERE: "127.0.0.1:9012"}
-        assert len(watch.found) == 2
+        assert watch.now == {f"{HERE}:9012": "127.0.0.1:9012"}
+        assert [one.process.pid for found in watch.found for one in found.targets] == [JOB, 43, 44]
 
     asyncio.run(main())
 
 
 def test_a_job_that_restarts_at_another_port_takes_its_own_place(world):
-    """One worker, under the same name."""
+    """One worker. Its name is the port's: the host's alone where the first one was."""
 
     async def main():
         world.job(9999)
         async with watching(world.finder()) as watch:
             await watch.shows({HERE: "127.0.0.1:9999"})
-            for port in (9012, 34567, 9999):
-                world.end(int(watch.now[HERE].rpartition(":")[2]))
+            before = 9999
+            for port, name in ((9012, f"{HERE}:9012"), (34567, f"{HERE}:34567"), (9999, HERE)):
+                world.end(before)
                 world.job(port)
-                await watch.shows({HERE: f"127.0.0.1:{port}"})
+                await watch.shows({name: f"127.0.0.1:{port}"})
+                before = port
 
     asyncio.run(main())
 
 
 def test_its_place_is_its_own_beside_another_worker_too(world):
-    """The name without a port goes on; one with a port would say the wrong one."""
+    """Two that end and start elsewhere stay two, each named after its port."""
 
     async def main():
         world.job(9999)
@@ -311,10 +325,10 @@ def test_its_place_is_its_own_beside_another_worker_too(world):
             await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
             world.end(9999)
             world.job(9013, 44)
-            await watch.shows({HERE: "127.0.0.1:9013", f"{HERE}:9012": "127.0.0.1:9012"})
+            await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9012, 9013)})
             world.end(9012)
             world.job(9014, 45)
-            await watch.shows({HERE: "127.0.0.1:9013", f"{HERE}:9014": "127.0.0.1:9014"})
+            await watch.shows({f"{HERE}:{port}": f"127.0.0.1:{port}" for port in (9013, 9014)})
 
     asyncio.run(main())
 
@@ -330,7 +344,7 @@ def test_several_processes_are_several_workers_named_by_port(world):
             await watch.until(lambda: watch.found)
         (found,) = watch.found
         assert [(t.worker, t.address, t.runtime_addresses) for t in found.targets] == [
-            (f"{HERE}:{9000 + n}", f"127.0.0.1:{9000 + n}", (f"localhost:{8431 + n}",)) for n in range(4)
+            (f"{HERE}:{9000 + n}" if n else HERE, f"127.0.0.1:{9000 + n}", (f"localhost:{8431 + n}",)) for n in range(4)
         ]
 
     asyncio.run(main())
@@ -347,7 +361,7 @@ def test_a_new_job_takes_the_place_of_all_of_an_old_one(world):
             for number in range(4):
                 world.end(9001 + number)
             world.job(34567)
-            await watch.shows({HERE: "127.0.0.1:34567"})
+            await watch.shows({f"{HERE}:34567": "127.0.0.1:34567"})
 
     asyncio.run(main())
 
@@ -377,7 +391,7 @@ def test_of_several_the_one_that_restarts_comes_back_to_its_own_place(world):
 
 
 def test_a_second_worker_leaves_the_first_ones_name_alone(world):
-    """A name that is in use does not change."""
+    """Nor has it another name for a tpumon that starts later, and finds both, or the second alone."""
 
     async def main():
         world.job(9999)
@@ -385,6 +399,14 @@ def test_a_second_worker_leaves_the_first_ones_name_alone(world):
             await watch.shows({HERE: "127.0.0.1:9999"})
             world.job(9012, 43)
             await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
+        async with watching(world.finder()) as watch:
+            await watch.shows({HERE: "127.0.0.1:9999", f"{HERE}:9012": "127.0.0.1:9012"})
+        assert {one.address: one.worker for one in name_targets(["localhost:9012", "localhost:9999"])} == {
+            "localhost:9012": f"{HERE}:9012", "localhost:9999": HERE,
+        }  # fmt: skip
+        world.end(9999)
+        async with watching(world.finder()) as watch:
+            await watch.shows({f"{HERE}:9012": "127.0.0.1:9012"})
 
     asyncio.run(main())
 
@@ -498,7 +520,7 @@ def test_without_proc_the_usual_ports_are_called_and_the_reason_is_told(world, m
             await watch.shows({HERE: "127.0.0.1:9012"})
             watch.gone = True
             world.answers |= {9012: "unavailable", 9999: None}
-            await watch.shows({HERE: "127.0.0.1:9999"})
+            await watch.shows({f"{HERE}:9999": "127.0.0.1:9999"})
         assert set(world.calls) == {8466, 9999, 9012, 6000, 6009}
         assert world.calls[6000] == 1
 
@@ -553,3 +575,69 @@ def test_jobs_of_other_containers_and_tpumon_itself_are_not_meant(world):
     assert waiting_line(world).startswith("pid 42")
     world.proc.process(JOB, JAX, cmdline="/usr/bin/python3 /usr/bin/tpumon simulate v5e-8")
     assert waiting_line(world).startswith("no profiler server")
+
+
+_LISTENS = """
+import socket, sys, time
+place = socket.socket()
+place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+place.bind(("127.0.0.1", int(sys.argv[1])))
+place.listen()
+print(place.getsockname()[1], flush=True)
+time.sleep(600)
+"""
+
+
+def started(script, port, **environment):
+    """A real process that listens, and its port."""
+    process = subprocess.Popen(
+        [sys.executable, script, str(port), "--token=secret"], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    return process, int(process.stdout.readline())
+
+
+def ended(process):
+    process.kill()
+    process.communicate()
+
+
+def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(tmp_path):
+    """Also where no query fell between the end of the one and the start of the other."""
+    script = tmp_path / "train.py"
+    script.write_text(_LISTENS)
+
+    async def call(_address):
+        return None
+
+    def history_with(history, target):
+        history.add(sample(target.worker, process=target.process))
+        return history.restarted
+
+    async def main():
+        process, port = started(script, 0, TPUMON_JOB="gemma", TPU_NAME="my-tpu", SECRET="s")
+        try:
+            discovery = LocalDiscovery(port, only=lambda one: one.port == port, call=call, poll_s=0.01)
+            async with watching(Identified(discovery, names(), environment={})) as watch:
+                await watch.until(lambda: watch.found and watch.found[-1].targets)
+                (first,) = watch.found[-1].targets
+                assert (first.process.pid, first.process.command) == (
+                    process.pid,
+                    f"{Path(sys.executable).name} train.py",
+                )
+                assert first.process.user == getpass.getuser()
+                assert abs(first.process.started_unix_s - time.time()) < 60
+                assert (first.job, first.slice, first.independent) == ("gemma", "my-tpu", False)
+                history = WorkerHistory(first)
+                assert history_with(history, first) is None
+                assert history_with(history, first) is None
+
+                ended(process)
+                process, _ = started(script, port)
+                await watch.until(lambda: watch.found[-1].targets[0].process.pid == process.pid)
+                (second,) = watch.found[-1].targets
+                assert (second.worker, second.job, second.slice) == (first.worker, None, None)
+                assert history_with(history, second) is history.last
+        finally:
+            ended(process)
+
+    asyncio.run(main())

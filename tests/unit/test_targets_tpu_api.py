@@ -78,6 +78,15 @@ def test_all_workers_of_a_slice_by_their_internal_addresses(google):
     assert google.lookups == ["tpu"]
 
 
+def test_slices_of_one_queued_resource_are_one_job(google):
+    """One that has no other slices is no job: the queue is only how it was asked for."""
+    queued = {"queuedResource": "projects/p/locations/z/queuedResources/train"}
+    google.nodes["a"] = node("a", ["10.0.0.2"], multisliceNode=True, **queued)
+    google.nodes["b"] = node("b", ["10.0.0.3"], **queued)
+    found = first(NamedTpus(["a", "b"], port=9999))
+    assert [(target.job, target.slice) for target in found.targets] == [("train", "a"), (None, "b")]
+
+
 def test_zone_and_project_may_be_given(google):
     """They are used as they are."""
     with pytest.raises(NoTargetError, match=r"no TPU tpu in zone europe-west4-a of project other"):

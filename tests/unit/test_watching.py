@@ -66,7 +66,7 @@ def samples_of(status):
 def test_the_first_question_starts_sampling_and_the_next_finds_what_is_known(feed):
     """Nothing is sampled before; there is one feed for all questions, whichever thread asks."""
     feed.events = [taken] * 3
-    watch = Watch(settings(), Needs(3))
+    watch = Watch(settings(), Needs(samples=3))
     assert feed.opened == 0
     got = []
     asking = [threading.Thread(target=lambda: got.append(samples_of(watch.ask()))) for _ in range(4)]
@@ -82,7 +82,7 @@ def test_the_first_question_starts_sampling_and_the_next_finds_what_is_known(fee
 def test_an_answer_does_not_wait_for_ever(feed):
     """What is known then is judged, and says that it is too little."""
     feed.events = [taken]
-    watch = Watch(settings(), Needs(3), patience_s=0.05)
+    watch = Watch(settings(), Needs(samples=3), patience_s=0.05)
     assert samples_of(watch.ask()) in {0, 1}
     watch.close()
 
@@ -90,7 +90,7 @@ def test_an_answer_does_not_wait_for_ever(feed):
 def test_sampling_ends_when_nobody_asks_and_begins_anew(feed):
     """An agent that is done costs the job nothing."""
     feed.events = [taken] * 3
-    watch = Watch(settings(), Needs(3), idle_s=0.05)
+    watch = Watch(settings(), Needs(samples=3), idle_s=0.05)
     watch.ask()
     wait_until(lambda: feed.ended == 1 and watch._thread is None, 30, "nobody asks, and it goes on sampling")
     assert samples_of(watch.ask()) == 3
@@ -101,7 +101,7 @@ def test_sampling_ends_when_nobody_asks_and_begins_anew(feed):
 def test_what_went_wrong_is_raised_where_somebody_asks(feed):
     """And tried again with the next question."""
     feed.error = UsageError("cannot listen there")
-    watch = Watch(settings(), Needs(3))
+    watch = Watch(settings(), Needs(samples=3))
     for _ in range(2):
         with pytest.raises(UsageError, match="cannot listen there"):
             watch.ask()
@@ -113,7 +113,7 @@ def test_what_went_wrong_is_raised_where_somebody_asks(feed):
 def test_no_worker_is_an_answer(feed):
     """With the reason."""
     feed.events = [lambda: Workers(waiting="no job here")]
-    watch = Watch(settings(), Needs(3))
+    watch = Watch(settings(), Needs(samples=3))
     with pytest.raises(NoTargetError, match="no job here"):
         watch.ask()
     watch.close()

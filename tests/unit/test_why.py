@@ -67,6 +67,7 @@ def test_the_worst_finding_is_the_verdict():
         "severity": "critical",
         "confidence": "high",
         "workers": ["a", "b"],
+        "job": None,
         "slice": "s0",
         "since_unix_s": NOW,
         "since_or_earlier": True,
@@ -198,7 +199,7 @@ def recorded(tmp_path, scene, rounds, **more):
 
 
 def settings(where, **given):
-    return WhySettings(feed=FeedSettings(origin=Recorded(str(where))), needs=Needs(3), **given)
+    return WhySettings(feed=FeedSettings(origin=Recorded(str(where))), needs=Needs(samples=3), **given)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +270,6 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
     monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
-    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(3))) == 0
+    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3))) == 0
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

@@ -277,10 +277,13 @@ def _programs(sample: Sample) -> Iterator[str]:
 def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Finding:
     """A finding whose names are plain words. What an exporter wrote itself is quoted, and our own remedy stands."""
     own = finding.naming(MOST_WORKERS)
+    # Not as the other names, anywhere: a slice is often called 0.
+    own = replace(own, sentence=own.sentence.replace(f"slice {own.slice} ", f'slice "{plain(own.slice or "")}" '))
     evidence: list[tuple[str, Evidence]] = list(own.evidence.items())[:_MOST_EVIDENCE]
     return replace(
         own,
         workers=tuple(map(plain, own.workers)),
+        job=None if own.job is None else plain(own.job),
         slice=None if own.slice is None else plain(own.slice),
         evidence={plain(name): one for name, one in evidence},
         sentence=f"The exporter says: {told(own.sentence)}" if is_quoted else quoted(own.sentence, foreign),

@@ -1,6 +1,6 @@
 """Verdicts of other exporters, and how they are merged with those of this process.
 
-An exporter judges its own workers. Only workers of one slice that come from several exporters are compared here; that
+An exporter judges its own workers. Only workers of one job that come from several exporters are compared here; that
 adds findings or raises their severity, and never lowers or hides one.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tpumon.findings import GRADES, RULES, group_of
+from tpumon.findings import GRADES, RULES
 from tpumon.model import Cause, Finding, FindingId, Handover, StateId, Target
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
@@ -22,7 +22,7 @@ class Upstream:
 
     def __init__(self) -> None:
         self._exporter_of: dict[str, str] = {}
-        self._exporters_of: dict[object, set[str]] = {}
+        self._exporters_of: dict[str, set[str]] = {}
         self._handovers: dict[str, Handover] = {}
 
     def follow(self, targets: Iterable[Target]) -> None:
@@ -31,7 +31,8 @@ class Upstream:
         for target in targets:
             exporter = target.exporter or ""
             self._exporter_of[target.worker] = exporter
-            self._exporters_of.setdefault(group_of(target), set()).add(exporter)
+            if target.job is not None and not target.independent:
+                self._exporters_of.setdefault(target.job, set()).add(exporter)
         there = set(self._exporter_of.values())
         self._handovers = {name: each for name, each in self._handovers.items() if name in there}
 
@@ -40,8 +41,8 @@ class Upstream:
         self._handovers[handover.exporter] = handover
 
     def compares(self, target: Target) -> bool:
-        """True if workers of its slice come from several exporters."""
-        return len(self._exporters_of.get(group_of(target), ())) > 1
+        """True if workers of its job come from several exporters. Of an unknown job nobody knows what belongs to it."""
+        return target.job is not None and len(self._exporters_of.get(target.job, ())) > 1
 
     def added(self, causes: Sequence[Cause]) -> tuple[Cause, ...]:
         """The findings of a worker that need other workers to be seen."""

@@ -134,6 +134,14 @@ class TargetOptions:
             help="Workers listed in a Prometheus file_sd file (JSON or YAML); read again when it changes.",
         ),
     ] = None
+    job: Annotated[
+        str | None,
+        _target("--job", metavar="NAME", help="Job of the workers; in Kubernetes NAMESPACE/NAME. Default: found."),
+    ] = None
+    slice: Annotated[
+        str | None,
+        _target("--slice", metavar="NAME", help="Slice of the workers: those that run the same steps. Default: found."),
+    ] = None
     port: Annotated[
         int | None,
         _target(

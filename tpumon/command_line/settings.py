@@ -335,7 +335,7 @@ def selection_of(
         if any(is_typed(context, name) for name in NAMING_WORKERS):
             raise UsageError("--simulate cannot be combined with options naming workers")
         simulate = SimulatorSettings(topology=targets.simulate, scenario=targets.scenario)
-        return Selection(simulate=simulate, runtime_addresses=runtime_addresses)
+        return Selection(simulate=simulate, runtime_addresses=runtime_addresses, job=targets.job, slice=targets.slice)
     services = parse_addresses(targets.service_addr or [], default_port=targets.port or PROFILER_PORT)
     workers = parse_addresses(targets.workers_list or [], default_port=targets.port or PROFILER_PORT)
     tpus = tuple(name for text in targets.tpu or () for part in text.split(",") if (name := part.strip()))
@@ -354,4 +354,6 @@ def selection_of(
         project=targets.project,
         targets_file=targets.targets,
         runtime_addresses=runtime_addresses,
+        job=targets.job,
+        slice=targets.slice,
     )

@@ -125,7 +125,8 @@ class Rule(Generic[MemoryT, AcrossT]):
         remedy: what to do about it.
         samples: how many in a row must agree; None: as many as the user wants.
         leaves_below: the strength below which it counts as gone.
-        compares: whether it compares the workers of a slice, so that `across` gets them.
+        compares: whether it compares workers, so that `across` gets those of a slice that may run the same program.
+        compares_slices: whether it gets those of all slices of their job.
         states: states in which it is judged beside `live`.
         needs: fields of `tpumon.model.Figures`. While one of them is absent, the finding cannot be judged, for a reason
             that depends on nothing but which of them are. Its `strength` then remembers nothing of the query either.
@@ -138,6 +139,7 @@ class Rule(Generic[MemoryT, AcrossT]):
     samples: ClassVar[int | None] = None
     leaves_below: ClassVar[float] = 0.8
     compares: ClassVar[bool] = False
+    compares_slices: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
     needs: ClassVar[frozenset[str]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
@@ -158,7 +160,7 @@ class Rule(Generic[MemoryT, AcrossT]):
         """Remembers what a query showed."""
 
     def across(self, _peers: Sequence[Peer[MemoryT]]) -> AcrossT:
-        """What the workers of a slice have in common; computed once per batch of samples. Needs `compares`."""
+        """What these workers have in common; computed once per batch of samples. Needs `compares`."""
         return None  # type: ignore[return-value]  # a rule that compares no workers
 
     def strength(self, member: Member[MemoryT, AcrossT]) -> float | str:

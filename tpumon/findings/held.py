@@ -10,6 +10,9 @@ from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
 from tpumon.history import Moment
 from tpumon.model import Cause, FindingId, State, Target
 
+GroupKey = tuple[str, str, str]
+"""Job, slice, and the worker if it is compared with none; empty where that is not known."""
+
 UNKNOWN_AFTER = 3
 """After so many samples in a row that cannot be judged, a finding is not known."""
 
@@ -122,16 +125,22 @@ class Watched:
         causes: what is shown of them.
         outline: the state of its last query, and which figures it lacks of those that rules need; None: the job begins.
         alike: how many queries in a row had that outline.
+        step_name: what its job steps by, as its samples said last.
     """
 
     target: Target
     held: list[Held] = field(default_factory=list)
-    group: str | None = None
+    group: GroupKey = ("", "", "")
     seen: Seen | None = None
     having: set[FindingId] = field(default_factory=set)
     causes: tuple[Cause, ...] = ()
     outline: Outline | None = None
     alike: int = 0
+    step_name: str | None = None
+
+    def may_step_with(self, step_name: str | None) -> bool:
+        """Whether it is not known to run another program than one that steps by this."""
+        return self.step_name is None or step_name is None or self.step_name == step_name
 
     def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
         """The worker as the rule at a place sees it; None if it was not queried yet."""
@@ -141,27 +150,48 @@ class Watched:
         return None if seen is None else Peer(seen, self.held[place].memory)
 
 
-@dataclass(slots=True)
-class Group:
-    """The workers that are compared, and which of them have which finding since when.
+@dataclass(slots=True, eq=False)
+class Compared:
+    """Workers that are compared, and which of them have which finding since when.
 
     Attributes:
-        hidden: findings that others explain.
-        interval_s: from one query of a worker to its next one, as of the last query.
         queries: how many there were.
-        across: what the rule at each place knows of all workers, and after how many queries.
+        across: what a rule, by its place, knows of all workers that may step by a name, and after how many queries.
+        notes: how often it changed who has which finding.
     """
 
     workers: list[Watched] = field(default_factory=list)
     since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
-    hidden: set[FindingId] = field(default_factory=set)
-    interval_s: float = 0.0
     queries: int = 0
-    across: dict[int, tuple[float, Any]] = field(default_factory=dict)
+    across: dict[tuple[int, str | None], tuple[float, Any]] = field(default_factory=dict)
+    notes: int = 0
 
     def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
         """Notes since when a worker has a finding; None: it has not."""
+        self.notes += 1
         if since is not None:
             self.since.setdefault(finding, {})[worker] = since.time_unix_s
         elif finding in self.since:
             self.since[finding].pop(worker, None)
+
+
+@dataclass(slots=True, eq=False)
+class Job(Compared):
+    """The workers of all slices of a job, with the findings for which slices are compared."""
+
+    slices: list[Group] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Group(Compared):
+    """The workers of one slice.
+
+    Attributes:
+        job: what it is a slice of.
+        hidden: findings that others explain.
+        interval_s: from one query of a worker to its next one, as of the last query.
+    """
+
+    job: Job = field(default_factory=Job)
+    hidden: set[FindingId] = field(default_factory=set)
+    interval_s: float = 0.0

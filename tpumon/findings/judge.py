@@ -13,13 +13,15 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
-from tpumon.findings.held import UNKNOWN_AFTER, Group, Held, Outline, Watched
+from tpumon.findings.held import UNKNOWN_AFTER, Compared, Group, GroupKey, Held, Job, Outline, Watched
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
+from tpumon.history import Moment
 from tpumon.model import Cause, Finding, FindingId, Grade, StateId, Target
 
 URL = "docs/findings.md#"
 
+_MOST_KEPT = 1000  # names of steps may change on and on
 _QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
 GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 """Places of the grades, the worst first."""
@@ -49,28 +51,40 @@ class Judge:
         self._needed = attrgetter(*self._needs)
         self._telling: dict[Outline, tuple[int, ...]] = {}
         self._workers: dict[str, Watched] = {}
-        self._groups: dict[str | None, Group] = {}
+        self._groups: dict[GroupKey, Group] = {}
+        self._spanning = frozenset(rule.finding for rule in self._rules if rule.compares_slices)
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers; those that stay keep what is known of them."""
         known, self._workers, self._groups = self._workers, {}, {}
+        jobs: dict[tuple[str, str], Job] = {}
         for target in targets:
             worker = known.get(target.worker) or Watched(target)
             worker.target, worker.group = target, group_of(target)
             self._workers[target.worker] = worker
-            group = self._groups.setdefault(worker.group, Group())
+            job, _, alone = worker.group
+            whole = jobs.setdefault((job, alone), Job())
+            group = self._groups.get(worker.group)
+            if group is None:
+                group = self._groups[worker.group] = Group(job=whole)
+                whole.slices.append(group)
             group.workers.append(worker)
+            whole.workers.append(worker)
             for held in worker.held:
-                group.note(held.rule.finding, target.worker, held.since)
+                self._note(group, held.rule.finding, worker, held.since)
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
     def _begin(self, worker: Watched, group: Group) -> None:
         """Begins to judge a worker, or a new job of it."""
         for finding in worker.having:
-            group.note(finding, worker.target.worker, None)
+            self._note(group, finding, worker, None)
         worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
-        worker.having, worker.outline = set(), None
+        worker.having, worker.outline, worker.step_name = set(), None, None
+
+    def _note(self, group: Group, finding: FindingId, worker: Watched, since: Moment | None) -> None:
+        for compared in (group, group.job) if finding in self._spanning else (group,):
+            compared.note(finding, worker.target.worker, since)
 
     def judge(self, queries: Sequence[Seen], stale: Collection[str] = frozenset()) -> list[str]:
         """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
@@ -84,7 +98,7 @@ class Judge:
             or no longer is.
         """
         others = []
-        changed: dict[str | None, list[Watched]] = {}
+        changed: dict[GroupKey, list[Watched]] = {}
         for seen in queries:
             worker = self._workers.get(seen.target.worker)
             if worker is None:
@@ -92,7 +106,7 @@ class Judge:
             group = self._groups[worker.group]
             if seen.restarted or not worker.held:
                 self._begin(worker, group)
-            worker.seen = seen
+            worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
             outline = seen.state, tuple([figure is None for figure in self._needed(seen.figures)])
             worker.alike = worker.alike + 1 if outline == worker.outline else 1
             worker.outline = outline
@@ -101,17 +115,33 @@ class Judge:
                 held = worker.held[place]
                 held.rule.take(held.memory, seen)
             changed.setdefault(worker.group, []).append(worker)
-        for name, workers in changed.items():
-            group = self._groups[name]
-            self._apply(group, workers, stale)
+        queried = {worker.target.worker for workers in changed.values() for worker in workers}
+        for group, workers in self._applied(changed, stale):
             hidden = self._hidden(group)
             is_new, group.hidden = hidden != group.hidden, hidden
-            queried = {worker.target.worker for worker in workers}
             for worker in group.workers if is_new else workers:
                 before, worker.causes = worker.causes, tuple(_causes(worker, hidden)) if worker.having else ()
                 if worker.causes != before and worker.target.worker not in queried:
                     others.append(worker.target.worker)
         return others
+
+    def _applied(
+        self, changed: Mapping[GroupKey, Sequence[Watched]], stale: Collection[str]
+    ) -> list[tuple[Group, Sequence[Watched]]]:
+        """Applies the rules to what was queried; the slices to look at, with the workers of each that were queried.
+
+        A finding of one slice may explain what another one of its job has: then all are.
+        """
+        groups = [(self._groups[name], workers) for name, workers in changed.items()]
+        jobs: list[Job] = []
+        across: dict[tuple[Compared, int, str | None], Any] = {}
+        for group, workers in groups:
+            notes = group.job.notes
+            self._apply(group, workers, stale, across)
+            if notes != group.job.notes and group.job not in jobs:
+                jobs.append(group.job)
+        known = [group for group, _ in groups]
+        return groups + [(group, ()) for job in jobs for group in job.slices if group not in known]
 
     def causes(self, worker: str) -> tuple[Cause, ...]:
         """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
@@ -153,11 +183,17 @@ class Judge:
         known = self._workers.get(worker)
         return known is not None and any(held.needs_more for held in known.held)
 
-    def _apply(self, group: Group, changed: Sequence[Watched], stale: Collection[str]) -> None:
-        """Applies the rules to the workers of a slice that were queried."""
+    def _apply(
+        self,
+        group: Group,
+        changed: Sequence[Watched],
+        stale: Collection[str],
+        across: dict[tuple[Compared, int, str | None], Any],
+    ) -> None:
+        """Applies the rules to the workers of a slice that were queried; `across` is the same for one batch."""
         group.queries += len(changed)
+        group.job.queries += len(changed)
         everything = (False,) * len(self._needs)
-        across: dict[int, Any] = {}
         for worker in changed:
             seen, outline, views = worker.seen, worker.outline, worker.held
             assert seen is not None
@@ -166,14 +202,16 @@ class Judge:
             # Three samples without what a rule needs make it forget what it knew. Further ones change nothing.
             for place in self._told_by(outline if worker.alike > UNKNOWN_AFTER else (outline[0], everything)):
                 held = views[place]
-                if place not in across:
-                    across[place] = self._across(place, group, stale)
+                compared = group.job if held.rule.compares_slices else group
+                key = compared, place, worker.step_name if held.rule.compares else None
+                if key not in across:
+                    across[key] = self._across(*key, stale)
                 before = held.since
-                member.memory, member.across = held.memory, across[place]
+                member.memory, member.across = held.memory, across[key]
                 held.judge(member)
                 if held.since is not before:
                     finding = held.rule.finding
-                    group.note(finding, worker.target.worker, held.since)
+                    self._note(group, finding, worker, held.since)
                     (worker.having.discard if held.since is None else worker.having.add)(finding)
 
     def _told_by(self, outline: Outline) -> tuple[int, ...]:
@@ -186,16 +224,18 @@ class Judge:
             )
         return self._telling[outline]
 
-    def _across(self, place: int, group: Group, stale: Collection[str]) -> Any:
-        """What a slice's workers have in common for the rule at a place; of many, as it was a few queries ago."""
-        rule = self._rules[place]
-        if not rule.compares:
-            return rule.across(())
-        queries, across = group.across.get(place, (-math.inf, None))
-        if (group.queries - queries) * _QUERIES_PART >= len(group.workers):
-            peers = [peer for one in group.workers if (peer := one.peer(place, stale)) is not None]
-            across = rule.across(peers)
-            group.across[place] = group.queries, across
+    def _across(self, compared: Compared, place: int, step_name: str | None, stale: Collection[str]) -> Any:
+        """What workers that may step together have in common for a rule; of many, as it was a few queries ago."""
+        if not self._rules[place].compares:
+            return self._rules[place].across(())
+        key = place, step_name
+        queries, across = compared.across.get(key, (-math.inf, None))
+        if (compared.queries - queries) * _QUERIES_PART >= len(compared.workers):
+            alike = (one for one in compared.workers if one.may_step_with(step_name))
+            across = self._rules[place].across([peer for one in alike if (peer := one.peer(place, stale)) is not None])
+            if len(compared.across) >= _MOST_KEPT:
+                compared.across.clear()
+            compared.across[key] = compared.queries, across
         return across
 
     def _finding(self, finding: FindingId, workers: Sequence[Watched]) -> Finding | None:
@@ -212,13 +252,14 @@ class Judge:
         return _finding(self._rules[place], having, len(workers)) if having else None
 
     def _hidden(self, group: Group) -> set[FindingId]:
-        """The findings of a slice that others explain."""
-        since = {finding: min(times.values()) for finding, times in group.since.items() if times}
-        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, group))
+        """The findings of a slice that others of it explain, or of another slice of its job."""
+        every = group.since | group.job.since
+        since = {finding: min(times.values()) for finding, times in every.items() if times}
+        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
 
-    def _is_marked(self, group: Group, finding: FindingId) -> bool:
-        """Whether a finding of a slice is more than info for any of its workers."""
-        held = (self._workers[name].held[self._places[finding]] for name in group.since[finding])
+    def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
+        """Whether a finding is more than info for any of the workers that have it."""
+        held = (self._workers[name].held[self._places[finding]] for name in since[finding])
         return any(one.account is not None and one.account.severity != "info" for one in held)
 
 
@@ -248,9 +289,9 @@ def explained(
     }
 
 
-def group_of(target: Target) -> str | None:
-    """The group a worker is compared with: its slice, or all workers without one; an independent worker is alone."""
-    return f"\0{target.worker}" if target.independent else target.slice
+def group_of(target: Target) -> GroupKey:
+    """Its job and slice, within which a worker is compared; workers without them are one such group."""
+    return target.job or "", target.slice or "", target.worker if target.independent else ""
 
 
 def _is_shown(worker: Watched, held: Held) -> bool:
@@ -300,6 +341,7 @@ def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
         severity=worst.severity,
         confidence=worst.confidence,
         workers=names,
+        job=shown[0].worker.target.job,
         slice=shown[0].worker.target.slice,
         since_unix_s=_since_unix_s(first),
         since_or_earlier=first.was_there,

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from tpumon.errors import MEANING, Reason
 from tpumon.figures import COMPARED, values
-from tpumon.history.states import restarted, state_of
+from tpumon.history.states import listens, restarted, state_of
 from tpumon.history.tiers import Tiers
-from tpumon.model import Distribution, Sample, State, Target, Workers
+from tpumon.model import Distribution, Process, Sample, State, Target, Workers
 
 _PER_DECADE = 14
 STEP_BUCKETS_S = tuple(float(f"{10 ** (place / _PER_DECADE - 3):.3g}") for place in range(5 * _PER_DECADE + 1))
@@ -83,6 +83,7 @@ class WorkerHistory:
     tiers: Tiers | None = None
     restarted: Sample | None = None
     _uptime_s: float | None = field(default=None, repr=False)
+    _process: Process | None = field(default=None, repr=False)
     _was_closed: bool = field(default=False, repr=False)
     monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
@@ -104,7 +105,9 @@ class WorkerHistory:
         self.queries += 1
         if self.restarted is not None:
             self.restarted = self.restarted.with_ops(0)
-        is_restart = restarted(sample, uptime_s=self._uptime_s, was_closed=self._was_closed)
+        is_restart = restarted(sample, process=self._process, uptime_s=self._uptime_s, was_closed=self._was_closed)
+        if sample.process is not None and listens(sample):
+            self._process = sample.process
         if is_restart and not _is_of(self.restarted, sample):
             self.restarted = sample
             self._uptime_s = None  # of the job before it; the new one's may become known later

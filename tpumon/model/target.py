@@ -52,6 +52,7 @@ class Target:
         attached: whether the job said that its own traces wait for samples (`tpumon run`).
         pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
         process: its process, where it runs on this host.
+        environment: the variables of its job's environment that name the job, until that is decided.
         exporter: name of the exporter that samples it; None: this process does.
     """
 
@@ -64,6 +65,7 @@ class Target:
     attached: bool = False
     pod: Pod | None = None
     process: Process | None = None
+    environment: tuple[tuple[str, str], ...] = ()
     exporter: str | None = None
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpumon.errors import UsageError
 from tpumon.model import Address, Target
+from tpumon.system.first_port import noted_first_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -97,8 +98,9 @@ def _each(text: str, default_port: int) -> list[str]:
 def name_targets(addresses: Sequence[str]) -> tuple[Target, ...]:
     """Makes targets with unique worker names: the host's name if known, otherwise the address.
 
-    Loopback gets this machine's own name; several workers of a host get the port added. Several spellings of one
-    place are one worker, dialled by the first spelling.
+    Loopback gets this machine's own name; several workers of a host get the port added, here all but the one at the
+    port that was the first (`tpumon.system.first_port`). Several spellings of one place are one worker, dialled by the
+    first spelling.
     """
     by_place: dict[Address, str] = {}
     for address in addresses:
@@ -106,10 +108,17 @@ def name_targets(addresses: Sequence[str]) -> tuple[Target, ...]:
     texts = list(by_place.values())
     hosts = [_host_name(Address.parse(text)) for text in texts]
     count = Counter(hosts)
-    names = [
-        text if host is None else host if count[host] == 1 else f"{host}:{Address.parse(text).port}"
-        for host, text in zip(hosts, texts, strict=True)
-    ]
+    here = {place.port for text in texts if (place := Address.parse(text)).is_this_host}
+    first = noted_first_port(here) if here else None
+
+    def name(host: str | None, text: str) -> str:
+        address = Address.parse(text)
+        if host is None:
+            return text
+        bare = address.port == first if address.is_this_host else count[host] == 1
+        return host if bare else f"{host}:{address.port}"
+
+    names = [name(host, text) for host, text in zip(hosts, texts, strict=True)]
     repeated = {name for name, times in Counter(names).items() if times > 1}
     return tuple(
         Target(worker=text if name in repeated else name, address=text) for name, text in zip(names, texts, strict=True)

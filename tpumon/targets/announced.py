@@ -12,13 +12,14 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
+from tpumon.targets.identity import VARIABLES
 from tpumon.targets.listening import Listener
-from tpumon.targets.processes import PROC, is_running
+from tpumon.targets.processes import PROC, is_running, variables
 
 _HOME = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; what others put there is checked
 _MOST_LISTED = 100_000  # containers that were killed may have left some
 _MOST_OF_ONE_USER = 1000
-_MOST_BYTES = 200
+_MOST_BYTES = 4096
 
 
 def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict[int, int]:
@@ -28,19 +29,33 @@ def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict
     of a process of this user, boot and namespace that has run since the moment it says. At most 1,000 files of a user
     are read.
     """
-    home = Path(os.environ.get("TPUMON_ATTACH_DIR") or _HOME)
     by_user: dict[int, set[int]] = {}
     for listener in listeners:
         by_user.setdefault(listener.uid, set()).add(listener.port)
     found: dict[int, int] = {}
     before = _before_number(proc)
     for uid, ports in by_user.items():
-        folder = home / f"tpumon-run-{uid}"
+        folder = _folder_of(uid)
         for pid in _announcing(folder, uid, before):
-            port = _read(folder / f"{before}{pid}", pid, uid, proc)
+            port = _port(folder / f"{before}{pid}", pid, uid, proc)
             if port in ports:
                 found[port] = pid
     return found
+
+
+def announced_environment(pid: int, proc: Path = PROC) -> dict[str, str]:
+    """What an attached process announces of its environment, as far as it names its job."""
+    try:
+        uid = (proc / str(pid)).stat().st_uid
+    except OSError:
+        return {}
+    path = _folder_of(uid) / f"{_before_number(proc)}{pid}"
+    _, *lines = (_text(path, pid, uid, proc) or "").split("\n")
+    return variables(lines, VARIABLES)
+
+
+def _folder_of(uid: int) -> Path:
+    return Path(os.environ.get("TPUMON_ATTACH_DIR") or _HOME) / f"tpumon-run-{uid}"
 
 
 def _before_number(proc: Path) -> str:
@@ -67,16 +82,24 @@ def _announcing(folder: Path, uid: int, before: str) -> list[int]:
         return []
 
 
-def _read(path: Path, pid: int, uid: int, proc: Path) -> int | None:
-    """The port that a file names, if all is true; any user may put anything there."""
+def _port(path: Path, pid: int, uid: int, proc: Path) -> int | None:
+    try:
+        return int((_text(path, pid, uid, proc) or "").split(maxsplit=2)[1])
+    except (ValueError, IndexError):
+        return None
+
+
+def _text(path: Path, pid: int, uid: int, proc: Path) -> str | None:
+    """What a file says, if it is of the process that it names; any user may put anything there."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
                 return None
-            start_ticks, port = (int(word) for word in file.read(_MOST_BYTES).split()[:2])
+            text = file.read(_MOST_BYTES).decode(errors="replace")
+            start_ticks = int(text.split(maxsplit=1)[0])
         lives = (proc / str(pid)).stat().st_uid == uid and is_running(pid, start_ticks, proc)
-    except (OSError, ValueError):
+    except (OSError, ValueError, IndexError):
         return None
-    return port if lives else None
+    return text if lives else None

@@ -48,6 +48,7 @@ class Node:
         health: for example HEALTHY, UNHEALTHY_MAINTENANCE; None if it says nothing.
         health_words: its explanation of that.
         is_tpu_node: whether it is of the older kind, which is reached through Google's own server.
+        job: name of the queued resource whose slices work together; None: it is no part of one.
         ips: internal addresses of its workers, in their order; None for one without an address yet.
     """
 
@@ -56,6 +57,7 @@ class Node:
     health_words: str
     is_tpu_node: bool
     ips: tuple[str | None, ...]
+    job: str | None = None
 
 
 class TpuApi:
@@ -162,6 +164,9 @@ def _node(reply: dict[str, Any]) -> Node:
         health_words=one_line(str(reply.get("healthDescription") or "")),
         is_tpu_node=str(reply.get("apiVersion") or "").startswith("V1"),
         ips=tuple(str(ipaddress.ip_address(ip)) if ip else None for ip in ips),
+        job=one_line(str(reply.get("queuedResource") or "").rpartition("/")[2]) or None
+        if reply.get("multisliceNode") is True
+        else None,
     )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
 from pathlib import Path
 
-from tpumon.model import Address, Framework, JobSigns
+from tpumon.model import Address, Framework, JobSigns, Process
 from tpumon.model.frozen import frozen
-from tpumon.targets.processes import PROC, ancestors_of, open_files, program_of
+from tpumon.targets.processes import PROC, ancestors_of, open_files, process_of, program_and_arguments, program_of
 
 _LISTEN, _SYN_RECEIVED = "0A", "03"
 _OTHERS_IN_A_ROW = 1000  # Linux lists those that listen first: connections, of which there may be many, are not read
@@ -23,7 +23,6 @@ _GPU_LIBRARY = re.compile(rb"/xla_cuda_plugin\w*\.so|/libcuda\.so")
 _JAX, _TENSORFLOW, _TORCH_XLA = rb"/jaxlib/|/libjax\w*\.so", rb"/libtensorflow_framework\.so", rb"/_XLAC"
 _XLA = re.compile(rb"/(jaxlib|tensorflow|torch_xla)/|/lib(tpu|tensorflow|jax)\w*\.so|/_XLAC|/xla_extension")
 _NCCL = b"/libnccl.so"
-_INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
 @frozen
@@ -37,6 +36,7 @@ class Owner:
         runs_nccl: whether NCCL, which listens on ports of its own, is loaded in it.
         signs: what else its files show.
         ancestors: its parent, the parent of that, and so on.
+        process: what is shown of it.
     """
 
     pid: int
@@ -46,6 +46,7 @@ class Owner:
     runs_nccl: bool = False
     signs: JobSigns = field(default_factory=JobSigns)
     ancestors: tuple[int, ...] = ()
+    process: Process | None = None
 
 
 @frozen
@@ -135,8 +136,9 @@ def signs_of(pid: int, files: Iterable[str], proc: Path = PROC) -> JobSigns:
 
 def owner_at(pid: int, files: Iterable[str], proc: Path = PROC) -> tuple[Owner, str]:
     """What can be seen of a process that has these files open, and the name of the program or script that it runs."""
-    program, _ = _command(_read(proc / str(pid) / "cmdline").split(b"\0"))
-    return _owner(pid, proc, files), program.decode(errors="replace")
+    words, _ = program_and_arguments(_read(proc / str(pid) / "cmdline").split(b"\0"))
+    script = b"" if words[-1] == b"-c" else words[-1]
+    return _owner(pid, proc, files), script.decode(errors="replace")
 
 
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -180,8 +182,8 @@ def _host_to_dial(ips: Sequence[_Ip]) -> str | None:
 def _owner(pid: int, proc: Path, files: Iterable[str]) -> Owner:
     folder = proc / str(pid)
     maps = _read(folder / "maps")
-    program, arguments = _command(_read(folder / "cmdline").split(b"\0"))
-    is_tpumon = program == b"tpumon"
+    words, arguments = program_and_arguments(_read(folder / "cmdline").split(b"\0"))
+    is_tpumon = words[-1] == b"tpumon"
     plays_job = is_tpumon and b"simulate" in arguments  # the command, not the option `--simulate`
     signs = _signs(maps, files)
     return Owner(
@@ -192,26 +194,8 @@ def _owner(pid: int, proc: Path, files: Iterable[str]) -> Owner:
         runs_nccl=_NCCL in maps,
         signs=signs,
         ancestors=ancestors_of(pid, proc),
+        process=process_of(pid, proc),
     )
-
-
-def _command(args: Sequence[bytes]) -> tuple[bytes, Sequence[bytes]]:
-    """The name of the program that a command line runs, behind an interpreter too, and its arguments."""
-    at = 0
-    if _INTERPRETER.fullmatch(_name(args[0])):
-        at = 1
-        while at < len(args) and args[at].startswith(b"-"):
-            if args[at] in {b"-m", b"-c"}:
-                break
-            at += 2 if args[at] in {b"-W", b"-X"} else 1
-        if args[at : at + 1] == [b"-c"]:
-            return b"", ()
-        at += args[at : at + 1] == [b"-m"]
-    return _name(args[at]) if at < len(args) else b"", args[at + 1 :]
-
-
-def _name(path: bytes) -> bytes:
-    return path.rpartition(b"/")[2]
 
 
 def _signs(maps: bytes, files: Iterable[str]) -> JobSigns:

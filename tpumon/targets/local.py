@@ -7,6 +7,7 @@ import math
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -14,11 +15,14 @@ from tpumon.errors import SourceError
 from tpumon.model import Framework, Target, Workers
 from tpumon.model.frozen import frozen
 from tpumon.sources.runtime import PORTS
-from tpumon.targets.announced import attached_processes
+from tpumon.system.first_port import NOTE_EVERY_S, first_port
+from tpumon.system.threads import in_thread
+from tpumon.targets.announced import announced_environment, attached_processes
+from tpumon.targets.identity import VARIABLES
 from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
-from tpumon.targets.processes import PROC
+from tpumon.targets.processes import PROC, environment_of
 from tpumon.text import unexpected
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
@@ -48,6 +52,7 @@ _POLL_S = 1.0  # a job shall be found within 2 s
 _FIRST_S = 2.5  # the first result waits so long for a first answer ...
 _OTHERS_S = 0.5  # ... and so long for others after it
 _KEEP_GONE_S = 600.0
+_NAME_S = 2.0  # for the files that say which port was the first
 _CLOSED_S = 8.0  # for a port if only a call shows whether anything listens
 _SILENT_S, _SILENT_TRIES = 30.0, 3
 _JOBS_S = 30.0  # between two looks for a job without a profiler server
@@ -169,14 +174,18 @@ class _Worker:
     """A profiler server.
 
     Attributes:
-        name: to show; given when it is first yielded.
+        name: to show; given before it is first yielded.
         gone_s: when its port had closed; None while it is open.
+        environment: the variables that name its job, as far as they were read.
+        announced: whether they were read after its process had said that it is attached; None: not yet.
     """
 
     listener: Listener
     owner: Owner | None
     name: str | None = None
     gone_s: float | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    announced: bool | None = None
 
 
 @dataclass(slots=True)
@@ -255,7 +264,7 @@ class LocalDiscovery:
         self._refused: dict[int, _Refused] = {}
         self._workers: dict[int, _Worker] = {}
         self._job: Job | None = None  # one without a profiler server, as far as is known
-        self._look_for_job_s = -math.inf
+        self._look_for_job_s = self._noted_s = -math.inf
         self._said_no_profiler = self._said_unreadable = False
         self._said_subprocesses: set[int] = set()
 
@@ -272,6 +281,8 @@ class LocalDiscovery:
                 if sent is None:
                     await self._first_answers(clock_s)
                 await self._find_job(clock_s())
+                await self._read_environments()
+                await self._name_workers(clock_s())
                 workers = self._now()
                 if self._calls and sent is not None and not (sent.targets or workers.targets):
                     workers = sent  # the answer will say more
@@ -316,6 +327,34 @@ class LocalDiscovery:
         if ended or now_s - self._look_for_job_s >= _JOBS_S:
             self._look_for_job_s = now_s
             self._job = await asyncio.to_thread(find_job, self._proc)
+
+    async def _name_workers(self, now_s: float) -> None:
+        """Names those that are new: the host, for what is at the port that was its first one, else host and port."""
+        here = {
+            one.listener.port: one
+            for one in self._not_subprocesses(list(self._workers.values()))
+            if one.gone_s is None or one.name is None
+        }
+        if not here or (now_s - self._noted_s < NOTE_EVERY_S and all(one.name is not None for one in here.values())):
+            return
+        self._noted_s = now_s
+        try:
+            first = await in_thread(partial(first_port, tuple(here)), timeout_s=_NAME_S)
+        except Exception:  # noqa: BLE001 - whatever is in the files of others: a worker needs a name
+            first = min(here)
+        taken = {one.name for one in self._workers.values()}
+        for port, worker in here.items():
+            if worker.name is None:
+                worker.name = self._host if port == first and self._host not in taken else f"{self._host}:{port}"
+
+    async def _read_environments(self) -> None:
+        """Reads, once for each process and once more when it has announced itself, what names its job."""
+        for port, worker in self._workers.items():
+            announced = port in self._attached
+            if worker.owner is not None and worker.announced != announced and worker.gone_s is None:
+                worker.announced = announced
+                found = await asyncio.to_thread(_environment_of, worker.owner.pid, announced, self._proc)
+                worker.environment = tuple(sorted(found.items())) or worker.environment  # it may be about to end
 
     def _note_gone(self, now_s: float, *, all_gone: bool) -> None:
         for port, worker in list(self._workers.items()):
@@ -391,17 +430,15 @@ class LocalDiscovery:
         if port in self._workers:
             worker = self._workers[port]
             worker.listener, worker.owner, worker.gone_s = call.listener, call.owner, None
+            worker.environment, worker.announced = (), None
             return
         # A job that restarts on other ports does not stay a second one.
         gone = [worker for worker in self._workers.values() if worker.gone_s is not None]
         if len(gone) == len(self._workers):
             self._workers.clear()
-        name = None
         if self._workers and gone:
-            first = min(gone, key=lambda worker: worker.gone_s or 0.0)
-            del self._workers[first.listener.port]
-            name = self._host if first.name == self._host else None  # a name with a port in it goes with the port
-        self._workers[port] = _Worker(call.listener, call.owner, name)
+            del self._workers[min(gone, key=lambda worker: worker.gone_s or 0.0).listener.port]
+        self._workers[port] = _Worker(call.listener, call.owner)
 
     def _note_refusal(self, call: _Call, answer: SourceError, now_s: float) -> None:
         before = self._refused.get(call.listener.port)
@@ -431,16 +468,17 @@ class LocalDiscovery:
         alone = len(workers) == 1
         targets = []
         for worker in workers:
-            worker.name = worker.name or (self._host if alone else f"{self._host}:{worker.listener.port}")
             runtime = self._runtime_addresses(worker.owner, alone=alone)
             address = worker.listener.address
             targets.append(
                 Target(
-                    worker=worker.name,
+                    worker=worker.name or f"{self._host}:{worker.listener.port}",
                     address=address,
                     independent=True,
                     runtime_addresses=runtime,
                     attached=worker.listener.port in self._attached,
+                    process=None if worker.owner is None else worker.owner.process,
+                    environment=worker.environment,
                 )
             )
         return Workers(targets=tuple(targets))
@@ -487,7 +525,14 @@ class LocalDiscovery:
         if not ports or port is None:
             return None
         runtime = tuple(f"localhost:{number}" for number in ports)
-        return Target(worker=self._host, address=f"127.0.0.1:{port}", independent=True, runtime_addresses=runtime)
+        owner = self._owners.get(ports[0])
+        return Target(
+            worker=self._host,
+            address=f"127.0.0.1:{port}",
+            independent=True,
+            runtime_addresses=runtime,
+            process=None if owner is None else owner.process,
+        )
 
     def _waiting(self) -> str:
         """Where tpumon looked, and what to do."""
@@ -520,6 +565,11 @@ class LocalDiscovery:
         not_profilers = {*RUNTIME_PORTS, *_TPU_RUNTIME_PORTS}
         ports = [port for port, one in self._owners.items() if one.pid == pid and port not in not_profilers]
         return any(port not in self._refused or self._refused[port].silent for port in ports)
+
+
+def _environment_of(pid: int, announced: bool, proc: Path) -> dict[str, str]:
+    environment = environment_of(pid, VARIABLES, proc)
+    return environment | announced_environment(pid, proc) if announced else environment
 
 
 def _same(listener: Listener, other: Listener | None) -> bool:

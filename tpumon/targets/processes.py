@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import pwd
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
+from tpumon.model import Process
 from tpumon.text import one_line
 
 PROC = Path("/proc")
 _MOST_ANCESTORS = 64
+_MOST_ARGUMENTS_BYTES = 64 * 1024
+_MOST_ENVIRONMENT_BYTES = 512 * 1024
+_LONGEST_COMMAND = 80
+_INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
 
 
 def open_files(proc: Path = PROC) -> Iterator[tuple[int, list[str] | None]]:
@@ -52,6 +60,56 @@ def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
         return None
 
 
+def process_of(pid: int, proc: Path = PROC) -> Process:
+    """Which process a number stands for, whose it is, what it runs and since when, as far as that may be read.
+
+    Of its arguments only the script or module that an interpreter runs is looked at.
+
+    Source: /proc/PID, stat, cmdline; /proc/stat.
+    """
+    ticks, booted_unix_s = start_ticks_of(pid, proc), _booted_unix_s(proc)
+    known = ticks is not None and booted_unix_s is not None
+    return Process(
+        pid=pid,
+        user=_user_of(pid, proc),
+        command=_command(pid, proc),
+        started_unix_s=(booted_unix_s or 0) + (ticks or 0) / os.sysconf("SC_CLK_TCK") if known else None,
+    )
+
+
+def program_and_arguments(line: Sequence[bytes]) -> tuple[tuple[bytes, ...], Sequence[bytes]]:
+    """The program that a command line runs, and its arguments; behind an interpreter also its script or module."""
+    program, at = _name(line[0]), 1
+    if not _INTERPRETER.fullmatch(program):
+        return (program,), line[1:]
+    while at < len(line) and line[at].startswith(b"-") and line[at] not in {b"-m", b"-c"}:
+        at += 2 if line[at] in {b"-W", b"-X"} else 1
+    if line[at : at + 1] == [b"-c"]:
+        return (program, b"-c"), ()
+    if line[at : at + 1] == [b"-m"]:
+        return (program, b"-m", *line[at + 1 : at + 2]), line[at + 2 :]
+    return (program, *map(_name, line[at : at + 1])), line[at + 1 :]
+
+
+def environment_of(pid: int, names: Collection[str], proc: Path = PROC) -> dict[str, str]:
+    """Variables with which a process was started; none if its environment may not be read.
+
+    Source: /proc/PID/environ.
+    """
+    try:
+        with (proc / str(pid) / "environ").open("rb") as file:
+            pairs = file.read(_MOST_ENVIRONMENT_BYTES).split(b"\0")
+    except OSError:
+        return {}
+    return variables((pair.decode(errors="replace") for pair in pairs), names)
+
+
+def variables(pairs: Iterable[str], names: Collection[str]) -> dict[str, str]:
+    """Those of some NAME=VALUE that have these names, safe to show; long ones are cut."""
+    split = (pair.partition("=") for pair in pairs)
+    return {name: one_line(value) for name, _, value in split if name in names and value}
+
+
 def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
     """Whether a process that started at this moment has not ended; an ended one may wait for its parent to notice.
 
@@ -79,6 +137,43 @@ def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
             break
         ancestors.append(pid)
     return tuple(ancestors)
+
+
+def _command(pid: int, proc: Path) -> str | None:
+    try:
+        with (proc / str(pid) / "cmdline").open("rb") as file:
+            words, _ = program_and_arguments(file.read(_MOST_ARGUMENTS_BYTES).split(b"\0"))
+    except OSError:
+        return None
+    return one_line(b" ".join(words).decode(errors="replace"), limit=_LONGEST_COMMAND) or program_of(pid, proc)
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
+def _user_of(pid: int, proc: Path) -> str | None:
+    try:
+        uid = (proc / str(pid)).stat().st_uid
+    except OSError:
+        return None
+    return _user_named(uid)
+
+
+@lru_cache(maxsize=1024)
+def _user_named(uid: int) -> str:
+    try:
+        return one_line(pwd.getpwuid(uid).pw_name, limit=40) or str(uid)
+    except (KeyError, OSError):
+        return str(uid)
+
+
+def _booted_unix_s(proc: Path) -> float | None:
+    try:
+        with (proc / "stat").open("rb") as file:
+            return next(float(line.split()[1]) for line in file if line.startswith(b"btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
 
 
 def _after_name(pid: int, proc: Path) -> list[bytes]:

@@ -11,6 +11,7 @@ from tpumon.model import Target
 from tpumon.model.frozen import frozen
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.targets.base import Discovery, Fixed
+from tpumon.targets.identity import Identified, names
 from tpumon.targets.runtime import WithRuntime
 
 
@@ -28,6 +29,7 @@ class Selection:
         waits: whether to wait for that file if it is missing or wrong at the start.
         runtime_addresses: runtime metric service of each worker, in the order of the workers; empty: at the usual
             port.
+        job, slice: of all of them, unless the targets file says otherwise; None: found.
     """
 
     addresses: Sequence[str] = ()
@@ -39,6 +41,8 @@ class Selection:
     targets_file: str | None = None
     waits: bool = False
     runtime_addresses: Sequence[str] = ()
+    job: str | None = None
+    slice: str | None = None
 
 
 async def open_discovery(
@@ -55,6 +59,14 @@ async def open_discovery(
     Raises:
         TpumonError: the simulated TPU cannot start.
     """
+    found = await _open(selection, stack, say, profilers_only=profilers_only)
+    given = names(selection.job, selection.slice)
+    return Identified(found, given, by_labels=selection.targets_file is not None)
+
+
+async def _open(
+    selection: Selection, stack: AsyncExitStack, say: Callable[[str], None], *, profilers_only: bool
+) -> Discovery:
     if selection.simulate is not None:
         from tpumon.simulator.server import SimulatedFleet
 

@@ -35,8 +35,8 @@ class _BadFileError(Exception):
 class TargetFile:
     """Follows the workers that a file lists.
 
-    The file holds a list of `{"targets": ["HOST:PORT", ...], "labels": {...}}`, in JSON or YAML. The label `slice`
-    names the slice of a group; `worker` names the one worker of a group.
+    The file holds a list of `{"targets": ["HOST:PORT", ...], "labels": {...}}`, in JSON or YAML. The labels `tpu_job`
+    and `tpu_slice` (or `slice`) name the job and the slice of a group; `worker` names the one worker of a group.
 
     Args:
         path: of the file; it is read every 2 s if it has changed.
@@ -187,14 +187,15 @@ def _targets(groups: Any, port: int) -> list[Target]:
     label_of = dict(reversed(rows))
     targets = []
     for target in name_targets([address for address, _ in rows]):
-        slice_name, worker = label_of[target.address]
-        targets.append(replace(target, slice=slice_name, worker=target.worker if worker is None else worker))
+        job, slice_name, worker = label_of[target.address]
+        name = target.worker if worker is None else worker
+        targets.append(replace(target, job=job, slice=slice_name, worker=name))
     count = Counter(target.worker for target in targets)
     return [replace(target, worker=target.address) if count[target.worker] > 1 else target for target in targets]
 
 
-def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str | None, str | None]]]:
-    """Address, slice and worker of each target of a group."""
+def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str | None, str | None, str | None]]]:
+    """Address, job, slice and worker of each target of a group."""
     if not isinstance(group, dict) or not isinstance(addresses := group.get("targets"), list):
         raise _BadFileError(f'group {number} is not {{"targets": ["HOST:PORT", ...], "labels": {{...}}}}')
     labels = group.get("labels") or {}
@@ -202,7 +203,10 @@ def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str |
         raise _BadFileError(f"the labels of group {number} are not NAME: TEXT")
     if "<<" in labels:
         raise _BadFileError(f"the labels of group {number} are merged (<<); write them out")
-    slice_name, worker = (_label(number, labels, name) for name in ("slice", "worker"))
+    job, slice_name, short, worker = (
+        _label(number, labels, name) for name in ("tpu_job", "tpu_slice", "slice", "worker")
+    )
+    slice_name = slice_name or short
     if worker is not None and len(addresses) > 1:
         raise _BadFileError(
             f"group {number} has one label worker for {len(addresses)} targets; give each its own group"
@@ -211,7 +215,7 @@ def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str |
         if not isinstance(address, str):
             raise _BadFileError(f"group {number}: a target is not text such as HOST:PORT")
         try:
-            yield parse_address(address, default_port=port), (slice_name, worker)
+            yield parse_address(address, default_port=port), (job, slice_name, worker)
         except UsageError as error:
             raise _BadFileError(f"group {number}: {error}") from None
 

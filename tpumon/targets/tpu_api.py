@@ -59,6 +59,7 @@ class _Slice:
         ready: whether it is READY, as the API last said.
         line: why it is not, or what else a user should know; None: all is well.
         told: whether the API told about it when it was last asked.
+        job: the queued resource that it is a part of, if that has several slices.
         ips: of its workers, in their order; the last known ones while it is not ready.
         ports: where their profiler servers may be.
         port_of: where they are, by IP address.
@@ -70,6 +71,7 @@ class _Slice:
     ready: bool = False
     line: str | None = None
     told: bool = False
+    job: str | None = None
     ips: tuple[str | None, ...] = ()
     ports: tuple[int, ...] = ()
     port_of: dict[str, int] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class _Slice:
         """Its workers; those that did not answer at any port get the port of most of the others."""
         ports = [self._port(ip) for ip in self.ips]
         return [
-            Target(worker=f"{self.name}-w-{index}", address=str(Address(ip, port)), slice=self.name)
+            Target(worker=f"{self.name}-w-{index}", address=str(Address(ip, port)), job=self.job, slice=self.name)
             for index, (ip, port) in enumerate(zip(self.ips, ports, strict=True))
             if ip is not None and port is not None
         ]
@@ -201,6 +203,7 @@ class NamedTpus:
         tpu.ready = node.state == "READY"
         if not tpu.ready:
             return
+        tpu.job = node.job
         if node.ips != tpu.ips:
             tpu.ips, tpu.knock_at_s = node.ips, 0.0
         tpu.ports = (self._port,) if self._port is not None else (PROFILER_PORT,) if node.is_tpu_node else PORTS

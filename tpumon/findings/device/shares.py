@@ -5,17 +5,19 @@ outfeed-bound, host-transfer-bound, async-wait, data-shuffle, sparsecore-bound, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen
 from tpumon.model import Evidence
 
+_NONE: Mapping[str, float] = MappingProxyType({})
 WITHOUT_STEPS = "no steps in a trace, of which it would be a share"
 
 
-class ShareRule(Rule[None, float | None]):
-    """Something above its share of the time. Where workers are compared, the least share of the slice counts.
+class ShareRule(Rule[None, Mapping[str, float]]):
+    """Something above its share of the time. Where workers are compared, the least share counts, by slice.
 
     Attributes:
         field: name of the share. A field of `tpumon.model.Figures`, where `share` is not overridden; of
@@ -44,19 +46,16 @@ class ShareRule(Rule[None, float | None]):
         """What the share is to be compared with; None: nothing but its limit."""
         return None
 
-    def across(self, peers: Sequence[Peer[None]]) -> float | None:
-        """The least share of the slice; None where workers are not compared."""
-        return min(
-            (one for peer in peers if peer.seen.state == "live" and (one := self.share(peer.seen)) is not None),
-            default=None,
-        )
+    def across(self, _peers: Sequence[Peer[None]]) -> Mapping[str, float]:
+        """Nothing where workers are not compared."""
+        return _NONE
 
-    def strength(self, member: Member[None, float | None]) -> float | str:
+    def strength(self, member: Member[None, Mapping[str, float]]) -> float | str:
         """The share relative to its limit."""
         share = self._counted(member)
         return self.unknown if share is None else share / self.limit_ratio
 
-    def account(self, member: Member[None, float | None]) -> Account:
+    def account(self, member: Member[None, Mapping[str, float]]) -> Account:
         """Names the share."""
         share = self._counted(member) or 0.0
         evidence = Evidence(value=share, threshold=self.limit_ratio, reference=self.usual(member.seen))
@@ -67,9 +66,9 @@ class ShareRule(Rule[None, float | None]):
             severity="warning" if share > self.warns_above else "info",
         )
 
-    def _counted(self, member: Member[None, float | None]) -> float | None:
-        own = self.share(member.seen)
-        return own if own is None or member.across is None else min(own, member.across)
+    def _counted(self, member: Member[None, Mapping[str, float]]) -> float | None:
+        own, least = self.share(member.seen), member.across.get(member.seen.target.slice or "")
+        return own if own is None or least is None else min(own, least)
 
 
 def op_time_ratio(seen: Seen, kind: str) -> float | None:

@@ -31,8 +31,11 @@ def concerns(finding: Finding, row: Row) -> bool:
     """Whether a worker has the finding."""
     if row.name in finding.workers:
         return True
+    target = row.history.target
     return finding.more_workers > 0 and any(
-        cause.finding == finding.finding for cause in row.verdict.causes if row.history.target.slice == finding.slice
+        cause.finding == finding.finding
+        for cause in row.verdict.causes
+        if (target.job, target.slice) == (finding.job, finding.slice)
     )
 
 
@@ -105,6 +108,8 @@ def finding_lines(frame: Frame, finding: Finding) -> Lines:
     lines = [title.segments(), *_text(frame, finding.sentence)]
     if len(finding.workers) + finding.more_workers > 1:
         lines += _pair(frame, "workers", _named(finding))
+    if finding.job is not None:
+        lines += _pair(frame, "job", finding.job)
     if finding.slice is not None:
         lines += _pair(frame, "slice", finding.slice)
     if finding.evidence:

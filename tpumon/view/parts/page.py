@@ -221,6 +221,8 @@ class Page:
         words = []
         if target.address != target.worker:
             words.append(tame(target.address, ascii_only=self._glyphs.ascii))
+        if target.job is not None:
+            words.append(f"job {tame(target.job, ascii_only=self._glyphs.ascii)}")
         if target.slice is not None:
             words.append(f"slice {tame(target.slice, ascii_only=self._glyphs.ascii)}")
         if answer is not None and answer.device_type is not None:

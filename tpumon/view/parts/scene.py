@@ -105,7 +105,7 @@ class Scene:
     trends: Trends
     seen: frozenset[str]
     spans: Spans
-    peers: dict[str | None, Peers] = field(default_factory=dict)
+    peers: dict[tuple[str, ...], Peers] = field(default_factory=dict)
 
     @property
     def waiting(self) -> str | None:

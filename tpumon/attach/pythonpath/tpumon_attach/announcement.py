@@ -1,7 +1,8 @@
 """Tells the tpumon of this host about the profiler server of this process, in a file.
 
 The file is /tmp/tpumon-run-UID/BOOT-NAMESPACE-PID and holds `START PORT FRAMEWORK`: the start of the process in clock
-ticks since the machine was started, the port, and the framework's name. tpumon/targets/announced.py reads it.
+ticks since the machine was started, the port, and the framework's name; then, a line each, NAME=VALUE of the variables
+of its environment that name its job. tpumon/targets/announced.py reads it.
 Containers, or machines, may share the directory: BOOT and NAMESPACE say where PID is the number of this process.
 """
 
@@ -20,6 +21,12 @@ from itertools import islice
 _MOST_OTHERS = 1000
 _TURN_S = 2.0
 _LOOK_S = 0.01
+
+_LONGEST_VALUE = 200
+_NAMING = (
+    *("TPUMON_JOB", "TPUMON_SLICE", "HOSTNAME", "JOB_COMPLETION_INDEX", "JOBSET_NAME", "REPLICATED_JOB_NAME"),
+    *("LWS_LEADER_ADDRESS", "RAY_CLUSTER_NAME", "TPU_NAME", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID"),
+)  # as in tpumon/targets/identity.py
 
 _announced: tuple[str, int] | None = None  # the file, and the process that wrote it
 _turn: int | None = None  # the descriptor that holds the lock
@@ -42,7 +49,7 @@ def announce(port: int, framework: str) -> None:
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             os.fchmod(descriptor, 0o644)  # whatever the umask: a tpumon of another user may read it
-            file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n")
+            file.write(f"{_start_ticks(os.getpid())} {port} {framework}\n{_names()}")
     except OSError as error:  # a full disk
         os.unlink(new)
         raise OSError(error.errno, error.strerror, new) from error
@@ -51,6 +58,12 @@ def announce(port: int, framework: str) -> None:
         atexit.register(withdraw)
         _remove_old(folder, before)
     _announced = path, os.getpid()
+
+
+def _names() -> str:
+    """The variables that name the job of this process, a line each."""
+    given = ((name, "".join(filter(str.isprintable, os.environ.get(name, "")))[:_LONGEST_VALUE]) for name in _NAMING)
+    return "".join(f"{name}={value}\n" for name, value in given if value)
 
 
 def withdraw() -> None:
