@@ -107,7 +107,7 @@ def number_of(metric: str) -> str:
 
 DOWN = f"(sum(1 - {of('tpumon_target_up')}) or 0 * sum({of('tpumon_target_paused')}))"
 
-STEPS_BY_LE = f"sum by (le) ({over('increase', 'tpu_steps_seconds_bucket', '$__rate_interval')})"
+STEPS_BY_LE = f"sum by (le) ({over('increase', 'tpu_step_duration_seconds_bucket', '$__rate_interval')})"
 
 
 def quantile(ratio: float, histogram: str) -> str:

@@ -198,15 +198,15 @@ class Fleet:
             return sample
         return replace(sample, findings=self._judge.causes(sample.worker), judged=tuple(self.judged(sample.worker)))
 
-    def judged(self, worker: str) -> Mapping[FindingId, bool]:
-        """Each finding that can be judged of a worker, and whether it is shown. Call `assess` first."""
+    def judged(self, worker: str) -> Mapping[FindingId, Cause | None]:
+        """Each finding that can be judged of a worker, with its cause while it is shown. Call `assess` first."""
         memory, history = self._memories.get(worker), self.histories.get(worker)
         if memory is None or history is None:
             return {}
-        shown = {cause.finding for cause in memory.causes}
+        shown = {cause.finding: cause for cause in memory.causes}
         told = None if history.last is None else history.last.judged
         judged = (told or ()) if memory.is_told else self._judge.judged(worker)
-        return {finding: finding in shown for finding in judged}
+        return {finding: shown.get(finding) for finding in judged}
 
     def needs_more(self, worker: str) -> bool:
         """Whether one or two more samples of a worker would tell more of it. Call `assess` first."""

@@ -14,7 +14,7 @@ from prometheus_client.utils import floatToGoString
 
 from tpumon.history import Histories, WorkerHistory
 from tpumon.metrics import Family, Judged, Metric, Series, collect
-from tpumon.model import Distribution
+from tpumon.model import Distribution, Target
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
@@ -58,10 +58,8 @@ class Exposition:
             openmetrics: use OpenMetrics instead of format 0.0.4.
             names: show only metrics with a series of one of these names; None: all.
         """
-        labels: dict[str | None, str] = {
-            history.target.worker: f'worker="{_escaped(history.target.worker)}"'
-            for history in (histories.all() if workers is None else workers)
-        }
+        followed = histories.all() if workers is None else workers
+        labels: dict[str | None, str] = {history.target.worker: _labels(history.target) for history in followed}
         lines: list[str] = []
         for family in collect(histories, now_unix_s, self._report, judged=judged, workers=workers, names=names):
             lines.append(_header(family.metric, openmetrics=openmetrics))
@@ -91,6 +89,12 @@ class Exposition:
         if metric.name not in self._reported:
             self._reported.add(metric.name)
             self._say(f"{metric.name} is left out of the page: {type(error).__name__}: {error}")
+
+
+def _labels(target: Target) -> str:
+    """The labels that all series of a worker have."""
+    known = [(name, value) for name, value in (("tpu_job", target.job), ("tpu_slice", target.slice)) if value]
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in (("worker", target.worker), *known))
 
 
 def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> list[str]:

@@ -101,7 +101,7 @@ def server(tmp_path_factory):
             running_prometheus(directory, jobs, rule_files=RULE_FILES, interval_s=SCRAPE_S)
         )
         for job in ("one", "sixteen"):
-            prometheus.wait_for(f'rate(tpu_steps_seconds_count{{job="{job}"}}[5s]) > 0', timeout_s=60)
+            prometheus.wait_for(f'rate(tpu_step_duration_seconds_count{{job="{job}"}}[5s]) > 0', timeout_s=60)
         yield prometheus
 
 

@@ -234,7 +234,7 @@ def test_a_query_asks_for_the_chosen_job_and_worker(target):
 @every_target
 def test_counters_are_shown_as_rates(target):
     """target-counter-agg-rule and target-rate-interval-rule: rate or increase, over $__rate_interval."""
-    counters = {metric.name for metric in METRICS if metric.kind == "counter"} | {"tpu_steps_seconds_bucket"}
+    counters = {metric.name for metric in METRICS if metric.kind == "counter"} | {"tpu_step_duration_seconds_bucket"}
     for name, _ in selectors(target.expr):
         if name in counters:
             assert re.search(rf"(rate|increase)\({name}\{{[^}}]*\}}\[\$__rate_interval\]\)", target.expr), target.expr

@@ -267,7 +267,7 @@ def test_a_sample_is_handed_on_with_the_findings_of_its_worker():
     fleet.assess(NOW + 10)
     assert [one.finding for one in fleet.with_findings(late).findings] == ["input-bound"]
     assert (fleet.with_findings(well).findings, fleet.with_findings(early)) == ((), early)
-    assert fleet.judged("a")["input-bound"] is True
+    assert fleet.judged("a")["input-bound"].finding == "input-bound"
     assert "straggler" not in fleet.judged("a"), "it cannot be judged"
 
 

@@ -144,8 +144,8 @@ def test_json_lines_have_findings_and_what_was_judged(tmp_path):
 
 
 @pytest.mark.parametrize("told", [False, True])
-def test_the_metric_is_1_0_or_absent(told):
-    """1 what is shown; 0 what was judged and is not shown; no series where nothing can be judged, or is stale."""
+def test_the_metric_is_a_severity_0_or_absent(told):
+    """Of what is shown; 0 what was judged and is not shown; no series where nothing can be judged, or is stale."""
     fleet = Fleet()
     fleet.follow(found("a", "b", "c"))
     one = judging("a", "b", "c")
@@ -155,13 +155,13 @@ def test_the_metric_is_1_0_or_absent(told):
             fleet.add(judged if told else at(name, number, infeed_ratio=HIGH if name == "a" else None))
     fleet.add(failed_sample("c", time_unix_s=NOW))
     fleet.assess(NOW + 20)
-    families = collect(fleet.histories, NOW + 20, pytest.fail, judged=fleet.judged, names={"tpumon_finding"})
+    families = collect(fleet.histories, NOW + 20, pytest.fail, judged=fleet.judged, names={"tpumon_finding_severity"})
     series = dict(next(iter(families)).series)
     a, b = (dict(series[name]) for name in ("a", "b"))
-    assert (a["input-bound",], a["idle",], a.get(("hbm-growing",))) == (1.0, 0.0, None)
+    assert (a["input-bound",], a["idle",], a.get(("hbm-growing",))) == (3.0, 0.0, None)
     assert (b.get(("input-bound",)), b["idle",]) == (None, 0.0)
     assert "c" not in series
-    families = collect(fleet.histories, NOW + 999, pytest.fail, judged=fleet.judged, names={"tpumon_finding"})
+    families = collect(fleet.histories, NOW + 999, pytest.fail, judged=fleet.judged, names={"tpumon_finding_severity"})
     assert next(iter(families)).series == []
 
 
@@ -172,8 +172,8 @@ def test_what_another_finding_explains_is_0():
     for number in range(4):
         fleet.add(at("a", number, idle_ratio=0.9))
     fleet.assess(NOW + 30)
-    assert fleet.judged("a")["input-bound"] is True
-    assert fleet.judged("a")["host-bound"] is False
+    assert fleet.judged("a")["input-bound"].finding == "input-bound"
+    assert fleet.judged("a")["host-bound"] is None
 
 
 def explained(*events, **options):

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import cache
 from math import isfinite
 
-from tpumon.history import Histories, WorkerHistory
+from tpumon.history import Histories, State, WorkerHistory
 from tpumon.metrics.kinds import (
     ExporterMetric,
     FindingMetric,
@@ -19,13 +20,13 @@ from tpumon.metrics.kinds import (
     Series,
     TargetMetric,
 )
-from tpumon.metrics.table import EXPORTER_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Distribution, FindingId, Sample
+from tpumon.metrics.table import EXPORTER_METRICS, FINDING_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
+from tpumon.model import Cause, Distribution, FindingId, Sample
 from tpumon.model.frozen import frozen
 
 __all__ = [
     "EXPORTER_METRICS",
-    "FINDING",
+    "FINDING_METRICS",
     "HISTOGRAMS",
     "METRICS",
     "SAMPLE_METRICS",
@@ -42,14 +43,7 @@ __all__ = [
     "collect",
 ]
 
-FINDING = FindingMetric(
-    name="tpumon_finding",
-    help="1 while the worker has a finding; 0 while it has not, or another finding explains it; absent where it cannot "
-    "be judged. See docs/findings.md.",
-    labels=("finding",),
-)
-
-METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, FINDING, *TARGET_METRICS, *EXPORTER_METRICS)
+METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, *FINDING_METRICS, *TARGET_METRICS, *EXPORTER_METRICS)
 """All metrics, in the order of the page."""
 
 
@@ -68,8 +62,10 @@ class Family:
     histograms: Sequence[tuple[str, Distribution]] = ()
 
 
-Judged = Callable[[str], Mapping[FindingId, bool]]
-"""Each finding that can be judged of a worker, by its name, and whether it is shown."""
+Judged = Callable[[str], Mapping[FindingId, Cause | None]]
+"""Each finding that can be judged of a worker, by the worker's name, with its cause while it is present."""
+
+_NOT_KNOWN: AbstractSet[State] = frozenset({"down", "stale", "waiting"})
 
 
 def collect(
@@ -95,6 +91,9 @@ def collect(
     """
     followed = [(h.target.worker, h) for h in (histories.all() if workers is None else workers)]
     current = [(worker, h, sample) for worker, h in followed if (sample := h.current(now_unix_s)) is not None]
+    # Also of a worker whose figures somebody keeps away: it is as judged last.
+    known = [] if judged is None else [worker for worker, h in followed if h.state(now_unix_s) not in _NOT_KNOWN]
+    found = cache(judged or (lambda _worker: {}))
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):
             continue
@@ -102,8 +101,8 @@ def collect(
         match metric:
             case SampleMetric(values=of_sample):
                 reads = ((worker, of_sample, (sample,)) for worker, _, sample in current)
-            case FindingMetric():
-                reads = ((worker, _findings, (judged, worker)) for worker, _, _ in current if judged is not None)
+            case FindingMetric(value=of_cause):
+                reads = ((worker, _findings, (of_cause, found, worker)) for worker in known)
             case TargetMetric(values=of_target):
                 reads = ((worker, of_target, (history, now_unix_s)) for worker, history in followed)
             case ExporterMetric(values=of_all):
@@ -114,8 +113,9 @@ def collect(
         yield Family(metric, _series(metric, reads, on_error))
 
 
-def _findings(judged: Judged, worker: str) -> Iterable[Series]:
-    return [((finding,), float(present)) for finding, present in judged(worker).items()]
+def _findings(of_cause: Callable[[Cause | None], float | None], found: Judged, worker: str) -> Iterable[Series]:
+    values = ((finding, of_cause(cause)) for finding, cause in found(worker).items())
+    return [((finding,), value) for finding, value in values if value is not None]
 
 
 _Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]
