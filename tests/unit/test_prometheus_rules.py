@@ -10,6 +10,7 @@ import yaml
 
 from grafana import alerting
 from grafana.config import RUNBOOKS, Config, ConfigError, read
+from grafana.filling import slice_labels
 from grafana.generate import for_kubernetes
 from support import REPOSITORY
 from support.dashboards import EXPOSED, GRAFANA, OF_PROMETHEUS, RECORDED, RULE_FILES, rules, selectors
@@ -57,27 +58,38 @@ def test_the_same_rules_are_objects_of_kubernetes(name):
 
 
 def test_settings_reach_every_rule():
-    """The labels that identify a job, the selector, thresholds and the runbooks."""
-    config = Config(job_labels=("job", "team"), selector='env="prod"', lasting="20m", runbooks="https://x.example")
+    """The labels that tell clusters apart, the selector, thresholds and the runbooks."""
+    config = Config(cluster_labels=("region", "env"), selector='team="a"', lasting_s=1200, runbooks="https://x.example")
     text = "".join(alerting.rules(config).values())
 
-    assert "namespace" not in re.sub(r"\$labels\.namespace", "", text)
-    assert "by (job, team, slice)" in text
-    assert 'tpu_idle_ratio{env="prod"}' in text
-    assert 'slice:tpumon_finding:max{finding="idle"}[30m]) >= 0.7' in text
-    assert 'slice:tpumon_finding:max{finding="straggler"}[20m]) >= 0.7' in text
-    assert 'job=%q,team=%q,slice=%q})" $labels.job $labels.team $labels.slice)' in text
+    assert "cluster" not in text
+    assert "by (region, env, tpu_job, tpu_slice, worker, finding)" in text
+    assert 'tpumon_finding_severity{team="a"}[5m]' in text
+    assert text.count(":min > time() - 1200") == 11
+    assert text.count(":min > time() - 1800") == 1
+    assert "region=%q,env=%q,tpu_job=%q,tpu_slice=%q} and" in text
+    assert '"$labels.' not in text
     assert "https://x.example/TpuIdle.md" in text
     assert RUNBOOKS not in text
+
+
+def test_nothing_is_judged_or_compared():
+    """tpumon does that: of figures of the job rules ask for none but what libtpu itself calls an error."""
+    asked = {name for path in RULE_FILES if "other-names" not in path.name
+             for group in yaml.safe_load(path.read_text())["groups"] for rule in group["rules"]
+             for name, _ in selectors(rule["expr"])}  # fmt: skip
+
+    assert {name for name in asked if name.startswith("tpu_")} == {
+        "tpu_runtime_megascale_error", "tpu_runtime_slice_error", "tpu_worker_info",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
         ("infeed = 0.3", "no such setting: infeed"),
-        ("straggler_ratio = 'much'", "straggler_ratio: must be a number"),
-        ("job_labels = ['namespace']", 'must contain "job"'),
-        ("job_labels = 'job'", "job_labels: must be a list of texts"),
+        ("traced_ratio = 'much'", "traced_ratio: must be a number"),
+        ("cluster_labels = 'region'", "cluster_labels: must be a list of texts"),
         ("runbooks = [", "Unclosed array|Invalid value|Expected"),
     ],
 )
@@ -132,9 +144,9 @@ def test_recorded_names_say_level_metric_and_operation():
     """level:metric:operation, of a metric that exists; only names of others are bare."""
     for name in RECORDED - OTHER_NAMES:
         level, metric, operation = name.split(":")
-        assert level in {"worker", "slice"}
+        assert level in {"worker", "slice", "exporter"}
         assert operation
-        assert metric in EXPOSED | {"tpu_hbm_usage_ratio", "tpumon_traced_seconds", "tpu_slice"}, name
+        assert metric in EXPOSED | {"up", "tpumon_traced_seconds"}, name
 
 
 def test_alerts_need_only_two_files():
@@ -147,12 +159,15 @@ def test_alerts_need_only_two_files():
 def test_the_example_for_alertmanager_names_alerts_and_labels_that_exist():
     """Else what it inhibits would be nothing; groups are by the labels of a slice."""
     told = yaml.safe_load((GRAFANA / "prometheus" / "alertmanager.yml").read_text())
-    of_slice = [*Config().job_labels, "slice"]
+    of_slice = list(slice_labels(Config()))
     matched = [matcher for rule in told["inhibit_rules"] for kind in ("source", "target") for matcher in
                rule[f"{kind}_matchers"]]  # fmt: skip
     names = {name for matcher in matched for name in re.findall(r"Tpu\w+", matcher)}
 
-    assert all(re.fullmatch(r'alertname=~?"[\w|]+"', matcher) for matcher in matched)
+    assert all(re.fullmatch(r'(alertname=~?|severity=|tpu_job!=)"[\w|]*"', matcher) for matcher in matched)
+    for rule in told["inhibit_rules"]:  # of two jobs without names, one silences none of the other
+        assert 'tpu_job!=""' in rule["source_matchers"]
+        assert any('severity="' in matcher for matcher in (*rule["source_matchers"], *rule["target_matchers"]))
     assert names <= set(NAMES)
     assert told["route"]["group_by"] == ["alertname", *of_slice]
     assert all(set(rule["equal"]) <= set(of_slice) for rule in told["inhibit_rules"])
