@@ -81,6 +81,14 @@ def test_a_worker_that_vanishes_with_its_pod_pages(tmp_path):
     check_alerts(tmp_path, worker("a") | lost, {32: [], 45: missing, 80: missing, 100: []})
 
 
+def test_missed_scrapes_are_no_workers_missing(tmp_path):
+    """One host in three minutes of four."""
+    gaps = {name: values if "+" in values else f"{values[0]} _ _ _ " * 30
+            for name, values in worker("b", where=W.replace('"e"', '"f"')).items()}  # fmt: skip
+    series = worker("a") | gaps
+    check_alerts(tmp_path, series, {40: [], 61: [], 83: []})
+
+
 def test_pausing_one_host_is_no_worker_missing(tmp_path):
     """A paused worker has no tpumon_target_up."""
     series = worker("a") | worker("b")
