@@ -82,10 +82,14 @@ def test_a_worker_that_vanishes_with_its_pod_pages(tmp_path):
 
 
 def test_missed_scrapes_are_no_workers_missing(tmp_path):
-    """One host in three minutes of four."""
-    gaps = {name: values if "+" in values else f"{values[0]} _ _ _ " * 30
-            for name, values in worker("b", where=W.replace('"e"', '"f"')).items()}  # fmt: skip
-    series = worker("a") | gaps
+    """Of one host in four at each minute, after half an hour without."""
+    series = {}
+    for place in range(4):
+        where = W.replace('"e"', f'"{place}"')
+        for name, values in worker(f"w{place}", where=where).items():
+            turns = [values[0]] * 4
+            turns[place] = "stale"
+            series[name] = values if "+" in values else f"{values[0]}x30 {' '.join(turns * 20)}"
     check_alerts(tmp_path, series, {40: [], 61: [], 83: []})
 
 
@@ -162,7 +166,7 @@ def test_a_finding_that_lasts_is_one_alert_of_its_severity(tmp_path, number):
     series = {}
     for name in ("a", "b", "c"):
         series |= worker(name, minutes=180)
-    present = f"_x60 {number} {number} {number} _ _ _ _ " + f"{number}x48 0x60"
+    present = f"_x60 {number} {number} {number} stale _ _ _ " + f"{number}x48 0x60"
     for name, *_ in FOUND:
         series |= finding(name, {"a": present, "b": present, "c": "0x180"}, since=60)
     expected = {minute: alerts_of(number, minute, 60) for minute in (58, 62, 66, 73, 94, 112)}

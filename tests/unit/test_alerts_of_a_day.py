@@ -32,7 +32,7 @@ def course(usual, *changes):
     for start, length, value in (*changes, (*QUIET_AT, None)):
         values[start : start + length] = [value] * min(length, DAY - start)
     runs = [(value, len(list(run))) for value, run in groupby(values)]
-    return " ".join(f"_x{length}" if value is None else f"{value}x{length - 1}" for value, length in runs)
+    return " ".join(f"stale _x{length - 1}" if value is None else f"{value}x{length - 1}" for value, length in runs)
 
 
 def worker(slice_name, name, *, up=(), gone=(), paused=(), figures=True, found=None):
