@@ -368,7 +368,7 @@ def drawing(dashboard: Json, source: Source) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="DejaVu Sans, Arial, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#f4f5f5"/>',
-        text(10, 25, f"{said}. Not a picture of Grafana. Data: {source.job}{simulated}.", 14),
+        text(10, 25, f"{said}. Not a picture of Grafana. Jobs: {source.job}{simulated}.", 14),
     ]
     for panel in dashboard["panels"]:
         grid = panel["gridPos"]
