@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from grafana.config import Config
-from grafana.filling import chosen_labels, filled, values
+from grafana.filling import filled, slice_labels, values
 from grafana.panels import BAD, DATASOURCE, Json, Panel
 from grafana.queries import CHOSEN
 
@@ -85,22 +85,12 @@ def _variables(config: Config, *, one_worker: bool) -> list[Json]:
     source = {"label": "Data source", "name": "datasource", "query": "prometheus", "refresh": 1, "type": "datasource"}
     found = [source | {"current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [], "regex": ""}]
     chosen = config.selector
-    for name in (*chosen_labels(config), "slice", "worker"):
+    for name in (*slice_labels(config), "worker"):
         # Of all series about workers, one that is there also while they are paused or down.
         series = f"tpumon_target_info{{{chosen}}}" if chosen else "tpumon_target_info"
         found.append(_variable(name, f"label_values({series}, {name})", all_too=not (one_worker and name == "worker")))
         chosen += f'{"," if chosen else ""}{name}=~"${name}"'
     return found
-
-
-_LABELS = {
-    "cluster": "Cluster",
-    "namespace": "Namespace",
-    "job": "Job",
-    "tpu_job": "TPU job",
-    "slice": "Slice",
-    "worker": "Worker",
-}
 
 
 def _variable(name: str, query: str, *, all_too: bool) -> Json:
@@ -112,7 +102,7 @@ def _variable(name: str, query: str, *, all_too: bool) -> Json:
         "definition": query,
         "hide": 0,
         "includeAll": all_too,
-        "label": _LABELS.get(name, name),
+        "label": name.capitalize().replace("Tpu_", "TPU "),
         "multi": True,
         "name": name,
         "options": [],
@@ -128,12 +118,12 @@ def _alerts() -> Json:
     return {
         "datasource": DATASOURCE,
         "enable": True,
-        "expr": 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",@{chosen_jobs}}',
+        "expr": 'ALERTS{alertname=~"Tpu.*|Tpumon.*",alertstate="firing",@{chosen}}',
         "iconColor": BAD,
         "name": "Alerts",
         "step": "60s",
         "tagKeys": "severity,worker",
-        "textFormat": "{{job}} {{tpu_job}} {{slice}} {{worker}}",
+        "textFormat": "{{tpu_job}} {{tpu_slice}} {{worker}}",
         "titleFormat": "{{alertname}}",
     }
 
@@ -143,12 +133,12 @@ def _restarts() -> Json:
     return {
         "datasource": DATASOURCE,
         "enable": True,
-        "expr": f"count by (@{{job_labels}}) (tpu_runtime_uptime_seconds{{{CHOSEN}}} < 60)",
+        "expr": f"count by (@{{slice}}) (tpu_runtime_uptime_seconds{{{CHOSEN}}} < 60)",
         "iconColor": "#808080",
         "name": "Restarts",
         "step": "60s",
-        "tagKeys": "job",
-        "textFormat": "{{job}} {{tpu_job}} {{tpu_slice}}",
+        "tagKeys": "tpu_job",
+        "textFormat": "{{tpu_job}} {{tpu_slice}}",
         "titleFormat": "Job started",
     }
 

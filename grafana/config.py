@@ -1,4 +1,4 @@
-"""The one configuration of rules and dashboards: what identifies a job, thresholds, where the runbooks are."""
+"""The one configuration of rules and dashboards: what tells clusters apart, for how long, where the runbooks are."""
 
 from __future__ import annotations
 
@@ -21,37 +21,24 @@ class Config:
     """What rules, queries and links are made from. Ratios are 0-1; durations are PromQL's, such as "10m".
 
     Attributes:
-        job_labels: the labels that tell one job from another, beside tpumon's own label `slice`. Labels that your
-            Prometheus does not attach do no harm.
-        selector: matchers for all series of tpumon, for example `cluster="a"`; empty: all that there are.
+        cluster_labels: the labels that tell clusters apart, as your Prometheus attaches them; none: one cluster.
+        selector: matchers for all series of tpumon, for example `env="prod"`; empty: all that there are.
         scrape_jobs: regular expression of the scrape jobs that are always tpumon's, for targets that never answered.
         runbooks: URL of the folder with the runbooks.
-        lasting: how long a finding must last; tpumon's own thresholds decide what is one.
-        soon: the same for what somebody must act on at once.
-        idle_lasting: the same for TPUs that are not used, and for truncated traces.
-        found_ratio: the share of that time in which it must be there.
-        gap: how long it may be missing meanwhile.
-        straggler_ratio: step time relative to the median of the slice, where each tpumon watches one worker only.
-        straggler_idle_ratio: how far idle time is below the median of the slice, likewise.
-        hbm_full_within_s: HBM that grows and will be full within this time pages.
+        lasting_s: seconds that a finding must last; tpumon decides what is one, how bad it is, and since when.
+        idle_lasting_s: the same for TPUs that are not used.
+        gap: how long a finding is carried on while nothing tells of it.
         traced_ratio: share of time for which a job is traced, by all tpumon processes together.
-        unobserved: how long a worker may be busy or paused.
     """
 
-    job_labels: tuple[str, ...] = ("cluster", "namespace", "job", "tpu_job", "tpu_slice")
+    cluster_labels: tuple[str, ...] = ("cluster",)
     selector: str = ""
     scrape_jobs: str = ".*tpumon.*"
     runbooks: str = RUNBOOKS
-    lasting: str = "10m"
-    soon: str = "10m"
-    idle_lasting: str = "30m"
-    found_ratio: float = 0.7
-    gap: str = "3m"
-    straggler_ratio: float = 1.10
-    straggler_idle_ratio: float = 0.10
-    hbm_full_within_s: float = 3600.0
+    lasting_s: float = 600.0
+    idle_lasting_s: float = 1800.0
+    gap: str = "5m"
     traced_ratio: float = 0.05
-    unobserved: str = "2h"
 
 
 def read(path: Path) -> Config:
@@ -79,8 +66,6 @@ def from_mapping(given: Mapping[str, object], where: str) -> Config:
         if name not in defaults:
             raise ConfigError(f"{where}: no such setting: {name}; choose one of {', '.join(defaults)}")
         settings[name] = _of_kind(type(defaults[name]), value, f"{where}: {name}")
-    if "job" not in settings.get("job_labels", ("job",)):
-        raise ConfigError(f'{where}: job_labels: must contain "job", which Prometheus attaches to every series')
     return Config(**settings)
 
 

@@ -29,35 +29,34 @@ def filled(template: Any, values: Mapping[str, str]) -> Any:
 
 def values(config: Config) -> Mapping[str, str]:
     """Returns the settings as texts, and what follows from them: lists of labels, matchers, the name of a job."""
-    exporter = (*config.job_labels[: config.job_labels.index("job") + 1], "instance")
-    named = ("job", *(label for label in (*config.job_labels, "slice") if label != "job"))
-    chosen = (config.selector, *(f'{label}=~"${label}"' for label in chosen_labels(config)))
     settings = {item.name: getattr(config, item.name) for item in fields(config)}
+    of_slice = slice_labels(config)
     return {
         **{name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in settings.items()},
-        "job_labels": ", ".join(config.job_labels),
-        "slice": ", ".join((*config.job_labels, "slice")),
-        "exporter": ", ".join(exporter),
-        "worker": ", ".join((*exporter, "worker")),
-        "worker_job": _union((*exporter, "worker"), config.job_labels),
-        "worker_slice": _union((*exporter, "worker"), (*config.job_labels, "slice")),
-        "row": ", ".join((*exporter[:-1], "worker")),
+        "slice": ", ".join(of_slice),
+        "worker": ", ".join((*of_slice, "worker")),
+        "host": ", ".join((*config.cluster_labels, "worker")),
+        "exporter": ", ".join((*config.cluster_labels, "namespace", "job", "instance")),
         "braces": f"{{{config.selector}}}" if config.selector else "",
         "more": f", {config.selector}" if config.selector else "",
-        "chosen_jobs": ",".join(part for part in chosen if part),
-        "job_parameters": "&".join(f"${{{label}:queryparam}}" for label in chosen_labels(config)),
-        "job": "".join(_if_present(label, first=label == "job") for label in named),
+        "chosen_clusters": _matchers(config, config.cluster_labels),
+        "chosen": _matchers(config, of_slice),
+        "parameters": "&".join(f"${{{label}:queryparam}}" for label in of_slice),
+        "job": _JOB + "".join(_IN_CLUSTER.replace("NAME", label) for label in config.cluster_labels),
     }
 
 
-def chosen_labels(config: Config) -> tuple[str, ...]:
-    """The labels of a job that dashboards have variables for: those that every series has, and no others."""
-    return config.job_labels[: config.job_labels.index("job") + 1]
+def slice_labels(config: Config) -> tuple[str, ...]:
+    """The labels of a slice: its cluster, and tpumon's own."""
+    return (*config.cluster_labels, "tpu_job", "tpu_slice")
 
 
-def _if_present(label: str, *, first: bool) -> str:
-    return f"{{{{ with $labels.{label} }}}}{'' if first else ', '}{{{{ . }}}}{{{{ end }}}}"
+_JOB = (
+    "{{ with $labels.tpu_job }}{{ . }}{{ else }}a job without a name{{ end }}"
+    "{{ with $labels.tpu_slice }}, slice {{ . }}{{ end }}"
+)
+_IN_CLUSTER = "{{ with $labels.NAME }} ({{ . }}){{ end }}"
 
 
-def _union(*lists: tuple[str, ...]) -> str:
-    return ", ".join(dict.fromkeys(label for labels in lists for label in labels))
+def _matchers(config: Config, labels: tuple[str, ...]) -> str:
+    return ",".join(filter(None, (config.selector, *(f'{label}=~"${label}"' for label in labels))))

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from grafana.board import Dashboard, Row
 from grafana.config import Config
-from grafana.panels import STATES, Panel, Query, bars, heatmap, lines, number, table, to_worker
+from grafana.panels import SEVERITIES, STATES, Panel, Query, bars, heatmap, lines, number, table, to_worker
 from grafana.queries import (
+    CLUSTERS,
     DOWN,
+    EACH,
     FINDINGS,
     FULLEST_DEVICE,
-    HAS_FINDINGS,
-    IDLE_BELOW_MEDIAN,
     JOB,
     MOST_ROWS,
     PER_WORKER,
+    SEVERITY,
     SILENT_FOR,
     SINCE,
     STATE,
-    STEP_TO_MEDIAN,
     counted,
     number_of,
     of,
@@ -41,7 +41,7 @@ def dashboard(config: Config) -> Dashboard:
             Row(title="What is wrong", panels=_findings()),
             Row(title="Workers", panels=_workers()),
             Row(title="Over time", panels=_over_time()),
-            Row(title="Outliers now", panels=_outliers()),
+            Row(title="Highest and lowest now", panels=_outliers()),
             Row(title="How far the figures can be trusted", panels=_trust()),
             Row(title="Exporters", panels=_watching()),
         ],
@@ -93,27 +93,28 @@ def _now() -> list[Panel]:
     ]
 
 
-_FOUND = f"topk({MOST_ROWS}, max by ({PER_WORKER}, finding) ({FINDINGS}))"
+_FOUND = f"topk({MOST_ROWS}, {FINDINGS})"
+_WHOSE = {"worker": "Worker", "tpu_job": "TPU job", "tpu_slice": "TPU slice"}
 
 
 def _findings() -> list[Panel]:
     return [
         table(
             "Findings",
-            "What tpumon finds wrong with workers now; docs/findings.md explains each. Since: from the recording "
-            f"rules, n/a without them. At most {MOST_ROWS}. Empty: nothing is wrong, or nothing can be judged.",
-            Query(expr=_FOUND, legend="Found"),
+            "What tpumon finds wrong with workers now, how bad it is, and since when, the worst first; "
+            f"docs/findings.md explains each. At most {MOST_ROWS}. Empty: nothing is wrong, or nothing can be judged.",
+            Query(expr=_FOUND, legend="Severity"),
             Query(
-                expr=f"max by ({PER_WORKER}, finding) (1000 * {SINCE}) and on ({PER_WORKER}, finding) {_FOUND}",
+                expr=f"1000 * {SINCE} and on ({EACH}) {_FOUND}",
                 legend="Since",
                 unit="dateTimeFromNow",
             ),
             unit="none",
-            labels={"finding": "Finding", "worker": "Worker", "namespace": "Namespace", "job": "Job"},
-            sort="Since",
-            descending=False,
+            labels={"finding": "Finding", **_WHOSE},
+            sort="Severity",
             size=(12, 9),
             links={"Worker": to_worker(WORKER_UID)},
+            mappings={"Severity": SEVERITIES},
         ),
         table(
             "Alerts",
@@ -125,12 +126,7 @@ def _findings() -> list[Panel]:
                 "alertname": "Alert",
                 "alertstate": "State",
                 "severity": "Severity",
-                "namespace": "Namespace",
-                "job": "Job",
-                "tpu_job": "TPU job",
-                "tpu_slice": "TPU slice",
-                "slice": "Slice",
-                "worker": "Worker",
+                **_WHOSE,
                 "instance": "Exporter",
             },
             sort="State",
@@ -141,7 +137,7 @@ def _findings() -> list[Panel]:
 
 
 def _alerts() -> str:
-    labels = "alertname, severity, @{job_labels}, slice, worker, instance"
+    labels = "alertname, severity, @{worker}, instance"
     ours = f'alertname=~"Tpu.*|Tpumon.*",{JOB}'
     since = f"max by ({labels}) (ALERTS_FOR_STATE{{{ours}}})"
     return f"1000 * max by ({labels}, alertstate) (ALERTS{{{ours}}}) * on ({labels}) group_left () {since}"
@@ -152,24 +148,23 @@ def _workers() -> list[Panel]:
         table(
             "Workers, down first",
             "One row per worker; of many, the "
-            f"{MOST_ROWS} that are down or have the most findings. A worker that is down keeps its row without "
-            "figures: they are absent, not 0. Last sample age: time since its last figures. Step / median: relative "
-            "to the median of its slice.",
+            f"{MOST_ROWS} that are down or have the worst findings. A worker that is down keeps its row without "
+            "figures: they are absent, not 0. Severity: of its worst finding. Last sample age: time since its last "
+            "figures.",
             Query(expr=worst(STATE), legend="State"),
-            Query(expr=worst(HAS_FINDINGS), legend="Findings"),
+            Query(expr=worst(SEVERITY), legend="Severity"),
             Query(expr=worst(f"max by ({PER_WORKER}) ({SILENT_FOR})"), legend="Last sample age", unit="s"),
             Query(expr=worst(per_worker("tpu_mxu_utilization_ratio")), legend="MXU", unit="percentunit"),
             Query(expr=worst(per_worker("tpu_idle_ratio")), legend="Idle", unit="percentunit"),
             Query(expr=worst(per_worker("tpu_step_time_seconds")), legend="Step", unit="s"),
-            Query(expr=worst(f"max by ({PER_WORKER}) ({STEP_TO_MEDIAN})"), legend="Step / median", unit="none"),
             Query(expr=worst(per_worker("tpu_infeed_ratio")), legend="Infeed", unit="percentunit"),
             Query(expr=worst(FULLEST_DEVICE), legend="HBM", unit="percentunit"),
             unit="none",
-            labels={"worker": "Worker", "namespace": "Namespace", "job": "Job"},
+            labels=_WHOSE,
             sort="State",
             descending=False,
             links={"Worker": to_worker(WORKER_UID)},
-            mappings={"State": STATES},
+            mappings={"State": STATES, "Severity": SEVERITIES},
         ),
     ]
 
@@ -235,22 +230,6 @@ def _spread(title: str, metric: str, unit: str, hint: str, *, small: bool = Fals
 def _outliers() -> list[Panel]:
     return [
         bars(
-            "Slowest relative to their slice's median",
-            "Step time of a worker divided by the median of its slice; the ten largest. 1 is as fast as the others; "
-            "from 1.1, see the runbook TpuStraggler.",
-            Query(expr=f"topk(10, {STEP_TO_MEDIAN})", legend="{{worker}}"),
-            unit="none",
-            limits=(1.10, 1.25),
-        ),
-        bars(
-            "Idle below their slice's median",
-            "How far a worker's idle ratio is below the median of its slice; the ten largest. Clearly above 0: the "
-            "other workers wait while this one works.",
-            Query(expr=f"topk(10, {IDLE_BELOW_MEDIAN})", legend="{{worker}}"),
-            unit="percentunit",
-            limits=(0.10, 0.25),
-        ),
-        bars(
             "Lowest matrix unit utilization",
             "The ten workers with the lowest utilization of their matrix units.",
             Query(expr=f"bottomk(10, {of('tpu_mxu_utilization_ratio')})", legend="{{worker}}"),
@@ -263,7 +242,6 @@ def _outliers() -> list[Panel]:
             "TpuInputBound.",
             Query(expr=f"topk(10, {of('tpu_infeed_ratio')})", legend="{{worker}}"),
             unit="percentunit",
-            size=(12, 8),
             limits=(0.05, 0.20),
         ),
         bars(
@@ -271,7 +249,6 @@ def _outliers() -> list[Panel]:
             "The ten workers with the highest HBM usage, by their fullest device. See the runbook TpuHbmNearlyFull.",
             Query(expr=f"topk(10, {FULLEST_DEVICE})", legend="{{worker}}"),
             unit="percentunit",
-            size=(12, 8),
             limits=(0.90, 0.97),
         ),
     ]
@@ -317,7 +294,7 @@ def _trust() -> list[Panel]:
         lines(
             "Truncated samples",
             "Share of the samples that rest on truncated traces, over the selected workers: their figures cover less "
-            "than the window, or are absent. See the runbook TpuTruncated.",
+            "than the window, or are absent. See truncated in docs/findings.md.",
             Query(
                 expr=f"sum({rate('tpumon_truncated_samples_total')}) / (sum({rate('tpumon_samples_total')}) > 0)",
                 legend="truncated",
@@ -340,7 +317,7 @@ def _watching() -> list[Panel]:
             "The scraped tpumon processes, down first: whether they respond (1), and how long a scrape takes. No "
             "worker is 1 if tpumon finds none to watch; see the runbook TpuJobGone. Finding works is 0 if the targets "
             "file, the name server or the TPU API cannot be read; see the runbook TpumonDiscoveryFailing. Targets "
-            f"that have exported within a day, at most {MOST_ROWS}.",
+            f"that have exported within a day, of whatever job, at most {MOST_ROWS}.",
             Query(expr=_first(_of_exporters("up")), legend="Up", unit="none"),
             Query(expr=_first(_of_exporters("scrape_duration_seconds")), legend="Scrape duration", unit="s"),
             Query(expr=_first(_of_exporter("tpumon_waiting", "max")), legend="No worker", unit="none"),
@@ -370,13 +347,13 @@ def _watching() -> list[Panel]:
 
 
 def _of_exporters(metric: str) -> str:
-    """Of the scraped tpumon processes only: with all variables on All, the job's matchers fit every target."""
-    seen = f"present_over_time(tpumon_build_info{{{JOB}}}[1d])"
-    return f"max by (@{{exporter}}) ({metric}{{{JOB}}} and on (@{{exporter}}) {seen})"
+    """Of the scraped tpumon processes only: the matchers fit every target."""
+    seen = f"present_over_time(tpumon_build_info{{{CLUSTERS}}}[1d])"
+    return f"max by (@{{exporter}}) ({metric}{{{CLUSTERS}}} and on (@{{exporter}}) {seen})"
 
 
 def _of_exporter(metric: str, how: str) -> str:
-    return f"{how} by (@{{exporter}}) ({metric}{{{JOB}}})"
+    return f"{how} by (@{{exporter}}) ({metric}{{{CLUSTERS}}})"
 
 
 def _first(expr: str) -> str:

@@ -301,8 +301,18 @@ STATES: list[Json] = [
 """Texts and colors for the values of `queries.STATE`."""
 
 
-FOUND: list[Json] = [{"options": {"1": {"color": BAD, "index": 0, "text": "found"}}, "type": "value"}]
-"""Text and color of a finding that is there."""
+SEVERITIES: list[Json] = [
+    {
+        "options": {
+            "0": {"color": _GOOD, "index": 0, "text": "ok"},
+            "1": {"color": _OTHER, "index": 1, "text": "info"},
+            "2": {"color": _CAUTION, "index": 2, "text": "warning"},
+            "3": {"color": BAD, "index": 3, "text": "critical"},
+        },
+        "type": "value",
+    }
+]
+"""Texts and colors for the values of `tpumon_finding_severity`."""
 
 
 def states(
@@ -338,6 +348,6 @@ def to_worker(dashboard: str) -> Json:
     """Links a cell with a worker's name to that worker on another dashboard."""
     return {
         "title": "This worker over time",
-        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{job_parameters}}&${{slice:queryparam}}"
+        "url": f"/d/{dashboard}?${{datasource:queryparam}}&@{{parameters}}"
         "&var-worker=${__value.text:percentencode}&${__url_time_range}",
     }

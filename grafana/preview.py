@@ -58,9 +58,8 @@ def interpolated(expr: str, *, job: str, worker: str = ".+", step_s: float, scra
         "__interval": f"{round(step_s * 1000)}ms",
         "__range": f"{round(range_s)}s",
         "cluster": ".*",
-        "namespace": ".*",
-        "job": job,
-        "slice": ".*",
+        "tpu_job": job,
+        "tpu_slice": ".*",
         "worker": worker,
     }
     for name, value in values.items():
@@ -108,7 +107,7 @@ class Source:
 
     def is_simulated(self) -> bool:
         """Whether all workers are simulated."""
-        rows = self._get("query", {"query": f'tpu_worker_info{{job=~"{self.job}"}}'})
+        rows = self._get("query", {"query": f'tpu_worker_info{{tpu_job=~"{self.job}"}}'})
         return {row["metric"]["simulated"] for row in rows} == {"true"}
 
     def _get(self, path: str, asked: Mapping[str, str]) -> list[Row]:
@@ -369,7 +368,7 @@ def drawing(dashboard: Json, source: Source) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="DejaVu Sans, Arial, sans-serif">',
         f'<rect width="{width}" height="{height}" fill="#f4f5f5"/>',
-        text(10, 25, f"{said}. Not a picture of Grafana. Data: {source.job}{simulated}.", 14),
+        text(10, 25, f"{said}. Not a picture of Grafana. Jobs: {source.job}{simulated}.", 14),
     ]
     for panel in dashboard["panels"]:
         grid = panel["gridPos"]
@@ -394,7 +393,7 @@ def main() -> None:
     parser.add_argument(
         "url", help="URL of a Prometheus that scrapes simulated workers, for example http://127.0.0.1:9090"
     )
-    parser.add_argument("--job", default="tpumon-demo", help="scrape job of the workers")
+    parser.add_argument("--job", default=".*", help="TPU jobs of the workers, a regular expression")
     parser.add_argument("--worker", default=".+", metavar="REGEX", help="workers on the worker dashboard; default: all")
     parser.add_argument("--scrape", type=float, default=5, metavar="SECONDS", help="scrape interval of the job")
     parser.add_argument("--minutes", type=float, default=10, help="length of the time range, which ends now")

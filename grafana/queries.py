@@ -1,36 +1,30 @@
 """PromQL expressions that the dashboards share.
 
-They query tpumon's own series, so the dashboards need no recording rules, but for since when findings are there.
-`Dashboard.to_json` puts values of the configuration in the places of `@{...}`.
+They query tpumon's own series, so the dashboards need no recording rules. `Dashboard.to_json` puts values of the
+configuration in the places of `@{...}`.
 """
 
 from __future__ import annotations
 
-JOB = "@{chosen_jobs}"
+CLUSTERS = "@{chosen_clusters}"
+JOB = "@{chosen}"
 CHOSEN = f'{JOB},worker=~"$worker"'
 
-PER_WORKER = "@{row}"
+PER_WORKER = "@{worker}"
 """Labels of a worker, whichever tpumon watches it: what rows of tables are joined on."""
 
 MOST_ROWS = 150
 """Rows of a table of workers: with ten columns, 1,500 series."""
 
-OF_SLICES = f'and on (@{{worker}}) tpumon_target_info{{{CHOSEN},slice=~"$slice"}}'
-"""Only the workers of the selected slices: the label is in no other series of a worker that is down or paused."""
-
-
-def _selected(metric: str, *matchers: str) -> str:
-    return f"{metric}{{{','.join((CHOSEN, *matchers))}}}"
-
 
 def of(metric: str, *matchers: str) -> str:
     """The series of the selected workers."""
-    return f"({_selected(metric, *matchers)} {OF_SLICES})"
+    return f"{metric}{{{','.join((CHOSEN, *matchers))}}}"
 
 
 def over(function: str, metric: str, span: str, *matchers: str) -> str:
     """A function of the series of the selected workers over a span: `avg_over_time`, `rate` and so on."""
-    return f"({function}({_selected(metric, *matchers)}[{span}]) {OF_SLICES})"
+    return f"{function}({of(metric, *matchers)}[{span}])"
 
 
 def rate(metric: str, *matchers: str) -> str:
@@ -40,7 +34,7 @@ def rate(metric: str, *matchers: str) -> str:
 
 def averaged(metric: str, function: str = "avg_over_time") -> str:
     """The selected workers' averages, or another function, over the time range, at its end."""
-    return f"({function}({_selected(metric)}[$__range] @ end()) {OF_SLICES})"
+    return f"{function}({of(metric)}[$__range] @ end())"
 
 
 def few(metric: str, most: int = 10) -> str:
@@ -53,25 +47,7 @@ def per_worker(metric: str, how: str = "max") -> str:
     return f"{how} by ({PER_WORKER}) ({of(metric)})"
 
 
-def _sliced(metric: str, selector: str) -> str:
-    newest = f"topk by (@{{worker}}) (1, timestamp(tpu_worker_info{{{selector}}}))"
-    slices = f"group by (@{{worker}}, slice) ({newest})"
-    alone = f"unless on (@{{worker}}) tpumon_target_independent{{{selector}}} == 1"
-    return f"({metric}{{{selector}}} {alone}) * on (@{{worker}}) group_left (slice) {slices}"
-
-
-def beside_median(metric: str, operator: str) -> str:
-    """A worker's value relative to the median of its slice, selected or not; as in `recording.rules.yml`."""
-    return (
-        f"(({_sliced(metric, CHOSEN)}) {operator} on (@{{slice}}) group_left ()"
-        f" quantile by (@{{slice}}) (0.5, {_sliced(metric, JOB)}) {OF_SLICES})"
-    )
-
-
-STEP_TO_MEDIAN = beside_median("tpu_step_time_seconds", "/")
-IDLE_BELOW_MEDIAN = f"-({beside_median('tpu_idle_ratio', '-')})"
-
-HBM_USAGE = f"({_selected('tpu_hbm_used_bytes')} / {_selected('tpu_hbm_total_bytes')} {OF_SLICES})"
+HBM_USAGE = f"{of('tpu_hbm_used_bytes')} / {of('tpu_hbm_total_bytes')}"
 FULLEST_DEVICE = f"max by ({PER_WORKER}) ({HBM_USAGE})"
 
 SILENT_FOR = f"(time() - {of('tpumon_target_last_success_timestamp_seconds')})"
@@ -82,17 +58,17 @@ STATE = (
 )
 """0 down, 1 up, 2 busy, 3 paused; see `panels.STATES`."""
 
-_FINDING = _selected("tpumon_finding", 'finding!="compute-bound"')
-FINDINGS = f"(({_FINDING} == 1) {OF_SLICES})"
-"""What is wrong now; `compute-bound` is no fault."""
+EACH = f"{PER_WORKER}, finding"
+FINDINGS = f"(max by ({EACH}) ({of('tpumon_finding_severity')}) > 0)"
+"""What is wrong, by worker and finding: the worst that any tpumon says; see `panels.SEVERITIES`."""
 
-HAS_FINDINGS = f"(sum by ({PER_WORKER}) ({_FINDING} {OF_SLICES}))"
-SINCE = f"(worker:tpumon_finding:since{{{CHOSEN}}} {OF_SLICES})"
+SINCE = f"min by ({EACH}) ({of('tpumon_finding_since_timestamp_seconds')})"
+SEVERITY = per_worker("tpumon_finding_severity")
 
 _NONE = f"0 * max by ({PER_WORKER}) ({of('tpumon_target_paused')})"
 _DOWN = f"max by ({PER_WORKER}) (1 - {of('tpumon_target_up')})"
-WORST = f"topk({MOST_ROWS}, ((100 * {_DOWN}) or {_NONE}) + ({HAS_FINDINGS} or {_NONE}))"
-"""The workers in tables, if there are many: those that are down, then those with the most findings."""
+WORST = f"topk({MOST_ROWS}, ((100 * {_DOWN}) or {_NONE}) + (({SEVERITY}) or {_NONE}))"
+"""The workers in tables, if there are many: those that are down, then those with the worst findings."""
 
 
 def worst(expr: str) -> str:
@@ -107,7 +83,7 @@ def number_of(metric: str) -> str:
 
 DOWN = f"(sum(1 - {of('tpumon_target_up')}) or 0 * sum({of('tpumon_target_paused')}))"
 
-STEPS_BY_LE = f"sum by (le) ({over('increase', 'tpu_steps_seconds_bucket', '$__rate_interval')})"
+STEPS_BY_LE = f"sum by (le) ({over('increase', 'tpu_step_duration_seconds_bucket', '$__rate_interval')})"
 
 
 def quantile(ratio: float, histogram: str) -> str:

@@ -59,7 +59,7 @@ def _now() -> list[Panel]:
             "Steps seen",
             "Number of steps in the traces of the time range, over all selected workers; the data of the histogram "
             "below. Covers the sampled windows, not every step of the job. n/a: no traces (Monitor RPC).",
-            Query(expr=f"sum({over('increase', 'tpu_steps_seconds_count', '$__range')})"),
+            Query(expr=f"sum({over('increase', 'tpu_step_duration_seconds_count', '$__range')})"),
             unit="short",
             size=(5, 4),
         ),
@@ -180,7 +180,10 @@ def _steps() -> list[Panel]:
             "Step time quantiles",
             "Quantiles of the steps in the sampled windows of all selected workers, within 18 %, "
             "the width of the histogram's buckets. The panel beside it has exact averages.",
-            *(Query(expr=quantile(ratio, "tpu_steps_seconds"), legend=f"{ratio:.0%}") for ratio in (0.5, 0.9, 0.99)),
+            *(
+                Query(expr=quantile(ratio, "tpu_step_duration_seconds"), legend=f"{ratio:.0%}")
+                for ratio in (0.5, 0.9, 0.99)
+            ),
             unit="s",
             interval="5m",
         ),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from grafana.board import Dashboard, Row
 from grafana.config import Config
-from grafana.panels import FOUND, Panel, Query, lines, states, table
-from grafana.queries import FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
+from grafana.panels import SEVERITIES, Panel, Query, lines, states, table
+from grafana.queries import EACH, FINDINGS, HBM_USAGE, PER_WORKER, SILENT_FOR, STATE, averaged, few, of, rate
 
 UID = "tpumon-worker"
 _FEW = "Shows the selected workers with the highest averages, at most 10."
@@ -52,7 +52,8 @@ def _state() -> list[Panel]:
                 "worker": "Worker",
                 "device_type": "Type",
                 "cores": "Cores",
-                "slice": "Slice",
+                "tpu_job": "TPU job",
+                "tpu_slice": "TPU slice",
                 "source": "Source",
                 "mxu_method": "MXU method",
                 "step_source": "Step source",
@@ -64,13 +65,13 @@ def _state() -> list[Panel]:
         ),
         states(
             "Findings",
-            "What tpumon found wrong, and when; docs/findings.md explains each. No band: not found, or not to be "
-            "judged. Shows those that were there for longest, at most 25.",
+            "What tpumon found wrong, when, and how bad it was; docs/findings.md explains each. No band: not found, or "
+            "not to be judged. Shows the worst and longest, at most 25.",
             Query(
-                expr=f"{FINDINGS} and topk(25, {averaged('tpumon_finding')} > 0)",
+                expr=f"{FINDINGS} and topk(25, max by ({EACH}) ({averaged('tpumon_finding_severity')}) > 0)",
                 legend="{{worker}} {{finding}}",
             ),
-            mappings=FOUND,
+            mappings=SEVERITIES,
         ),
     ]
 
@@ -259,7 +260,8 @@ def _watching() -> list[Panel]:
         lines(
             "Truncated samples",
             "Share of the samples that rest on truncated traces: their figures cover less than the window, or are "
-            "absent. Shows the selected workers with the longest queries, at most 10. See the runbook TpuTruncated.",
+            "absent; see truncated in docs/findings.md. Shows the selected workers with the longest queries, at most "
+            "10.",
             Query(
                 expr=f"{rate('tpumon_truncated_samples_total')} / ({rate('tpumon_samples_total')} > 0)"
                 f" and {_slowest()}",

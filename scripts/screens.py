@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
+from tpumon.analysis import Analysis
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -253,14 +254,15 @@ def _failed(story: Story, target: Target, start_s: float, reason: str, message: 
 
 def shown(story: Story, settings: DisplaySettings, keys: Iterable[str], size: tuple[int, int]) -> list[list[Segment]]:
     """The screen at the end of a story, after some keys."""
-    display = Display(settings)
+    fleet = Analysis(settings.thresholds)
+    fleet.remember()
+    display = Display(settings, fleet)
     for event in play(story):
-        if isinstance(event, Workers):
-            display.follow(event)
-        elif isinstance(event, Sample):
-            display.write(event)
-        else:
+        if isinstance(event, float):
+            fleet.tick(event)
             display.refresh(event)
+        else:
+            display.on_update(fleet.take(event))
     for key in keys:
         display.press(key)
     return display.render(*size, story.end_unix_s)

@@ -14,7 +14,7 @@ from prometheus_client.utils import floatToGoString
 
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.metrics import Family, Metric, Series, collect
-from tpumon.model import Distribution
+from tpumon.model import Distribution, Target
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
@@ -54,10 +54,8 @@ class Exposition:
             openmetrics: use OpenMetrics instead of format 0.0.4.
             names: show only metrics with a series of one of these names; None: all.
         """
-        labels: dict[str | None, str] = {
-            worker.name: f'worker="{_escaped(worker.name)}"'
-            for worker in (status.all() if workers is None else workers)
-        }
+        followed = status.all() if workers is None else workers
+        labels: dict[str | None, str] = {worker.name: _labels(worker.target) for worker in followed}
         lines: list[str] = []
         for family in collect(status, self._report, workers=workers, names=names):
             lines.append(_header(family.metric, openmetrics=openmetrics))
@@ -87,6 +85,12 @@ class Exposition:
         if metric.name not in self._reported:
             self._reported.add(metric.name)
             self._say(f"{metric.name} is left out of the page: {type(error).__name__}: {error}")
+
+
+def _labels(target: Target) -> str:
+    """The labels that all series of a worker have."""
+    known = [(name, value) for name, value in (("tpu_job", target.job), ("tpu_slice", target.slice)) if value]
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in (("worker", target.worker), *known))
 
 
 def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> list[str]:

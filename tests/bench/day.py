@@ -1,6 +1,6 @@
 """A day of 64 workers and a million names in virtual time: is memory flat, and is every figure what the job said?
 
-The sampler, its sources, histories and the page of metrics are the real ones; only the network is not: each worker is
+The sampler, its sources, the analysis and the page of metrics are the real ones; only the network is not: each worker is
 asked every 10 s, 8,640 times in all, and answers with the bytes of the simulator, damaged or not, or fails as calls
 do. Every 6 s, 70 workers get other names; those are never reached. `soak.py` does the same with sockets and processes.
 Ends with 1 if anything grows or a figure is false.
@@ -30,8 +30,8 @@ from soaking.ledger import Ledger
 from soaking.vitals import Course
 
 from support import virtual_time
+from tpumon.analysis import Analysis
 from tpumon.errors import SourceError
-from tpumon.history import Histories
 from tpumon.model import Query, Sample, Target, Workers
 from tpumon.sampler import Pace, Sampler
 from tpumon.simulator.figures import figures
@@ -149,7 +149,7 @@ class _Day:
         self._hours = hours
         self._servers = {f"10.64.0.{number}:8466": _Server(number, seed) for number in range(WORKERS)}
         self._workers = [f"w-{number}" for number in range(WORKERS)]
-        self._histories = Histories()
+        self._fleet = Analysis()
         self._page = Exposition(print)
         self._last_page_s = self._last_note_s = 0.0
 
@@ -160,7 +160,7 @@ class _Day:
             Query(level=2, window_s=1.0),
             Pace(interval_s=INTERVAL_S),
             on_sample=self._take,
-            on_workers=self._histories.follow,
+            on_workers=self._fleet.take,
             open_client=lambda address: _Client(address, self._servers.get(address), self.ledger),  # type: ignore[arg-type]
             profilers=(MonitorSource,),
             companions=(),
@@ -186,14 +186,14 @@ class _Day:
 
     def _take(self, sample: Sample) -> None:
         raw = json.loads(json.dumps(sample.to_json(), allow_nan=False))
-        self._histories.add(sample)
+        self._fleet.take(sample)
         now_s = asyncio.get_running_loop().time()
         if sample.worker.startswith("w-"):
             self.ledger.sample(now_s, raw)
         self.ledger.check_sample(raw)
         if now_s >= self._last_page_s + PAGE_S:
             self._last_page_s = now_s
-            self.ledger.check_page(now_s, self._page.render(self._histories, time.time()), self._workers)
+            self.ledger.check_page(now_s, self._page.render(self._fleet.status(time.time())), self._workers)
         if now_s >= self._last_note_s + NOTE_S:
             self._last_note_s = now_s
             self.course.note()

@@ -48,8 +48,7 @@ class Watched:
         for sample in samples:
             self.fleet.take(sample)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
-        self.fleet.status(now_unix_s)
-        return samples, self.fleet.findings(now_unix_s)
+        return samples, self.fleet.status(now_unix_s).findings
 
 
 def day(seed: int, hours: float) -> bool:

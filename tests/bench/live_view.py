@@ -84,19 +84,11 @@ class Feed:
 
 
 def be_ours(feed: Feed) -> None:
-    from tpumon.view.display import Display
+    from support.shown import empty_display
     from tpumon.view.loop import live
-    from tpumon.view.settings import DisplaySettings
 
-    display = Display(DisplaySettings())
-
-    def deliver(event: Workers | Sample) -> None:
-        if isinstance(event, Workers):
-            display.take(event)
-        else:
-            display.take(event)
-
-    live.run(display, feed.fetch, feed.read_end, deliver=deliver)
+    display = empty_display()
+    live.run(display, feed.fetch, feed.read_end, deliver=display.take)  # type: ignore[arg-type]
 
 
 def be_naive(feed: Feed) -> None:

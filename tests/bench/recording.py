@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from support.samples import sample  # noqa: E402
+from tpumon.analysis import Analysis, Update  # noqa: E402
 from tpumon.model import Spread, StepTimes, Target, Workers  # noqa: E402
 from tpumon.recording import Recording  # noqa: E402
 from tpumon.view.display import Display  # noqa: E402
@@ -33,14 +34,16 @@ def record(directory: str) -> float:
     )  # fmt: skip
     passed_s = 0.0
     recorder = Recorder(directory, clock=lambda: START_UNIX_S + passed_s, pace=lambda: passed_s)
-    recorder.follow(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
+    targets = tuple(Target(worker=name, address=f"{name}:1") for name in names)
+    recorder.on_update(Update(time_unix_s=START_UNIX_S, workers=Workers(targets=targets)))
     began_s = time.process_time()
     for at in range(0, DAY_S, INTERVAL_S):
         for place, name in enumerate(names):
             step_s = 0.1 + (at * 7919 + place * 104_729) % 1000 / 1e5
             steps = StepTimes(avg=step_s, min=step_s, max=step_s, count=3)
             figures = replace(usual.figures, step_time_s=steps)
-            recorder.write(replace(usual, worker=name, time_unix_s=START_UNIX_S + at, figures=figures))
+            taken = replace(usual, worker=name, time_unix_s=START_UNIX_S + at, figures=figures)
+            recorder.on_update(Update(time_unix_s=START_UNIX_S + at, sample=taken))
         passed_s = float(at)
         recorder.tick(START_UNIX_S + at)
     recorder.close()
@@ -61,7 +64,7 @@ def main() -> None:
         count = DAY_S // INTERVAL_S * WORKERS
         size = sum(file.stat().st_size for file in Path(directory).iterdir())
         print(f"{'record':32} CPU {took_s / count * 1e3:.3f} ms per sample; {size / count:.0f} bytes per sample")
-        display = Display(DisplaySettings())
+        display = Display(DisplaySettings(), Analysis())
         players: list[Player] = []
         timed("first picture of the view", lambda: players.append(Player(display, Recording(directory))))
         timed("10 minutes back", lambda: players[0].press("<"))

@@ -58,8 +58,6 @@ def measure(kind: str, workers: int) -> dict[str, float]:
     fleet.take(found)
     for each in samples:
         fleet.take(each)
-    fleet.status(now_unix_s)
-    histories = fleet.histories
 
     def timed(page: Callable[[], bytes]) -> dict[str, float]:
         size = len(page())
@@ -84,17 +82,16 @@ def measure(kind: str, workers: int) -> dict[str, float]:
 
         from support.library import Library
 
-        return timed(lambda: generate_latest(Library(histories, now_unix_s, judged=fleet.judged)))
+        return timed(lambda: generate_latest(Library(fleet.status(now_unix_s))))
     if kind == "page":
         from tpumon_exporters.exposition import Exposition
 
         exposition = Exposition(print)
-        return timed(lambda: exposition.render(histories, now_unix_s, judged=fleet.judged).encode(errors="replace"))
+        return timed(lambda: exposition.render(fleet.status(now_unix_s)).encode(errors="replace"))
     with serving() as output:
         output.take(found)
         for each in samples:
             output.take(each)
-        output.tick(now_unix_s)  # judges them
         assert b"tpu_hbm_used_bytes" in gzip.decompress(get(output, "/metrics", Accept_Encoding="gzip").body)
         return timed(lambda: get(output, "/metrics", Accept_Encoding="gzip").body)
 

@@ -1,4 +1,4 @@
-"""CPU time of what the live view does at 1,000 workers: writing a batch of samples, refreshing, a picture, a page.
+"""CPU time of what the live view does at 1,000 workers: judging a batch of samples, refreshing, a picture, a page.
 
     .venv/bin/python tests/bench/view_parts.py [REPOSITORY ...]
 
@@ -28,15 +28,14 @@ NOW = 1_800_000_000.0
 def measure() -> dict[str, float]:
     """In this process."""
     from support.samples import sample
+    from support.shown import empty_display
     from tpumon.model import Spread, StepTimes, Target, Workers
-    from tpumon.view.display import Display
-    from tpumon.view.settings import DisplaySettings
 
     random_ = random.Random(0)
-    display = Display(DisplaySettings())
+    display = empty_display()
     names = [f"tpu-w-{i:04}" for i in range(WORKERS)]
     display.take(Workers(targets=tuple(Target(worker=name, address=f"{name}:1") for name in names)))
-    spent: dict[str, list[float]] = {"write": [], "refresh": [], "picture": [], "page": []}
+    spent: dict[str, list[float]] = {"take": [], "refresh": [], "picture": [], "page": []}
     for number in range(SETTLE + ROUNDS):
         now = NOW + number
         batch = []
@@ -54,8 +53,7 @@ def measure() -> dict[str, float]:
                 )
             )  # fmt: skip
         times = [time.process_time()]
-        for each in batch:
-            display.take(each)
+        display.take(*batch)
         times.append(time.process_time())
         display.refresh(now)
         times.append(time.process_time())

@@ -20,6 +20,7 @@ import pytest
 from fakes.run import environment
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode
 from support import free_port, wait_until
+from tpumon.outputs import Context
 from tpumon.system import console
 from tpumon_exporters.textfile import TextFile
 
@@ -165,7 +166,7 @@ def test_what_lies_at_the_temporary_name_of_the_text_file_is_not_written_to(tmp_
         case "file":
             beside.write_text("left by a kill")
             beside.chmod(0o400)
-    with contextlib.closing(TextFile(tmp_path / "tpumon.prom")):
+    with contextlib.closing(TextFile(tmp_path / "tpumon.prom", Context())):
         assert victim.read_text() == "precious"
         assert not (tmp_path / "tpumon.prom").is_symlink()
         assert stat.S_IMODE((tmp_path / "tpumon.prom").stat().st_mode) == 0o644

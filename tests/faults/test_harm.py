@@ -397,8 +397,8 @@ def test_a_continuous_session_that_ends_is_noticed(record_testsuite_property):
 
 def test_a_continuous_session_is_a_state_and_no_failure():
     """The worker is up and counts as busy to alerts; its runtime metrics are as fresh as ever."""
-    history = WorkerHistory(Target(worker="w", address="w:1"))
-    history = history.with_sample(failed_sample("w", "continuous", time_unix_s=100.0, source="runtime", hbm_used_bytes=1))
+    continuous = failed_sample("w", "continuous", time_unix_s=100.0, source="runtime", hbm_used_bytes=1)
+    history = WorkerHistory(Target(worker="w", address="w:1")).with_sample(continuous)
     assert history.state(101.0) == "continuous"
     assert history.is_up(101.0)
     assert history.current(101.0).figures.hbm_used_bytes == 1

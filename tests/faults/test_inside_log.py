@@ -7,9 +7,10 @@ import re
 import tracemalloc
 
 from support.samples import failed_sample, sample
+from tpumon import notices as notices_module
+from tpumon.analysis import Update
 from tpumon.model import Target, Workers
 from tpumon.notices import Notices
-from tpumon.view import notices as notices_module
 from tpumon.view.text import TextOutput
 
 HOUR_S = 3600
@@ -122,8 +123,8 @@ def test_neither_texts_nor_names_are_kept_for_good():
             name = f"w{number}"
             for event in (following(name), failed_sample(name), sample(name, warnings=[text(number)])):
                 notices.update(event)
-            blocks.follow(following(name))
-            blocks.write(failed_sample(name))
+            blocks.on_update(Update(time_unix_s=0.0, workers=following(name)))
+            blocks.on_update(Update(time_unix_s=0.0, sample=failed_sample(name)))
 
     churn(0, 1000)
     tracemalloc.start()

@@ -18,8 +18,9 @@ from support.dashboards import DASHBOARDS, panels, targets
 from support.made_up import healthy
 from support.prometheus import running_prometheus
 from support.samples import failed_sample
-from tpumon.history import Histories
-from tpumon.model import Target, Workers
+from tpumon.analysis import Analysis
+from tpumon.metrics import METRICS
+from tpumon.model import Cause, Target, Workers
 from tpumon_exporters.exposition import Exposition
 
 pytestmark = pytest.mark.real
@@ -29,6 +30,10 @@ MOMENTS = 3
 RANGE_S = SCRAPE_S * MOMENTS
 NOW = time.time() // 60 * 60 - 600
 FINDINGS = ("straggler", "input-bound", "hang", "compute-bound")
+SEVERITIES = ("info", "warning", "critical")
+
+WITHOUT_FINDINGS = {name for metric in METRICS for name in metric.series_names} - {"tpumon_finding"}
+"""Those of the made-up workers are made up, too."""
 
 MOST_OF_A_PANEL = 2_000
 MOST_OF_A_DASHBOARD = {"tpumon-fleet": 2_900, "tpumon-worker": 2_000, "tpumon-steps": 400}
@@ -37,49 +42,51 @@ MOST_OF_A_DASHBOARD = {"tpumon-fleet": 2_900, "tpumon-worker": 2_000, "tpumon-st
 ALSO_WHILE_PAUSED = {
     *("tpumon-fleet: Workers: A", "tpumon-fleet: Workers: B", "tpumon-fleet: Workers: C", "tpumon-fleet: Workers: D"),
     *("tpumon-fleet: Workers, down first: A", "tpumon-fleet: Workers by state: D", "tpumon-fleet: Exporters: A"),
+    *("tpumon-fleet: Findings: A", "tpumon-fleet: Workers, down first: B", "tpumon-worker: Findings: A"),
     *("tpumon-fleet: Workers with current figures: A", "tpumon-worker: State: A", "tpumon-worker: Interval: A"),
 }
 
 every_target = pytest.mark.parametrize("target", targets(), ids=str)
 
 
-def page(followed, moment_s, labels):
-    """The exporter's page with a scrape's labels, and with findings, alerts and what Prometheus adds; and its time."""
-    text = Exposition(pytest.fail).render(followed, moment_s)
-    for history in followed.all():
-        worker = history.target.worker
-        if history.last.failure is None:
-            text += "".join(
-                f'tpumon_finding{{worker="{worker}",finding="{name}"}} {int(number % 4 == 0)}\n'
-                f'worker:tpumon_finding:since{{worker="{worker}",finding="{name}"}} {NOW - 60}\n'
-                for number, name in enumerate(FINDINGS, int(worker[1:]))
-            )
+def judged(worker):
+    """What is wrong with a worker: a quarter of them has each finding, of each severity."""
+    return {
+        finding: None
+        if number % 4
+        else Cause(words="", finding=finding, severity=SEVERITIES[number % 3], since_unix_s=NOW - 60)
+        for number, finding in enumerate(FINDINGS, int(worker[1:]))
+    }
+
+
+def page(followed, moment_s, labels, tpu_job):
+    """The exporter's page with a scrape's labels, and with alerts and what Prometheus adds; and its time."""
+    text = Exposition(pytest.fail).render(followed, moment_s, judged=judged)
     text += 'up{} 1\nscrape_duration_seconds{} 0.1\ntpumon_discovery_up{finder="dns"} 1\n'
-    alert = 'alertname="TpuHang",severity="critical",slice="s0"'
+    alert = f'alertname="TpuHang",severity="critical",tpu_job="{tpu_job}",tpu_slice="s0"'
     text += f'ALERTS{{{alert},alertstate="firing"}} 1\nALERTS_FOR_STATE{{{alert}}} {NOW}\n'
     for name, inside, value in re.findall(r"^([\w:]+)(?:\{(.*)\})? (\S+)$", text, re.MULTILINE):
         yield f"{name}{{{','.join(filter(None, (inside, labels)))}}} {value} {moment_s:.3f}\n"
 
 
-def history_of(job, samples_at, *, instance="e:1", more=""):
-    labels = f'job="{job}",instance="{instance}"{more}'
-    followed = Histories()
+def history_of(tpu_job, samples_at, *, instance="e:1", more=""):
+    labels = f'job="{tpu_job}",instance="{instance}"{more}'
+    followed = Analysis()
     for moment in range(MOMENTS):
         moment_s = NOW - (MOMENTS - 1 - moment) * SCRAPE_S
         samples = samples_at(moment_s)
-        followed.follow(
-            Workers(targets=tuple(Target(worker=s.worker, address=s.address, slice=s.slice) for s in samples))
-        )
+        targets = (Target(worker=s.worker, address=s.address, job=tpu_job, slice=s.slice) for s in samples)
+        followed.take(Workers(targets=tuple(targets)))
         for sample in samples:
-            followed.add(sample)
-        yield from page(followed, moment_s, labels)
+            followed.take(sample)
+        yield from page(followed, moment_s, labels, tpu_job)
 
 
-def fleet(count, **changes):
+def fleet(count):
     """Only some have figures of the network between slices: they are many, and summed up in all queries."""
 
     def samples_at(moment_s):
-        made = [healthy(number, moment_s, **changes) for number in range(count)]
+        made = [healthy(number, moment_s) for number in range(count)]
         return [truncated(made[0]), *made[1:16], *map(within_its_slice, made[16:])]
 
     return samples_at
@@ -101,13 +108,12 @@ def server(tmp_path_factory):
     def paused(moment_s):
         return [failed_sample(f"w{number}", "paused", time_unix_s=moment_s, interval_s=10) for number in range(16)]
 
-    slow = {"step_time_s": healthy(7, NOW).figures.step_time_s}
     lines = [
         *history_of("one", fleet(1)),
         *history_of("sixteen", fleet(16)),
         *history_of("thousand", fleet(1000)),
-        *history_of("twins", fleet(4), more=',namespace="x"'),
-        *history_of("twins", fleet(4, **slow), more=',namespace="y"'),
+        *history_of("twins", fleet(4), more=',cluster="x",namespace="n"'),
+        *history_of("twins", fleet(4), more=',cluster="y",namespace="n"'),
         *history_of("paused", paused),
         *(f'up{{job="node",instance="n:9100"}} 1 {NOW - SCRAPE_S * moment:.3f}\n' for moment in range(MOMENTS)),
     ]
@@ -168,18 +174,28 @@ def test_paused_workers_keep_their_rows(server):
 
 @every_target
 def test_where_nobody_is_no_query_is_an_error(server, target):
-    """Nor is there any series."""
-    assert asked(server, target, "nobody") == []
+    """Nor is there any series, but of exporters, which are of no job."""
+    assert asked(server, target, "nobody") == [] or target.panel["title"] == "Exporters"
 
 
-def test_equal_names_in_two_namespaces_are_two_rows(server):
-    """In all columns of the table; and a slow job is no straggler of a fast one."""
+def test_equal_names_in_two_clusters_are_two_rows(server):
+    """In all columns of the table."""
     columns = [target for target in targets() if target.panel["title"].startswith("Workers, ")]
     for column in columns:
-        keys = {(row["metric"]["namespace"], row["metric"]["worker"]) for row in asked(server, column, "twins")}
+        keys = {(row["metric"]["cluster"], row["metric"]["worker"]) for row in asked(server, column, "twins")}
         assert len(keys) == 8, column.query["refId"]
-    (ratios,) = (target for target in targets() if target.panel["title"].startswith("Slowest"))
-    assert {float(row["value"][1]) for row in asked(server, ratios, "twins")} == {1.0}
+
+
+def test_a_finding_has_its_severity_and_since(server):
+    """In the table, the worst first; what is absent has no row."""
+    severity, since = (target for target in targets() if str(target).startswith("tpumon-fleet: Findings"))
+    rows = asked(server, severity, "sixteen")
+    found = {(f"w{place}", finding): SEVERITIES.index(cause.severity) + 1 for place in range(16)
+             for finding, cause in judged(f"w{place}").items() if cause is not None}  # fmt: skip
+
+    assert {(row["metric"]["worker"], row["metric"]["finding"]): int(row["value"][1]) for row in rows} == found
+    assert [row["value"][1] for row in rows] == sorted((row["value"][1] for row in rows), reverse=True)
+    assert {float(row["value"][1]) for row in asked(server, since, "sixteen")} == {1000 * (NOW - 60)}
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
@@ -192,16 +208,16 @@ def test_a_table_s_queries_join(server, name):
         columns = {column for column in panel["transformations"][1]["options"]["indexByName"] if column.islower()}
         labels = [{label for row in rows for label in row["metric"]} for rows in found]
         if panel["title"] == "Alerts":
-            columns -= {"worker", "tpu_job", "tpu_slice"}  # the one here is of a slice
+            columns -= {"worker"}  # the one here is of a slice
         assert all(columns <= of_query for of_query in labels), panel["title"]
-        assert len(found) == 1 or all(columns == of_query for of_query in labels), panel["title"]
+        assert len({frozenset(of_query) for of_query in labels}) == 1, panel["title"]
 
 
 def test_exporters_are_those_of_tpumon(server):
     """Not every target of the Prometheus server, though all jobs are selected."""
     columns = [target for target in targets() if target.panel["title"] == "Exporters"]
     for column in columns:
-        jobs = {row["metric"]["job"] for row in asked(server, column, ".+")}
+        jobs = {row["metric"]["job"] for row in asked(server, column, ".*")}
         assert jobs == {"one", "sixteen", "thousand", "twins", "paused"}, column.query["refId"]
 
 
@@ -216,10 +232,10 @@ def test_tables_of_many_workers_begin_with_the_worst(server):
 
 def test_the_variable_for_slices_selects(server):
     """Only workers of that slice, in a query of each kind."""
-    kinds = ("Workers, down first: A", "Slowest relative", "Failed queries", "Findings: A", "HBM usage, by device")
+    kinds = ("Workers, down first: A", "Highest infeed wait", "Failed queries", "Findings: A", "HBM usage, by device")
     for target in targets():
         if any(kind in str(target) for kind in kinds):
-            text = target.expr.replace('slice=~"$slice"', 'slice=~"s1"')
+            text = target.expr.replace('tpu_slice=~"$tpu_slice"', 'tpu_slice=~"s1"')
             expr = interpolated(text, job="sixteen", step_s=15, scrape_s=SCRAPE_S, range_s=RANGE_S)
             rows = server.api("query", query=expr, time=f"{NOW:.3f}")["result"]
             workers = {row["metric"].get("worker", "w1") for row in rows}
@@ -238,7 +254,8 @@ def test_variables_offer_what_there_is(server, name, job):
         offered[variable["name"]] = server.label_values(label, match)
 
     assert set(offered["worker"]) == {f"w{number}" for number in range(16)}
-    assert [one for one in offered["slice"] if one] == (["s0", "s1"] if job == "sixteen" else [])
+    assert job in offered["tpu_job"]
+    assert [one for one in offered["tpu_slice"] if one] == (["s0", "s1"] if job == "sixteen" else [])
 
 
 def test_annotations_are_queries(server):

@@ -74,7 +74,7 @@ def test_every_worker_is_there(prometheus):
     values = prometheus.values('tpu_mxu_utilization_ratio{job="plain"}')
     assert values == dict.fromkeys(WORKERS, 0.425)
     assert prometheus.values('tpu_idle_ratio{job="plain"}') == {"w0": 0.0}
-    assert len(prometheus.query('histogram_quantile(0.5, tpu_steps_seconds_bucket{job="plain"})')) == 1
+    assert len(prometheus.query('histogram_quantile(0.5, tpu_step_duration_seconds_bucket{job="plain"})')) == 1
 
 
 def test_what_metrics_are_is_known(prometheus):

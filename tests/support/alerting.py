@@ -11,7 +11,7 @@ import yaml
 from support.dashboards import RULE_FILES
 from support.prometheus import promtool
 
-_SHOWN = "alertname, severity, namespace, job, tpu_job, slice, worker, instance, finding, finder"
+_SHOWN = "alertname, severity, job, tpu_job, tpu_slice, worker, instance, finding, finder"
 
 Series = Mapping[str, str]
 """Values by series: `{'up{job="t"}': "1x10 0x5"}`, one value a minute."""
@@ -23,8 +23,8 @@ def check_alerts(directory: Path, series: Series, expected: Mapping[int, Sequenc
     Args:
         directory: for promtool's file.
         series: what Prometheus scrapes.
-        expected: by minute, alerts such as `TpuIdle job=t slice=s0 severity=warning`; labels that are left out may
-            have any value.
+        expected: by minute, alerts such as `TpuIdle tpu_job=t tpu_slice=0 severity=warning`; labels that are left out
+            may have any value.
     """
     got = firing(directory, series, list(expected))
     for minute, alerts in expected.items():
@@ -77,8 +77,8 @@ def evaluated(directory: Path, series: Series, queries: Sequence[tuple[str, int]
     ]
 
 
-def descriptions(directory: Path, series: Series, minute: int) -> Mapping[str, str]:
-    """The description of each alert that fires at a minute, by the alert's name."""
+def described(directory: Path, series: Series, minute: int) -> Mapping[str, Mapping[str, str]]:
+    """Summary and description of each alert that fires at a minute, by the alert's name."""
     names = {labels["alertname"] for labels in firing(directory, series, [minute])[minute]}
     path = directory / "test.yml"
     test = yaml.safe_load(path.read_text())
@@ -89,6 +89,9 @@ def descriptions(directory: Path, series: Series, minute: int) -> Mapping[str, s
     path.write_text(yaml.safe_dump(test))
     told = promtool("test", "rules", str(path), expect=1)
     return {
-        name: re.search(rf'alertname: {name},.*?description="([^"]*)"', told, re.DOTALL)[1]  # type: ignore[index]
+        name: {
+            annotation: re.search(rf'alertname: {name},.*?{annotation}="([^"]*)"', told, re.DOTALL)[1]  # type: ignore[index]
+            for annotation in ("summary", "description")
+        }
         for name in names
     }

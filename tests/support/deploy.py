@@ -17,7 +17,7 @@ def manifest(name: str) -> dict[str, Any]:
     return yaml.safe_load((KUBERNETES / f"{name}.yaml").read_text())
 
 
-def relabel_configs() -> list[dict[str, Any]]:
-    """Those of deploy/prometheus/kubernetes.yml."""
-    (job,) = yaml.safe_load((DEPLOY / "prometheus" / "kubernetes.yml").read_text())["scrape_configs"]
+def relabel_configs(name: str = "kubernetes") -> list[dict[str, Any]]:
+    """Those of the first scrape config of a file of deploy/prometheus."""
+    job, *_ = yaml.safe_load((DEPLOY / "prometheus" / f"{name}.yml").read_text())["scrape_configs"]
     return job["relabel_configs"]

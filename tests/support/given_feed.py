@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from tpumon.analysis import Analysis, Event, FleetStatus, Update
 from tpumon.feed import FeedSettings
+from tpumon.outputs import Context
 
 
 class GivenFeed:
@@ -19,6 +20,9 @@ class GivenFeed:
         events: makes the events; None: nothing came in time.
         remembers: as of `open_feed`.
         on_exit: called at the end.
+
+    Attributes:
+        context: as of `Feed`.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class GivenFeed:
         self._fleet = Analysis(settings.output_options.thresholds)
         if remembers:
             self._fleet.remember()
+        self.context = Context(run=settings.output_options, fleet=self._fleet)
 
     def __enter__(self) -> Self:
         return self

@@ -30,7 +30,7 @@ class Library(Collector):
 
     def _family(self, metric):
         kinds = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily}
-        labels = () if isinstance(metric, metrics.ExporterMetric) else ("worker",)
+        labels = () if isinstance(metric, metrics.ExporterMetric) else ("worker", "tpu_job", "tpu_slice")
         unit = re.search(r"_(seconds|bytes|ratio)(_total)?$", metric.name)
         family = kinds[metric.kind](
             metric.name, metric.help, labels=(*labels, *metric.labels),
@@ -40,23 +40,28 @@ class Library(Collector):
             for own, value in metric.values(self._status):
                 family.add_metric(own, value)
         for each in self._status.all():
-            current, worker = each.sample, each.name
+            current, target = each.sample, each.target
+            worker = (target.worker, target.job, target.slice)
             match metric:
                 case metrics.SampleMetric() if current is not None:
                     self._add(family, worker, metric.values(current))
-                case metrics.FindingMetric() if current is not None:
-                    found = each.findings.items()
-                    self._add(family, worker, [((finding,), float(cause is not None)) for finding, cause in found])
+                case metrics.FindingMetric() if each.verdict.state not in {"down", "stale", "waiting"}:
+                    values = [((name,), metric.value(cause)) for name, cause in each.findings.items()]
+                    self._add(family, worker, [(own, value) for own, value in values if value is not None])
                 case metrics.TargetMetric():
                     self._add(family, worker, metric.values(each.history, self._status.time_unix_s))
                 case metrics.HistogramMetric() if current is not None:
                     values = metric.value(each.history, current)
                     if values is not None:
                         buckets = [(floatToGoString(bound), count) for bound, count in values.buckets()]
-                        family.add_metric((worker,), buckets, values.total)
+                        family.add_metric(worker, buckets, values.total)
+        for each in family.samples:
+            for name in ("tpu_job", "tpu_slice"):
+                if not each.labels.get(name):  # not known
+                    each.labels.pop(name, None)
         return family
 
     @staticmethod
     def _add(family, worker, values: Iterable[metrics.Series]):
         for own, value in values:
-            family.add_metric((worker, *own), value)
+            family.add_metric((*worker, *own), value)

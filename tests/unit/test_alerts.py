@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from support.alerting import check_alerts, descriptions, evaluated
+from support.alerting import check_alerts, described, evaluated
 
 pytestmark = pytest.mark.real
 
-W = 'job="t", instance="e"'
+SCRAPE = 'job="tpumon", instance="e"'
+JOB = 'tpu_job="ml/t", tpu_slice="s"'
+W = f"{SCRAPE}, {JOB}"
 
 
-def worker(name, *, up=None, minutes=120, where=W, slice_name="s", more=""):
+def worker(name, *, up=None, minutes=120, where=W, answers=True, independent=0):
     """The series of a worker that responds, is not paused, and has figures; `up` says otherwise."""
     labels = f'{where}, worker="{name}"'
     series = {
-        f"tpumon_target_up{{{labels}{more}}}": up or f"1x{minutes}",
-        f"tpumon_target_paused{{{labels}{more}}}": f"0x{minutes}",
-        f"tpumon_target_busy{{{labels}{more}}}": f"0x{minutes}",
-        f"tpumon_target_active{{{labels}{more}}}": f"1x{minutes}",
-        f"tpumon_target_last_success_timestamp_seconds{{{labels}{more}}}": f"0+60x{minutes}",
+        f"tpumon_target_info{{{labels}}}": f"1x{minutes}",
+        f"tpumon_target_independent{{{labels}}}": f"{independent}x{minutes}",
+        f"tpumon_target_up{{{labels}}}": up or f"1x{minutes}",
+        f"tpumon_target_paused{{{labels}}}": f"0x{minutes}",
+        f"tpumon_target_busy{{{labels}}}": f"0x{minutes}",
+        f"tpumon_target_active{{{labels}}}": f"1x{minutes}",
+        f"tpumon_target_last_success_timestamp_seconds{{{labels}}}": f"0+60x{minutes}",
     }
-    if slice_name is not None:
-        series[f'tpu_worker_info{{{labels}{more}, slice="{slice_name}", source="trace"}}'] = f"1x{minutes}"
+    if answers:
+        series[f'tpu_worker_info{{{labels}, source="trace"}}'] = f"1x{minutes}"
     return series
 
 
@@ -31,15 +35,20 @@ def figures(metric, values, *, where=W, more=""):
     return {f'{metric}{{{where}, worker="{name}"{more}}}': series for name, series in values.items()}
 
 
-def finding(name, values, *, where=W):
-    """`tpumon_finding` of several workers, by worker's name: 1 present, 0 judged and absent."""
-    return {f'tpumon_finding{{{where}, worker="{worker}", finding="{name}"}}': told for worker, told in values.items()}
+def finding(name, values, *, since=None, where=W):
+    """A finding's severity on several workers, by worker's name, and since which minute."""
+    more = f', finding="{name}"'
+    series = figures("tpumon_finding_severity", values, where=where, more=more)
+    if since is not None:
+        known = dict.fromkeys(values, f"{60 * since}x240")
+        series |= figures("tpumon_finding_since_timestamp_seconds", known, where=where, more=more)
+    return series
 
 
 def test_a_worker_that_others_wait_for_pages_when_it_is_down(tmp_path):
     """One of a slice that responded before; it leaves when the worker is back."""
     series = worker("a") | worker("b", up="1x29 0x20 1x80")
-    down = ["TpuWorkerDown worker=b slice=s severity=critical"]
+    down = ["TpuWorkerDown worker=b tpu_job=ml/t tpu_slice=s severity=critical"]
     check_alerts(tmp_path, series, {31: [], 37: down, 48: down, 60: []})
 
 
@@ -51,13 +60,13 @@ def test_a_worker_that_is_mostly_down_pages(tmp_path):
 
 def test_a_worker_that_never_answered_does_not_page(tmp_path):
     """A sidecar whose job's image is still being pulled."""
-    check_alerts(tmp_path, worker("a") | worker("b", up="0x120", slice_name=None), {15: [], 90: []})
+    check_alerts(tmp_path, worker("a") | worker("b", up="0x120", answers=False), {15: [], 90: []})
 
 
 def test_the_end_of_a_job_is_no_page(tmp_path):
     """All workers stop responding, or vanish with their pods: a warning, one per slice, and no page."""
     stopped = worker("a", up="1x29 0x60") | worker("b", up="1x29 0x60")
-    gone = ["TpuJobGone job=t slice=s severity=warning"]
+    gone = ["TpuJobGone tpu_job=ml/t tpu_slice=s severity=warning"]
     check_alerts(tmp_path, stopped, {31: [], 45: gone})
 
     vanished = {name: f"{values.split()[0]} stale" if "0+" not in values else "0+60x29 stale"
@@ -68,8 +77,20 @@ def test_the_end_of_a_job_is_no_page(tmp_path):
 def test_a_worker_that_vanishes_with_its_pod_pages(tmp_path):
     """Its series are gone, and TpuWorkerDown with them."""
     lost = {f"{name}": f"{values} stale" for name, values in worker("b", minutes=29).items()}
-    missing = ["TpuWorkersMissing job=t slice=s severity=critical"]
+    missing = ["TpuWorkersMissing tpu_job=ml/t tpu_slice=s severity=critical"]
     check_alerts(tmp_path, worker("a") | lost, {32: [], 45: missing, 80: missing, 100: []})
+
+
+def test_missed_scrapes_are_no_workers_missing(tmp_path):
+    """Of one host in four at each minute, after half an hour without."""
+    series = {}
+    for place in range(4):
+        where = W.replace('"e"', f'"{place}"')
+        for name, values in worker(f"w{place}", where=where).items():
+            turns = [values[0]] * 4
+            turns[place] = "stale"
+            series[name] = values if "+" in values else f"{values[0]}x30 {' '.join(turns * 20)}"
+    check_alerts(tmp_path, series, {40: [], 61: [], 83: []})
 
 
 def test_pausing_one_host_is_no_worker_missing(tmp_path):
@@ -86,164 +107,123 @@ def test_pausing_one_host_is_no_worker_missing(tmp_path):
     check_alerts(tmp_path, both, {45: [], 110: []})
 
 
-def test_a_pause_or_a_session_that_does_not_end_is_said(tmp_path):
-    """After two hours, nobody knows anything about the job."""
-    series = worker("busy", minutes=200) | worker("paused", minutes=200)
-    series[f'tpumon_target_busy{{{W}, worker="busy"}}'] = "0x20 1x180"
-    series[f'tpumon_target_up{{{W}, worker="paused"}}'] = "1x20 stale"
-    series[f'tpumon_target_paused{{{W}, worker="paused"}}'] = "0x20 1x180"
-    check_alerts(tmp_path, series, {100: [], 160: ["TpuNotObserved job=t slice=s severity=warning"]})
-
-
-def test_equal_names_in_two_namespaces_are_two_jobs(tmp_path):
-    """A slow job is no straggler of a fast one, and a worker that is down there is not up here."""
+def test_equal_names_in_two_jobs_are_two_workers(tmp_path):
+    """The last one of a job is gone while one of that name responds in another; in another cluster, too."""
     series = {}
-    for namespace, step in (("x", "0.1"), ("y", "0.3")):
-        for name in ("a", "b", "c"):
-            where = f'job="t", instance="{name}", namespace="{namespace}", tpu_job="train"'
-            series |= worker(name, where=where, slice_name="")
-            series |= figures("tpu_step_time_seconds", {name: f"{step}x120"}, where=where)
-    check_alerts(tmp_path, series, {60: []})
+    for where in (f'{SCRAPE}, tpu_job="ml/x"', f'{SCRAPE}, tpu_job="ml/y"', f'{SCRAPE}, tpu_job="ml/x", cluster="eu"'):
+        series |= worker("a", where=where) | worker("b", where=where)
+    series[f'tpumon_target_up{{{SCRAPE}, tpu_job="ml/y", worker="b"}}'] = "1x29 0x90"
+    check_alerts(tmp_path, series, {60: ["TpuWorkerDown tpu_job=ml/y worker=b"]})
 
 
-@pytest.mark.parametrize("instances", ["ee", "ef"])
-def test_workers_that_do_not_work_together_are_not_compared(tmp_path, instances):
-    """Two jobs, of one host or of two, one with long steps. The fast one ends: nobody's steps have become longer."""
-    series = {}
-    for name, instance, step_s, end in (("fast", instances[0], 0.1, "x89 stale"), ("slow", instances[1], 0.3, "x120")):
-        where = f'job="t", instance="{instance}"'
-        of_worker = worker(name, where=where, slice_name="")
-        of_worker |= figures("tpumon_target_independent", {name: "1x120"}, where=where)
-        of_worker |= figures("tpu_step_time_seconds", {name: f"{step_s}x120"}, where=where)
-        series |= {name: values.replace("x120", end) for name, values in of_worker.items()}
-    check_alerts(tmp_path, series, {60: [], 107: ["TpuJobGone slice=e/fast severity=warning"]})
+def test_the_end_of_a_job_without_a_name_is_no_page(tmp_path):
+    """Nothing tells whether workers of two exporters, or two found on one host, work together."""
+    series = worker("a", where='job="t", instance="one"', up="1x29 0x90")
+    series |= worker("b", where='job="t", instance="two"')
+    series |= worker("c", where='job="t", instance="two"', up="1x29 0x90", independent=1)
+    check_alerts(tmp_path, series, {60: ["TpuJobGone instance=one severity=warning"]})
+
+
+def test_workers_named_together_are_one_job_without_a_name(tmp_path):
+    """Of one exporter: one of them that is down is waited for."""
+    series = worker("a", where=SCRAPE) | worker("b", where=SCRAPE, up="1x29 0x90")
+    check_alerts(tmp_path, series, {60: ["TpuWorkerDown worker=b"]})
+
+
+def test_a_worker_that_gets_a_job_is_not_gone(tmp_path):
+    """Its job was not known at first, or it works for another one now."""
+    early = {name: values.replace("x120", "x29 stale") for name, values in worker("a", where=SCRAPE).items()}
+    late = {name: values.replace("1x120", "_x30 1x90") for name, values in worker("a").items()}
+    check_alerts(tmp_path, early | late, {25: [], 60: []})
 
 
 FOUND = [
-    ("hang", "TpuHang", "critical", 10),
-    ("slow-down", "TpuSlowDown", "warning", 10),
-    ("straggler", "TpuStraggler", "warning", 10),
-    ("input-bound", "TpuInputBound", "warning", 10),
-    ("recompiling", "TpuRecompiling", "warning", 10),
-    ("idle", "TpuIdle", "warning", 30),
-    ("hbm-nearly-full", "TpuHbmNearlyFull", "warning", 10),
-    ("hbm-growing", "TpuHbmGrowing", "warning", 10),
-    ("truncated", "TpuTruncated", "warning", 30),
+    ("hang", "TpuHang", 0, True),
+    ("slow-down", "TpuSlowDown", 10, True),
+    ("straggler", "TpuStraggler", 10, True),
+    ("input-bound", "TpuInputBound", 10, True),
+    ("recompiling", "TpuRecompiling", 10, False),
+    ("idle", "TpuIdle", 30, False),
+    ("hbm-nearly-full", "TpuHbmNearlyFull", 10, True),
+    ("hbm-growing", "TpuHbmGrowing", 10, True),
+    ("not-observed", "TpuNotObserved", 0, False),
 ]
+SEVERITIES = {1: "info", 2: "warning", 3: "critical"}
 
 
-def alerts_of(slice_name, minute, started):
-    """The alerts about findings that have been there since that minute."""
+def alerts_of(number, minute, since):
+    """The alerts about findings of a severity that have been there since that minute."""
     return [
-        f"{alert} job=t slice={slice_name} finding={name} severity={severity}"
-        for name, alert, severity, lasting in FOUND
-        if minute > started + lasting
+        f"{alert} tpu_job=ml/t tpu_slice=s finding={name} severity={SEVERITIES[number]}"
+        for name, alert, lasting, can_be_critical in FOUND
+        if minute > since + lasting and (number == 2 or (number == 3 and can_be_critical))
     ]
 
 
-def test_a_finding_that_lasts_is_one_alert_per_slice(tmp_path):
-    """However many workers have it; of nine scrapes one failed, and one is without it. It leaves when it ends."""
+@pytest.mark.parametrize("number", SEVERITIES)
+def test_a_finding_that_lasts_is_one_alert_of_its_severity(tmp_path, number):
+    """Per slice, however many workers have it; through gaps of some minutes; info is none. It leaves when it ends."""
     series = {}
     for name in ("a", "b", "c"):
         series |= worker(name, minutes=180)
-    present, absent = "1 1 1 1 1 1 0 1 stale " * 6, "0 0 0 0 0 0 0 0 stale " * 6
+    present = f"_x60 {number} {number} {number} stale _ _ _ " + f"{number}x48 0x60"
     for name, *_ in FOUND:
-        flaw = f"0x59 {present} 0x70"
-        series |= finding(name, {"a": flaw, "b": flaw, "c": f"0x59 {absent} 0x70"})
-    expected = {minute: alerts_of("s", minute, 60) for minute in (58, 62, 67, 73, 94, 112)}
+        series |= finding(name, {"a": present, "b": present, "c": "0x180"}, since=60)
+    expected = {minute: alerts_of(number, minute, 60) for minute in (58, 62, 66, 73, 94, 112)}
     check_alerts(tmp_path, series, expected | {150: []})
 
 
-def test_a_finding_that_does_not_last_or_cannot_be_judged_is_no_alert(tmp_path):
-    """For some minutes; not there at all; of a worker that is silent since; of a job that has just begun."""
-    series = worker("unjudged", slice_name="u")
-    for name in ("moment", "silent", "young"):
-        series |= worker(name, slice_name=name)
-    for name, _, _, lasting in FOUND:
-        series |= finding(name, {"moment": f"0x59 1x{lasting // 2} 0x60", "silent": "1x49 stale", "young": "_x80 1x40"})
-    check_alerts(
-        tmp_path,
-        series,
-        {48: alerts_of("silent", 48, 0), 56: [], 62: [], 71: [], 85: [], 100: alerts_of("young", 100, 82)},
-    )
-
-
-def test_an_alert_names_the_workers(tmp_path):
-    """Those that have the finding now, five at most."""
-    series = {}
-    for number in range(8):
-        series |= worker(f"w{number}")
-    series |= finding("input-bound", {f"w{number}": "0x120" if number == 3 else "1x120" for number in range(8)})
-    (rows,) = evaluated(tmp_path, series, [('topk(5, worker:tpumon_finding:present{finding="input-bound"})', 60)])
-    assert len(rows) == 5
-    assert {labels["slice"] for labels, _ in rows} == {"s"}
-    assert "w3" not in {labels["worker"] for labels, _ in rows}
-    described = descriptions(tmp_path, worker("a") | worker("b") | finding("straggler", {"a": "0x60", "b": "1x60"}), 50)
-    assert described["TpuStraggler"] == "The other workers of the slice wait for it. Workers: b ."
-
-
-def test_since_when_a_finding_is_there_survives_gaps(tmp_path):
-    """The minute at which it was first seen, through a failed scrape; another one after it was away."""
-    series = worker("a") | finding("idle", {"a": "0x9 1x5 stale 1x20 0x19 1x50"})
-    rows = evaluated(tmp_path, series, [("worker:tpumon_finding:since / 60", minute) for minute in (12, 30, 50, 90)])
-    assert [[value for _, value in row] for row in rows] == [[10.0], [10.0], [], [58.0]]
-    labels, _ = rows[0][0]
-    assert (labels["worker"], labels["slice"], labels["finding"]) == ("a", "s", "idle")
-
-
-def test_hbm_that_will_be_full_within_the_hour_pages(tmp_path):
-    """tpumon says that it grows; many jobs run at 98 %, flat."""
-    total = figures("tpu_hbm_total_bytes", dict.fromkeys(("fast", "slow", "drops"), "100x120"), more=', device="0"')
-    used = figures("tpu_hbm_used_bytes", {"fast": "40+0.5x100", "slow": "40+0.05x120", "drops": "90-0.5x100"},
-                   more=', device="0"')  # fmt: skip
-    series = worker("fast", slice_name="1") | worker("slow", slice_name="2") | worker("drops", slice_name="3")
-    series |= total | used | finding("hbm-growing", {"fast": "1x120", "slow": "1x120", "drops": "0x120"})
+def test_the_worst_that_anyone_says_counts(tmp_path):
+    """Of several tpumons about one worker, and of several workers of a slice."""
+    series = worker("a") | worker("b") | finding("straggler", {"a": "0x120", "b": "2x120"}, since=30)
+    fleet = W.replace('instance="e"', 'instance="fleet"')
+    series |= finding("straggler", {"a": "_x60 3x60"}, since=20, where=fleet)
     check_alerts(
         tmp_path, series,
-        {90: ["TpuHbmGrowing slice=1 severity=critical", "TpuHbmGrowing slice=2 severity=warning"]},
+        {35: [], 45: ["TpuStraggler tpu_slice=s severity=warning"], 70: ["TpuStraggler tpu_slice=s severity=critical"]},
     )  # fmt: skip
 
 
-def one_per_host(metric, values, *, minutes=120):
-    """A slice whose workers have an exporter each, which judges its worker's cores and finds no straggler."""
+def test_since_when_is_what_was_said_not_when_it_was_scraped(tmp_path):
+    """A finding that is older than this Prometheus has lasted; one of unknown age, too."""
+    old = finding("slow-down", {"a": "_x80 2x40"}, since=5) | finding("idle", {"a": "_x80 2x40"})
+    check_alerts(tmp_path, worker("a") | old, {79: [], 83: ["TpuSlowDown", "TpuIdle"]})
+    rows = evaluated(tmp_path, old, [("worker:tpumon_finding_since_timestamp_seconds:min / 60", 100)])
+    assert [(labels["worker"], labels["finding"], value) for labels, value in rows[0]] == [("a", "slow-down", 5.0)]
+
+
+def test_a_finding_that_has_ended_or_cannot_be_judged_is_no_alert(tmp_path):
+    """For some minutes; not there at all; of a worker that is silent since, five minutes later."""
+    series = worker("unjudged")
+    for name, *_ in FOUND:
+        series |= finding(name, {"moment": "0x59 2x4 0x60", "silent": "2x49 stale"}, since=0)
+    check_alerts(tmp_path, series, {52: alerts_of(2, 52, 0), 57: [], 70: []})
+
+
+def test_an_alert_names_the_job_and_the_workers(tmp_path):
+    """Those that have had the finding longest, five at most."""
     series = {}
-    for name, told in values.items():
-        where = f'job="t", instance="{name}"'
-        series |= worker(name, where=where, minutes=minutes) | figures(metric, {name: told}, where=where)
-        series |= finding("straggler", {name: f"0x{minutes}"}, where=where)
-    return series
+    for number in range(8):
+        name = f"w{number}"
+        series |= worker(name) | finding("input-bound", {name: "0x120" if number == 3 else "2x120"}, since=20 - number)
+    told = described(tmp_path, series, 50)["TpuInputBound"]
+    assert told["summary"] == "ml/t, slice s waits for input"
+    longest = ", ".join(f"w{number} for {30 + number}m 0s" for number in (7, 6, 5, 4, 2))
+    assert told["description"] == f"Much of each step is spent waiting for input. Workers: {longest}."
+    bare = worker("a", where='job="t", cluster="eu"') | finding("hang", {"a": "3x120"}, where='job="t", cluster="eu"')
+    assert described(tmp_path, bare, 50)["TpuHang"]["summary"] == "a job without a name (eu) hangs"
 
 
-def test_one_tpumon_per_host_leaves_stragglers_to_prometheus(tmp_path):
-    """No single one sees the slice; through gaps. One that watches the whole slice judges alone."""
-    gap = "0.3 0.3 0.3 0.3 0.3 0.3 0.3 0.3 stale " * 8
-    steps = {"a": "0.1x120", "b": "0.1x120", "c": f"{gap} 0.1x60"}
-    slow = ["TpuStraggler job=t slice=s severity=warning"]
-    check_alerts(tmp_path, one_per_host("tpu_step_time_seconds", steps), {8: [], 40: slow, 71: slow, 95: []})
-
-    whole = worker("a") | worker("b") | worker("c") | figures("tpu_step_time_seconds", steps)
-    check_alerts(tmp_path, whole | finding("straggler", dict.fromkeys("abc", "0x120")), {40: []})
-
-
-def test_a_worker_that_does_not_idle_is_the_straggler(tmp_path):
-    """All steps are equally long, because the others wait for it."""
-    series = one_per_host("tpu_idle_ratio", {"a": "0.3x120", "b": "0.3x120", "c": "0.12x120"})
-    check_alerts(tmp_path, series, {60: ["TpuStraggler slice=s"]})
-
-
-def test_what_is_silent_is_not_slow(tmp_path):
-    """A straggler that stops responding is down."""
-    series = one_per_host("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x39 stale"})
-    series['tpumon_target_up{job="t", instance="c", worker="c"}'] = "1x39 0x80"
-    check_alerts(tmp_path, series, {38: ["TpuStraggler slice=s"], 60: ["TpuWorkerDown worker=c"]})
-
-
-def test_labels_that_flip_break_no_rule(tmp_path):
-    """Without staleness, the old tpu_worker_info stands beside the new one, with another method or another slice."""
-    series = one_per_host("tpu_step_time_seconds", {"a": "0.1x120", "b": "0.1x120", "c": "0.3x120"})
-    series['tpu_worker_info{job="t", instance="c", worker="c", slice="s", source="monitor"}'] = "_x30 1x90"
-    series['tpu_worker_info{job="t", instance="a", worker="a", slice="old", source="trace"}'] = "1x40"
-    check_alerts(tmp_path, series, {60: ["TpuStraggler slice=s"]})
+def test_what_an_exporter_that_is_down_watches_is_not_missing(tmp_path):
+    """One of two of a slice: its workers are not known to be gone, nor is a job that it alone watched."""
+    alone = 'job="tpumon", instance="alone", tpu_job="ml/alone"'
+    beside = W.replace('instance="e"', 'instance="beside"')
+    lost = {f"{name}": f"{values} stale" for where, its in ((beside, "b"), (alone, "c"))
+            for name, values in worker(its, minutes=29, where=where).items()}  # fmt: skip
+    ups = {f'up{{job="tpumon", instance="{name}"}}': values
+           for name, values in (("e", "1x120"), ("beside", "1x29 0x90"), ("alone", "1x29 0x90"))}  # fmt: skip
+    down = ["TpumonExporterDown instance=beside", "TpumonExporterDown instance=alone"]
+    check_alerts(tmp_path, worker("a") | lost | ups, {45: down, 60: down})
 
 
 def test_an_exporter_that_cannot_be_scraped_pages(tmp_path):
@@ -268,19 +248,20 @@ def test_a_worker_that_answers_without_figures_is_said(tmp_path):
     """After ten minutes; not while it is busy, or runs nothing (another alert), or can give runtime metrics only."""
     series = {}
     for name in ("mute", "busy", "inactive", "no-profiler"):
-        series |= worker(name, slice_name=None)
+        series |= worker(name, answers=False)
         series[f'tpumon_target_last_success_timestamp_seconds{{{W}, worker="{name}"}}'] = "60x120"
     series[f'tpumon_target_busy{{{W}, worker="busy"}}'] = "1x120"
     series[f'tpumon_target_active{{{W}, worker="inactive"}}'] = "0x120"
     series[f'tpu_worker_info{{{W}, worker="no-profiler", source="runtime"}}'] = "1x120"
-    check_alerts(tmp_path, series, {9: [], 40: ["TpuNoSamples job=t slice= severity=warning"]})
+    check_alerts(tmp_path, series, {9: [], 40: ["TpuNoSamples tpu_job=ml/t tpu_slice=s severity=warning"]})
 
 
 def test_several_tpumon_of_one_job_are_summed(tmp_path):
     """Each stays below the limit; the job is traced by all of them."""
-    series = {f'tpumon_traced_seconds_total{{job="t", instance="{one}", worker="w"}}': "0+1.8x120" for one in "abc"}
-    check_alerts(tmp_path, series, {100: ["TpumonTracingShareHigh job=t severity=warning"]})
-    alone = {'tpumon_traced_seconds_total{job="t", instance="a", worker="w"}': "0+1.8x120"}
+    traced = 'tpumon_traced_seconds_total{job="t", instance="%s", tpu_job="ml/t", worker="w"}'
+    series = {traced % one: "0+1.8x120" for one in "abc"}
+    check_alerts(tmp_path, series, {100: ["TpumonTracingShareHigh tpu_job=ml/t severity=warning"]})
+    alone = {traced % "a": "0+1.8x120"}
     check_alerts(tmp_path, alone, {100: []})
 
 
@@ -310,4 +291,4 @@ def test_errors_of_the_runtime_page(tmp_path):
     series = worker("hung") | worker("well")
     series |= figures("tpu_runtime_megascale_error", {"hung": "0x5 1x20 0x90", "well": "0x120"})
     series |= figures("tpu_runtime_slice_error", {"hung": "0x120", "well": "0x120"})
-    check_alerts(tmp_path, series, {4: [], 10: ["TpuRuntimeError job=t slice=s severity=critical"], 60: []})
+    check_alerts(tmp_path, series, {4: [], 10: ["TpuRuntimeError tpu_job=ml/t tpu_slice=s severity=critical"], 60: []})

@@ -18,7 +18,7 @@ QUIET_AT = (300, 3)
 FINDINGS = {
     "hang": ("TpuHang", "critical"),
     "straggler": ("TpuStraggler", "warning"),
-    "slow-down": ("TpuSlowDown", "warning"),
+    "slow-down": ("TpuSlowDown", "critical"),
     "input-bound": ("TpuInputBound", "warning"),
     "recompiling": ("TpuRecompiling", "warning"),
     "idle": ("TpuIdle", "warning"),
@@ -32,15 +32,19 @@ def course(usual, *changes):
     for start, length, value in (*changes, (*QUIET_AT, None)):
         values[start : start + length] = [value] * min(length, DAY - start)
     runs = [(value, len(list(run))) for value, run in groupby(values)]
-    return " ".join(f"_x{length}" if value is None else f"{value}x{length - 1}" for value, length in runs)
+    return " ".join(f"stale _x{length - 1}" if value is None else f"{value}x{length - 1}" for value, length in runs)
 
 
 def worker(slice_name, name, *, up=(), gone=(), paused=(), figures=True, found=None):
-    """The series of one worker of a job with one tpumon per slice."""
-    labels = f'job="tpumon", instance="{slice_name}", worker="{slice_name}-{name}"'
+    """The series of one worker of a job with one tpumon per slice; what is found is a severity."""
+    labels = (
+        f'job="tpumon", instance="{slice_name}", tpu_job="ml/t", tpu_slice="{slice_name}", worker="{slice_name}-{name}"'
+    )
     away = [(start, length, None) for start, length in gone]
     silent = [(start, length, None) for start, length in paused]
     series = {
+        f"tpumon_target_info{{{labels}}}": course(1, *away),
+        f"tpumon_target_independent{{{labels}}}": course(0, *away),
         f"tpumon_target_up{{{labels}}}": course(1, *up, *silent, *away),
         f"tpumon_target_paused{{{labels}}}": course(0, *((*span, 1) for span in paused), *away),
         f"tpumon_target_busy{{{labels}}}": course(0, *away),
@@ -50,9 +54,12 @@ def worker(slice_name, name, *, up=(), gone=(), paused=(), figures=True, found=N
     }
     down = [(start, length, None) for start, length, _ in up]
     if figures:
-        series[f'tpu_worker_info{{{labels}, slice="{slice_name}", source="trace"}}'] = course(1, *down, *silent, *away)
+        series[f'tpu_worker_info{{{labels}, source="trace"}}'] = course(1, *down, *silent, *away)
         for finding, told in (found or {}).items():
-            series[f'tpumon_finding{{{labels}, finding="{finding}"}}'] = course(0, *told, *down, *silent, *away)
+            of_finding = f'{labels}, finding="{finding}"'
+            series[f"tpumon_finding_severity{{{of_finding}}}"] = course(0, *told, *down, *silent, *away)
+            since = [(start, length, value and 60 * start) for start, length, value in told]
+            series[f"tpumon_finding_since_timestamp_seconds{{{of_finding}}}"] = course(None, *since)
     return series
 
 
@@ -70,7 +77,7 @@ def fired(tmp_path, series):
     """How often each alert began to fire on each slice, seen every four minutes."""
     begun, before = Counter(), set()
     for alerts in firing(tmp_path, series, range(0, DAY, 4)).values():
-        now = {(one["alertname"], one["severity"], one.get("slice", "")) for one in alerts}
+        now = {(one["alertname"], one["severity"], one.get("tpu_slice", "")) for one in alerts}
         begun.update(now - before)
         before = now
     return dict(begun)
@@ -78,8 +85,11 @@ def fired(tmp_path, series):
 
 @pytest.mark.timeout(300)
 def test_a_normal_day_pages_nobody(tmp_path):
-    """Ends of jobs, images still being pulled, pauses, short trouble, gaps. An end is told, once, as a warning."""
-    blips = {finding: [(minute, 3, 1) for minute in range(100, 1300, 200)] for finding in FINDINGS}
+    """Ends of jobs, images being pulled, pauses, short trouble, checkpoints, gaps. An end is told, as a warning."""
+    checkpoints = {"hang": [(minute, 9, 1) for minute in range(60, 1380, 60)]}
+    blips = checkpoints | {
+        finding: [(minute, 3, 2) for minute in range(100, 1300, 200)] for finding in FINDINGS if finding != "hang"
+    }
     series = exporter("steady") | exporter("ends") | exporter("vanishes") | exporter("starts") | exporter("paused")
     for name in ("a", "b"):
         series |= worker("steady", name, up=[(500, 3, 0), (700, 2, 0)], found=blips)
@@ -93,13 +103,14 @@ def test_a_normal_day_pages_nobody(tmp_path):
 
 @pytest.mark.timeout(300)
 def test_twelve_incidents_are_told_once_each(tmp_path):
-    """Per slice and by the right name, each for an hour, through one failed query in ten."""
+    """Per slice, by the right name and severity, each for an hour, through one failed query in ten."""
     series, expected = {}, {}
-    for number, (finding, (alert, severity)) in enumerate(FINDINGS.items()):
-        start = 120 + 90 * number
-        flawed = [(minute, 9, 1) for minute in range(start, start + 60, 10)]
+    for place, (finding, (alert, severity)) in enumerate(FINDINGS.items()):
+        start = 120 + 90 * place
+        gaps = [(minute, 1, None) for minute in range(start + 9, start + 60, 10)]
+        number = 3 if severity == "critical" else 2
         for name in ("a", "b"):
-            series |= worker(finding, name, found={finding: flawed})
+            series |= worker(finding, name, found={finding: [(start, 60, number), *gaps]})
         series |= exporter(finding)
         expected[alert, severity, finding] = 1
 
@@ -110,19 +121,15 @@ def test_twelve_incidents_are_told_once_each(tmp_path):
     series |= exporter("blind", (700, 40, 0))
     expected["TpumonExporterDown", "critical", ""] = 1
 
-    grows = {"hbm-growing": [(220, 60, 1)]}
+    grows = {"hbm-growing": [(220, 45, 2), (265, 15, 3)]}
     series |= worker("grows", "a", found=grows) | worker("grows", "b", found=grows) | exporter("grows")
-    for name in ("a", "b"):
-        device = f'job="tpumon", instance="grows", worker="grows-{name}", device="0"'
-        series[f"tpu_hbm_total_bytes{{{device}}}"] = "100x400"
-        series[f"tpu_hbm_used_bytes{{{device}}}"] = "60x199 60+0.5x79 60x100"
-    expected["TpuHbmGrowing", "critical", "grows"] = 1
+    expected |= {("TpuHbmGrowing", severity, "grows"): 1 for severity in ("warning", "critical")}
 
     series |= worker("fails", "a") | worker("fails", "b") | exporter("fails")
     for name in ("a", "b"):
-        labels = f'job="tpumon", instance="fails", worker="fails-{name}"'
+        labels = f'job="tpumon", instance="fails", tpu_job="ml/t", tpu_slice="fails", worker="fails-{name}"'
         series[f"tpu_runtime_slice_error{{{labels}}}"] = course(0, (1000, 30, 1))
     expected["TpuRuntimeError", "critical", "fails"] = 1
 
-    assert len(expected) == 12
+    assert len(expected) == 13  # HBM that grows is told again when it becomes a page
     assert fired(tmp_path, series) == expected

@@ -40,15 +40,16 @@ def test_every_metric_comes_in_the_order_of_the_table_with_its_workers():
     assert got["tpu_mxu_utilization_ratio"].series == [("a", [((), 0.425)])]
     assert got["tpu_idle_ratio"].series == []
     assert [worker for worker, _ in got["tpumon_target_up"].series] == ["a", "b"]
-    assert [(worker, steps.total) for worker, steps in got["tpu_steps_seconds"].histograms] == [("a", 0.01)]
+    assert [(worker, steps.total) for worker, steps in got["tpu_step_duration_seconds"].histograms] == [("a", 0.01)]
     assert got["tpumon_waiting"].series == [(None, [((), 0.0)])]
 
 
 def test_only_the_workers_and_metrics_that_were_asked_for():
     """Metrics by the names of their series."""
     status = followed(sample("a", time_unix_s=NOW), sample("b", time_unix_s=NOW))
-    got = families(status, workers=[status.workers["b"]], names={"tpumon_samples_total", "tpu_steps_seconds_bucket"})
-    assert list(got) == ["tpu_steps_seconds", "tpumon_samples_total"]
+    names = {"tpumon_samples_total", "tpu_step_duration_seconds_bucket"}
+    got = families(status, workers=[status.workers["b"]], names=names)
+    assert list(got) == ["tpu_step_duration_seconds", "tpumon_samples_total"]
     assert got["tpumon_samples_total"].series == [("b", [((), 1.0)])]
 
 

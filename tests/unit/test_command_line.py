@@ -39,7 +39,6 @@ SAMPLES = {
     "--scenario": ("idle", "idle"),
     "--use-proxy": ("1", True),
     "--from": ("http://h:1", "http://h:1"),
-    "--selector": ('job="a"', 'job="a"'),
     "--from-auth": ("token", "token"),
     "--level": ("1", 1),
     "--logdir": ("logs", "logs"),
@@ -254,22 +253,13 @@ def test_once_samples_at_its_own_pace(monkeypatch):
 
 
 def test_how_a_server_is_asked_belongs_to_from(tmp_path):
-    """Typed without --from, or with a recording, it is a mistake; from the environment it is meant for another use."""
-    asked = settings("once", "--from", "h:1", "--selector", 'job="a"', "--from-auth", "f").feed.origin
-    assert asked == Remote("http://h:1", 'job="a"', "f")
+    """Typed without --from, or with a recording, it is a mistake."""
+    assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == Remote("http://h:1", "f")
     for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
-        with pytest.raises(UsageError, match="require --from URL"):
-            settings(*command, "--selector", 'job="a"')
-    with pytest.raises(UsageError, match="give label matchers"):
-        settings("once", "--from", "h:1", "--selector", "up")
+        with pytest.raises(UsageError, match="requires? --from URL"):
+            settings(*command, "--from-auth", "f")
     with pytest.raises(UsageError, match="names recorded samples"):
         settings("once", "--from", str(tmp_path), "--from-auth", "f")
-
-
-def test_a_selector_in_the_environment_upsets_nothing(monkeypatch):
-    """Without --from it is of no use, and no mistake."""
-    monkeypatch.setenv("TPUMON_SELECTOR", 'job="a"')
-    assert settings("once", "--service-addr", "h:1").samples == 3
 
 
 def test_from_takes_no_samples_itself():

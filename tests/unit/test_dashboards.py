@@ -26,7 +26,8 @@ LINTED_UNITS = {"percentunit", "s", "bytes", "Bps", "short", "none", "ops"}
 HAS_UNITS = {"stat", "table", "timeseries", "gauge"}
 """Panels whose unit the linter asks for."""
 
-JOBS = 'cluster=~"$cluster",namespace=~"$namespace",job=~"$job"'
+CLUSTERS = 'cluster=~"$cluster"'
+JOBS = f'{CLUSTERS},tpu_job=~"$tpu_job",tpu_slice=~"$tpu_slice"'
 
 every_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS.values(), ids=DASHBOARDS)
 every_target = pytest.mark.parametrize("target", targets(), ids=str)
@@ -95,16 +96,17 @@ def test_a_dashboard_is_what_it_says(dashboard):
 
 @every_dashboard
 def test_the_variables_are_as_the_linter_wants_them(dashboard):
-    """Data source, Job, Worker: reloaded when the time range changes, several or all to be chosen."""
+    """Data source, TPU job, Worker: reloaded when the time range changes, several or all to be chosen."""
     found = variables(dashboard)
 
-    assert list(found) == ["datasource", "cluster", "namespace", "job", "slice", "worker"]
+    labels = {"cluster": "Cluster", "tpu_job": "TPU job", "tpu_slice": "TPU slice", "worker": "Worker"}
+    assert list(found) == ["datasource", *labels]
     source = found["datasource"]  # template-datasource-rule
     assert (source["type"], source["query"], source["label"]) == ("datasource", "prometheus", "Data source")
-    for name in ("cluster", "namespace", "job", "slice", "worker"):  # template-job-rule, and the same for the others
+    for name, label in labels.items():
         variable = found[name]
         assert variable["type"] == "query"
-        assert variable["label"] == name.capitalize()
+        assert variable["label"] == label
         assert variable["datasource"]["uid"] == "${datasource}"
         assert variable["multi"]
         if name == "worker" and dashboard["uid"] == "tpumon-worker":
@@ -116,7 +118,7 @@ def test_the_variables_are_as_the_linter_wants_them(dashboard):
             assert variable["allValue"] == (".+" if name == "worker" else ".*")  # who has no such label is empty
         assert variable["refresh"] == 2  # template-on-time-change-reload-rule
         # template-label-promql-rule
-        assert re.fullmatch(r"label_values\([a-z_]+(\{[^}]+\})?, [a-z]+\)", variable["query"])
+        assert re.fullmatch(r"label_values\([a-z_]+(\{[^}]+\})?, [a-z_]+\)", variable["query"])
         assert variable["definition"] == variable["query"]
 
 
@@ -152,8 +154,8 @@ def test_a_worker_s_name_leads_to_that_worker():
     assert url.startswith("/d/tpumon-worker?")
     for part in (
         "${datasource:queryparam}",
-        "${job:queryparam}",
-        "${slice:queryparam}",
+        "${tpu_job:queryparam}",
+        "${tpu_slice:queryparam}",
         "var-worker=${__value.text",
         "${__url_time_range}",
     ):
@@ -212,29 +214,25 @@ def test_one_number_is_of_this_moment(target):
 
 @every_target
 def test_a_query_asks_for_metrics_that_exist(target):
-    """Every name is one that the exporter shows, or Prometheus itself; only since when is recorded."""
+    """Every name is one that the exporter shows, or Prometheus itself; none is recorded."""
     names = {name for name, _ in selectors(target.expr)}
 
     assert names
-    assert names <= EXPOSED | OF_PROMETHEUS | {"worker:tpumon_finding:since"}
+    assert names <= EXPOSED | OF_PROMETHEUS
 
 
 @every_target
 def test_a_query_asks_for_the_chosen_job_and_worker(target):
-    """target-job-rule; and `worker` where the linter has `instance`, but for what is not of a worker."""
+    """Where the linter has `job` and `instance`; but for what is not of a worker."""
     of_no_worker = OF_PROMETHEUS | {metric.name for metric in EXPORTER_METRICS}
     for name, matchers in selectors(target.expr):
-        assert JOBS in matchers, name
-        whole_slice = "quantile by (cluster, namespace, job, tpu_job, tpu_slice, slice)" in target.expr
-        whole_slice = whole_slice and "worker=~" not in matchers
-        if name not in of_no_worker and not whole_slice:
-            assert 'worker=~"$worker"' in matchers, name
+        assert (CLUSTERS if name in of_no_worker else f'{JOBS},worker=~"$worker"') in matchers, name
 
 
 @every_target
 def test_counters_are_shown_as_rates(target):
     """target-counter-agg-rule and target-rate-interval-rule: rate or increase, over $__rate_interval."""
-    counters = {metric.name for metric in METRICS if metric.kind == "counter"} | {"tpu_steps_seconds_bucket"}
+    counters = {metric.name for metric in METRICS if metric.kind == "counter"} | {"tpu_step_duration_seconds_bucket"}
     for name, _ in selectors(target.expr):
         if name in counters:
             assert re.search(rf"(rate|increase)\({name}\{{[^}}]*\}}\[\$__rate_interval\]\)", target.expr), target.expr
@@ -248,7 +246,10 @@ def rate_interval_exceptions():
 
 def test_exceptions_from_the_linter_are_named_and_needed():
     """grafana/dashboards/.lint: rules that exist, each with a reason; and none is left that nothing needs."""
-    assert set(excluded()) == {"template-instance-rule", "target-instance-rule", "target-rate-interval-rule"}
+    assert set(excluded()) == {
+        *("template-job-rule", "target-job-rule", "template-instance-rule", "target-instance-rule"),
+        "target-rate-interval-rule",
+    }
     assert all(len(rule["reason"]) > 20 for rule in excluded().values())
     titles = {
         target.panel["title"] for target in targets() if re.search(r"(rate|increase)\([^\[]*\[\$__range\]", target.expr)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from tpumon import __version__, metrics
 from tpumon.analysis import Analysis, FleetStatus
 from tpumon.errors import REASONS
 from tpumon.history import STEP_BUCKETS_S
-from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model import Cause, Spread, StepTimes, Target, Workers
 from tpumon_exporters.exposition import END, Exposition
 
 NOW = 1_769_000_000.0
@@ -57,7 +58,6 @@ FULL = sample(
     cores=2,
     mxu_method="counter",
     step_source="steps",
-    slice="slice-0",
     idle_ratio=0.0,
     duty_cycle_ratio=0.75,
     flops_utilization_ratio=0.3,
@@ -71,6 +71,15 @@ FULL = sample(
     runtime={"uptime_s": 12.0},
     step_durations_s=(0.0005, 0.010, 0.0101, 500.0),
 )  # fmt: skip
+
+
+CAUSES = {
+    "hang": Cause(words="hangs", finding="hang", severity="critical", since_unix_s=NOW - 600.5),
+    "idle": Cause(words="idle", finding="idle", severity="warning"),
+    "straggler": None,
+    "truncated": Cause(words="truncated", finding="truncated", severity="info", since_unix_s=NOW),
+}
+JUDGED = {"findings": tuple(cause for cause in CAUSES.values() if cause is not None), "judged": tuple(CAUSES)}
 
 
 def in_order(text):
@@ -94,7 +103,15 @@ rows = st.fixed_dictionaries({"hbm_used_bytes": st.none() | amounts, "runtime_hl
 def statuses(draw):
     names = draw(st.lists(texts, max_size=4, unique=True))
     followed = Analysis()
-    followed.take(Workers(targets=tuple(Target(worker=name, address=f"a{i}:1") for i, name in enumerate(names))))
+    named = st.none() | texts
+    followed.take(
+        Workers(
+            targets=tuple(
+                Target(worker=name, address=f"a{i}:1", job=draw(named), slice=draw(named))
+                for i, name in enumerate(names)
+            )
+        )
+    )
     for name in names:
         for _ in range(draw(st.integers(0, 2))):
             if draw(st.booleans()):
@@ -112,6 +129,7 @@ def statuses(draw):
                     devices=tuple({"device": str(at), **row} for at, row in enumerate(devices)),
                     step_durations_s=tuple(draw(st.lists(st.floats(0, 1e4), max_size=3))),
                     traced_s=draw(st.floats(0, 1e9)),
+                    **draw(st.sampled_from([{}, JUDGED])),
                 )
             )
     return followed.status(NOW)
@@ -133,9 +151,7 @@ def test_the_openmetrics_page_is_what_the_library_writes(status):
 @given(statuses())
 def test_the_librarys_parsers_read_it_back(status):
     """Every series is read with the labels and the value that went in; both formats say the same."""
-    wanted = [
-        (each.name, each.labels, each.value) for family in Library(status).collect() for each in family.samples
-    ]
+    wanted = [(each.name, each.labels, each.value) for family in Library(status).collect() for each in family.samples]
     for text, parse in ((exposed(status), parse_text), (exposed(status, openmetrics=True) + END, parse_openmetrics)):
         read = [(each.name, each.labels, each.value) for family in parse(text) for each in family.samples]
         assert read == wanted
@@ -169,13 +185,13 @@ def test_absent_is_no_series_and_zero_is_zero():
 def test_steps_are_counted_in_classic_buckets():
     """Cumulated, with count and sum; a step longer than the last bound is only above it."""
     lines = page(remembered(FULL)).splitlines()
-    assert 'tpu_steps_seconds_bucket{worker="w",le="0.001"} 1.0' in lines
-    assert 'tpu_steps_seconds_bucket{worker="w",le="0.00848"} 1.0' in lines
-    assert 'tpu_steps_seconds_bucket{worker="w",le="0.01"} 2.0' in lines
-    assert 'tpu_steps_seconds_bucket{worker="w",le="100.0"} 3.0' in lines
-    assert 'tpu_steps_seconds_bucket{worker="w",le="+Inf"} 4.0' in lines
-    assert 'tpu_steps_seconds_count{worker="w"} 4.0' in lines
-    assert 'tpu_steps_seconds_sum{worker="w"} 500.0206' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="0.001"} 1.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="0.00848"} 1.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="0.01"} 2.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="100.0"} 3.0' in lines
+    assert 'tpu_step_duration_seconds_bucket{worker="w",le="+Inf"} 4.0' in lines
+    assert 'tpu_step_duration_seconds_count{worker="w"} 4.0' in lines
+    assert 'tpu_step_duration_seconds_sum{worker="w"} 500.0206' in lines
 
 
 @pytest.mark.parametrize(
@@ -203,7 +219,7 @@ def test_empty_buckets_at_the_start_have_no_series():
     """Of many workers they are half of all series. Four stay: the shortest step's bucket begins where the last ends."""
     steps = (0.075, 0.08, 0.3)
     text = page(remembered(sample(time_unix_s=NOW, step_durations_s=steps)))
-    shown = dict(re.findall(r'tpu_steps_seconds_bucket\{worker="w",le="(.+)"\} (.+)', text))
+    shown = dict(re.findall(r'tpu_step_duration_seconds_bucket\{worker="w",le="(.+)"\} (.+)', text))
     assert [float(bound) for bound in shown] == [*(b for b in STEP_BUCKETS_S if b >= 0.0439), math.inf]
     assert [shown[bound] for bound in ("0.0439", "0.072", "0.0848", "0.268", "0.316", "+Inf")] == [
         *("0.0", "0.0", "2.0", "2.0", "3.0", "3.0")
@@ -264,12 +280,53 @@ def test_two_rows_of_the_same_core_are_one_series():
 
 def test_only_the_metrics_asked_for():
     """By the names of their series, as `name[]` has them."""
-    text = page(remembered(FULL), names={"tpu_idle_ratio", "tpu_steps_seconds_sum", "tpumon_samples_total"})
+    text = page(remembered(FULL), names={"tpu_idle_ratio", "tpu_step_duration_seconds_sum", "tpumon_samples_total"})
     assert set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE)) == {
         "tpu_idle_ratio",
-        "tpu_steps_seconds",
+        "tpu_step_duration_seconds",
         "tpumon_samples_total",
     }
+
+
+def test_job_and_slice_are_labels_of_everything_about_a_worker():
+    """Of histograms, findings and a worker that does not answer, too; what is not known is no label."""
+    followed = Analysis()
+    followed.take(
+        Workers(
+            targets=(
+                Target(worker="w", address="a:1", job='ml/"gemma"', slice="0"),
+                Target(worker="down", address="b:1", job="", slice="1"),
+            )
+        )
+    )
+    followed.take(replace(FULL, **JUDGED))
+    followed.take(sample("down", reason="unavailable", time_unix_s=NOW))
+    names = series(page(followed))
+    assert 'tpumon_finding_severity{worker="w",tpu_job="ml/\\"gemma\\"",tpu_slice="0",finding="hang"}' in names
+    assert 'tpumon_target_up{worker="down",tpu_slice="1"}' in names
+    own = {metric.name for metric in metrics.EXPORTER_METRICS}
+    told = {re.match(r'\w+\{(worker="(?:w",tpu_job="ml/\\"gemma\\"",tpu_slice="0|down",tpu_slice="1)")', name)
+            for name in names if name.partition("{")[0] not in own}  # fmt: skip
+    assert None not in told
+
+
+def test_a_finding_has_its_severity_and_since_when():
+    """0 to 3; no time where it is absent or since when is not known; nothing of a worker that is down or unjudged."""
+    judged = replace(FULL, **JUDGED)
+    text = page(remembered(judged))
+    told = re.findall(r'^tpumon_finding_(\w+)\{worker="w",finding="(\w+)"\} (\S+)$', text, re.MULTILINE)
+    assert [(name, finding, float(value)) for name, finding, value in told] == [
+        ("severity", "hang", 3),
+        ("severity", "idle", 2),
+        ("severity", "straggler", 0),
+        ("severity", "truncated", 1),
+        ("since_timestamp_seconds", "hang", NOW - 600.5),
+        ("since_timestamp_seconds", "truncated", NOW),
+    ]
+    for reason, there in (("busy", True), ("paused", True), ("unavailable", False)):
+        kept = page(remembered(judged, sample(reason=reason, time_unix_s=NOW)), now_unix_s=NOW + 1)
+        assert ("tpumon_finding_severity{" in kept) is there, reason
+    assert "tpumon_finding_severity{" not in page(remembered(judged), now_unix_s=NOW + 1000)
 
 
 def test_worker_is_the_first_label_of_everything_about_workers():

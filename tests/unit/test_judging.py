@@ -141,8 +141,8 @@ def test_json_lines_have_findings_and_what_was_judged(tmp_path):
 
 
 @pytest.mark.parametrize("upstream", [False, True])
-def test_the_metric_is_1_0_or_absent(upstream):
-    """1 what is shown; 0 what was judged and is not shown; no series where nothing can be judged, or is stale."""
+def test_the_metric_is_a_severity_0_or_absent(upstream):
+    """Of what is shown; 0 what was judged and is not shown; no series where nothing can be judged, or is stale."""
     fleet = Analysis()
     fleet.take(found("a", "b", "c"))
     one = judging("a", "b", "c")
@@ -151,13 +151,13 @@ def test_the_metric_is_1_0_or_absent(upstream):
             given = at(name, number, infeed_ratio=HIGH if name == "a" else None)
             fleet.take(one.judged(given) if upstream else given)
     fleet.take(failed_sample("c", time_unix_s=NOW))
-    families = collect(fleet.status(NOW + 20), pytest.fail, names={"tpumon_finding"})
+    families = collect(fleet.status(NOW + 20), pytest.fail, names={"tpumon_finding_severity"})
     series = dict(next(iter(families)).series)
     a, b = (dict(series[name]) for name in ("a", "b"))
-    assert (a["input-bound",], a["idle",], a.get(("hbm-growing",))) == (1.0, 0.0, None)
+    assert (a["input-bound",], a["idle",], a.get(("hbm-growing",))) == (3.0, 0.0, None)
     assert (b.get(("input-bound",)), b["idle",]) == (None, 0.0)
     assert "c" not in series
-    families = collect(fleet.status(NOW + 999), pytest.fail, names={"tpumon_finding"})
+    families = collect(fleet.status(NOW + 999), pytest.fail, names={"tpumon_finding_severity"})
     assert next(iter(families)).series == []
 
 

@@ -9,17 +9,18 @@ from typing import ClassVar
 
 import pytest
 
+from support.given_feed import GivenFeed
 from support.samples import sample
 from tpumon import outputs
 from tpumon.commands import monitor
 from tpumon.errors import UsageError
 from tpumon.feed import FeedSettings, Remote
 from tpumon.model import Workers
-from tpumon.outputs import Export
+from tpumon.outputs import Export, Output
 from tpumon.view.settings import DisplaySettings
 
 
-class Ticker:
+class Ticker(Output):
     """Notes what it is asked to do; `broken` makes ticks fail."""
 
     opened: ClassVar[list[Ticker]] = []
@@ -30,11 +31,8 @@ class Ticker:
         self.say = print
         Ticker.opened.append(self)
 
-    def follow(self, _workers):
-        self.calls.append("follow")
-
-    def write(self, _sample):
-        self.calls.append("write")
+    def on_update(self, update):
+        self.calls.append("workers" if update.sample is None else "sample")
 
     def tick(self, now_unix_s):
         assert abs(now_unix_s - time.time()) < 5
@@ -51,31 +49,20 @@ def open_ticker(where, _run):
     return Ticker(where)
 
 
-class StandIn:
-    """A feed of one sample, after which nothing happens for a while."""
-
-    def __init__(self, *_args, **_more):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def events(self, *, timeout_s):
-        yield Workers(targets=())
-        yield sample()
-        for _ in range(5):
-            time.sleep(timeout_s)
-            yield None
+def made():
+    """One sample, after which nothing happens for a while."""
+    yield Workers(targets=())
+    yield sample()
+    for _ in range(5):
+        time.sleep(0.01)
+        yield None
 
 
 @pytest.fixture
 def ticker(monkeypatch):
     points = EntryPoints([EntryPoint(name="ticker", value=f"{__name__}:open_ticker", group="tpumon.exporters")])
     monkeypatch.setattr(outputs, "entry_points", points.select)
-    monkeypatch.setattr(monitor, "Feed", StandIn)
+    monkeypatch.setattr(monitor, "open_feed", lambda given, **more: GivenFeed(given, made, **more))
     monkeypatch.setattr(Ticker, "opened", [])
     return monitor.MonitorSettings(
         feed=FeedSettings(origin=Remote("http://h:1")),
@@ -89,7 +76,7 @@ def test_an_output_on_stdout_ticks_while_no_sample_arrives(ticker, capsys):
     assert monitor.run(ticker) == 0
     (opened,) = Ticker.opened
     assert opened.where == "-"
-    assert opened.calls[:2] == ["follow", "write"]
+    assert opened.calls[:2] == ["workers", "sample"]
     assert opened.calls.count("tick") >= 4
     assert opened.calls[-1] == "close"
     assert "tpumon: a problem" in capsys.readouterr().err

@@ -40,9 +40,7 @@ class Tape:
         self.now = START
         self.directory = directory
         given = RecordOptions(**options)
-        self.recorder = Wired(
-            lambda _: Recorder(str(directory), given, clock=lambda: self.now, pace=lambda: self.now)
-        )
+        self.recorder = Wired(lambda _: Recorder(str(directory), given, clock=lambda: self.now, pace=lambda: self.now))
 
     def add(self, at, worker="a", **given):
         self.now = START + at

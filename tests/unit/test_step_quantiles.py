@@ -26,15 +26,17 @@ def scraped(steps_of, minutes=12):
     for minute in range(minutes):
         for worker, steps in steps_of.items():
             fleet.take(sample(worker, time_unix_s=NOW + 60 * minute, step_durations_s=tuple(steps(minute))))
-        page = Exposition(pytest.fail).render(fleet.status(NOW + 60 * minute), names={"tpu_steps_seconds_bucket"})
-        for name, value in re.findall(r"^(tpu_steps_seconds_bucket.+\}) (.+)$", page, re.MULTILINE):
+        page = Exposition(pytest.fail).render(
+            fleet.status(NOW + 60 * minute), names={"tpu_step_duration_seconds_bucket"}
+        )
+        for name, value in re.findall(r"^(tpu_step_duration_seconds_bucket.+\}) (.+)$", page, re.MULTILINE):
             series[name][minute] = value
     return {name: " ".join(values.get(minute, "_") for minute in range(minutes)) for name, values in series.items()}
 
 
 def quantiles(tmp_path, series, *ratios, by="", minute=11):
     """Quantiles over the last five minutes, by label values."""
-    summed = f"sum by (le{by}) (rate(tpu_steps_seconds_bucket[5m]))"
+    summed = f"sum by (le{by}) (rate(tpu_step_duration_seconds_bucket[5m]))"
     told = evaluated(tmp_path, series, [(f"histogram_quantile({ratio}, {summed})", minute) for ratio in ratios])
     return [{labels.get("worker", ""): value for labels, value in rows} for rows in told]
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.samples import failed_sample, sample
+from support.wired import Wired
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.view.text import TextOutput, milliseconds, render_block, three_digits
 
@@ -111,9 +112,9 @@ def test_times_are_milliseconds_always():
 def test_an_unanswered_query_prints_nothing_but_counts():
     """The header's number is that of the query, answered or not."""
     stream = io.StringIO()
-    output = TextOutput(stream, level=1, number_samples=True)
-    output.follow(Workers(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
-    output.write(failed_sample("w", "busy"))
+    output = Wired(lambda _: TextOutput(stream, level=1, number_samples=True))
+    output.take(Workers(targets=(Target(worker="w", address="w:1"), Target(worker="v", address="v:1"))))
+    output.take(failed_sample("w", "busy"))
     assert stream.getvalue() == ""
-    output.write(sample(**(FIGURES | {"server_text": "TEXT"})))
+    output.take(sample(**(FIGURES | {"server_text": "TEXT"})))
     assert stream.getvalue() == "Cloud TPU Monitoring Results (Sample 1):\n\nWorker: w\nTEXT\n\n"

@@ -17,10 +17,11 @@ from tpumon.findings.held import UNKNOWN_AFTER, Compared, Group, GroupKey, Held,
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
-from tpumon.model import Cause, Finding, FindingId, Grade, StateId, Target
+from tpumon.model import Cause, Finding, FindingId, Grade, State, StateId, Target
 
 URL = "docs/findings.md#"
 
+_KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
 _MOST_KEPT = 1000  # names of steps may change on and on
 _QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
 GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
@@ -295,9 +296,11 @@ def group_of(target: Target) -> GroupKey:
 
 
 def _is_shown(worker: Watched, held: Held) -> bool:
-    """Whether a worker has a finding, and its last query puts it in a state in which that is judged."""
+    """True if a worker has a finding, and its state does not end it: while somebody keeps figures away, it stands."""
     seen = worker.seen
-    return held.since is not None and held.account is not None and seen is not None and held.rule.judges(seen.state)
+    if held.since is None or held.account is None or seen is None:
+        return False
+    return seen.state in _KEPT_AWAY or held.rule.judges(seen.state)
 
 
 def _causes(worker: Watched, hidden: Container[FindingId]) -> Iterator[Cause]:

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import isfinite
 
 from tpumon.analysis import FleetStatus, WorkerStatus
+from tpumon.analysis.status import NOT_THERE
 from tpumon.metrics.kinds import (
     ExporterMetric,
     FindingMetric,
@@ -19,13 +20,13 @@ from tpumon.metrics.kinds import (
     Series,
     TargetMetric,
 )
-from tpumon.metrics.table import EXPORTER_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
-from tpumon.model import Distribution, Sample
+from tpumon.metrics.table import EXPORTER_METRICS, FINDING_METRICS, HISTOGRAMS, SAMPLE_METRICS, TARGET_METRICS
+from tpumon.model import Cause, Distribution, FindingId, Sample
 from tpumon.model.frozen import frozen
 
 __all__ = [
     "EXPORTER_METRICS",
-    "FINDING",
+    "FINDING_METRICS",
     "HISTOGRAMS",
     "METRICS",
     "SAMPLE_METRICS",
@@ -41,14 +42,7 @@ __all__ = [
     "collect",
 ]
 
-FINDING = FindingMetric(
-    name="tpumon_finding",
-    help="1 while the worker has a finding; 0 while it has not, or another finding explains it; absent where it cannot "
-    "be judged. See docs/findings.md.",
-    labels=("finding",),
-)
-
-METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, FINDING, *TARGET_METRICS, *EXPORTER_METRICS)
+METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, *FINDING_METRICS, *TARGET_METRICS, *EXPORTER_METRICS)
 """All metrics, in the order of the page."""
 
 
@@ -86,6 +80,8 @@ def collect(
     """
     followed = status.all() if workers is None else workers
     current = [(each, each.sample) for each in followed if each.sample is not None]
+    # Also of a worker whose figures somebody keeps away: it is as judged last.
+    found = [(each.name, each.findings) for each in followed if each.verdict.state not in NOT_THERE]
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):
             continue
@@ -93,8 +89,8 @@ def collect(
         match metric:
             case SampleMetric(values=of_sample):
                 reads = ((each.name, of_sample, (sample,)) for each, sample in current)
-            case FindingMetric():
-                reads = ((each.name, _findings, (each,)) for each, _ in current)
+            case FindingMetric(value=of_cause):
+                reads = ((name, _findings, (of_cause, findings)) for name, findings in found)
             case TargetMetric(values=of_target):
                 reads = ((each.name, of_target, (each.history, status.time_unix_s)) for each in followed)
             case ExporterMetric(values=of_all):
@@ -105,8 +101,11 @@ def collect(
         yield Family(metric, _series(metric, reads, on_error))
 
 
-def _findings(worker: WorkerStatus) -> Iterable[Series]:
-    return [((finding,), float(cause is not None)) for finding, cause in worker.findings.items()]
+def _findings(
+    of_cause: Callable[[Cause | None], float | None], findings: Mapping[FindingId, Cause | None]
+) -> Iterable[Series]:
+    values = ((finding, of_cause(cause)) for finding, cause in findings.items())
+    return [((finding,), value) for finding, value in values if value is not None]
 
 
 _Read = tuple[str | None, Callable[..., Iterable[Series]], tuple[object, ...]]

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 
 from tpumon.analysis import FleetStatus
 from tpumon.history import WorkerHistory
-from tpumon.model import Distribution, Sample
+from tpumon.model import Cause, Distribution, Sample
 from tpumon.model.frozen import frozen
 
 RowT = TypeVar("RowT")
@@ -27,7 +27,8 @@ class Metric:
         name: as exposed; a counter's ends in `_total`.
         help: one line: what is measured, and by which RPC, proto field or XProf function.
         kind: its Prometheus type.
-        labels: its own labels, in addition to `worker`, which every metric about a worker has.
+        labels: its own labels, in addition to `worker`, `tpu_job` and `tpu_slice`, which every metric about a worker
+            has; the last two where they are known.
     """
 
     name: str
@@ -78,7 +79,14 @@ class HistogramMetric(Metric):
 
 @frozen
 class FindingMetric(Metric):
-    """What is wrong with a worker, as far as that can be judged; absent once the worker's sample is stale."""
+    """A figure of each finding that can be judged of a worker; absent while the worker is down or stale.
+
+    Attributes:
+        value: the figure of one finding, by its cause, which is None while the finding is absent.
+    """
+
+    labels: tuple[str, ...] = ("finding",)
+    value: Callable[[Cause | None], float | None]
 
 
 @frozen

@@ -11,6 +11,7 @@ from tpumon.figures import FIGURES, MXU, STEP, Figure
 from tpumon.history import State, WorkerHistory
 from tpumon.metrics.kinds import (
     ExporterMetric,
+    FindingMetric,
     HistogramMetric,
     SampleMetric,
     SampleValues,
@@ -20,7 +21,7 @@ from tpumon.metrics.kinds import (
     single,
 )
 from tpumon.metrics.runtime import RUNTIME_COUNTERS, RUNTIME_GAUGES, RUNTIME_HISTOGRAMS
-from tpumon.model import Sample
+from tpumon.model import Grade, Sample
 
 _TargetValues = Callable[[WorkerHistory, float], Iterable[Series]]
 
@@ -74,7 +75,6 @@ def _info(sample: Sample) -> Iterable[Series]:
         sample.source or "",
         MXU.method(sample.figures) or "",
         STEP.method(sample.figures) or "",
-        sample.slice or "",
         "true" if sample.simulated else "false",
     )
     return ((labels, 1.0),)
@@ -86,7 +86,7 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
     SampleMetric(
         name="tpu_worker_info",
         help="Describes a worker and the source of its figures; always 1. Join on worker.",
-        labels=("device_type", "cores", "source", "mxu_method", "step_source", "slice", "simulated"),
+        labels=("device_type", "cores", "source", "mxu_method", "step_source", "simulated"),
         values=_info,
     ),
     *(metric for figure in FIGURES if figure.metric is not None for metric in _of_table(figure)),
@@ -144,12 +144,29 @@ SAMPLE_METRICS: tuple[SampleMetric, ...] = (
 
 HISTOGRAMS: tuple[HistogramMetric, ...] = (
     HistogramMetric(
-        name="tpu_steps_seconds",
+        name="tpu_step_duration_seconds",
         help="Durations of the steps in traces; covers the sampled windows, not every step of the job.",
         kind="histogram",
         value=lambda history, _sample: history.steps,
     ),
     *RUNTIME_HISTOGRAMS,
+)
+
+
+_SEVERITIES: Mapping[Grade, float] = {"info": 1.0, "warning": 2.0, "critical": 3.0}
+
+FINDING_METRICS: tuple[FindingMetric, ...] = (
+    FindingMetric(
+        name="tpumon_finding_severity",
+        help="How bad a finding is for the worker: 1 info, 2 warning, 3 critical; 0 while it is absent, or another "
+        "finding explains it; no series where it cannot be judged. See docs/findings.md.",
+        value=lambda cause: 0.0 if cause is None else _SEVERITIES[cause.severity],
+    ),
+    FindingMetric(
+        name="tpumon_finding_since_timestamp_seconds",
+        help="Since when the worker has the finding, in seconds since the epoch; absent where that is not known.",
+        value=lambda cause: None if cause is None else cause.since_unix_s,
+    ),
 )
 
 
@@ -195,9 +212,8 @@ TARGET_METRICS: tuple[TargetMetric, ...] = (
     ),
     TargetMetric(
         name="tpumon_target_info",
-        help="The slice of a worker, as given to tpumon, or empty; always 1, whether the worker answers or not.",
-        labels=("slice",),
-        values=lambda history, _now_unix_s: (((history.target.slice or "",), 1.0),),
+        help="A worker that is followed; always 1, whether it answers or not.",
+        values=lambda _history, _now_unix_s: (((), 1.0),),
     ),
     TargetMetric(
         name="tpumon_target_pod_info",
