@@ -42,6 +42,8 @@ class _Judgement:
     Attributes:
         upstream: True if its samples come judged, by the exporter that they come from.
         causes: its findings, as judged here or upstream, and why its last query failed.
+        handed_on: the findings that came from upstream last; None: none came yet. Of several samples that come together
+            only the last has them.
         raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
         judged, not_judged, needs_more: as in `WorkerStatus`.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
@@ -50,6 +52,7 @@ class _Judgement:
 
     upstream: bool = False
     causes: tuple[Cause, ...] = ()
+    handed_on: tuple[Cause, ...] | None = None
     raised: tuple[Cause, ...] = ()
     judged: tuple[FindingId, ...] = ()
     not_judged: tuple[tuple[FindingId, str], ...] = ()
@@ -201,12 +204,9 @@ class Analysis:
         assert history is not None
         restarted = history.restarted is sample
         if judgement.upstream:
-            if sample.of_exporter:
-                judgement.causes = ()
-            elif sample.findings is not None:
-                judgement.causes, judgement.judged = sample.findings, sample.judged or ()
-            else:
-                judgement.causes = tuple(cause for cause in judgement.causes if cause.finding is not None)
+            if sample.findings is not None:
+                judgement.handed_on, judgement.judged = sample.findings, sample.judged or ()
+            judgement.causes = () if sample.of_exporter else judgement.handed_on or ()
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
         elif not judgement.is_faulty:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
@@ -465,7 +465,7 @@ def _add_failure(judgement: _Judgement, sample: Sample, state: State) -> Severit
         return "critical"
     if not sample.responded or state in {"busy", "continuous", "paused"}:
         return "unknown" if sample.of_exporter else judgement.course.severity
-    if judgement.upstream and sample.findings is None:
+    if judgement.upstream and judgement.handed_on is None:
         return judgement.course.severity
     if found:
         return found[0].severity
