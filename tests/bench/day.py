@@ -1,7 +1,7 @@
 """A day of 64 workers and a million names in virtual time: is memory flat, and is every figure what the job said?
 
-The sampler, its sources, the analysis and the page of metrics are the real ones; only the network is not: each worker is
-asked every 10 s, 8,640 times in all, and answers with the bytes of the simulator, damaged or not, or fails as calls
+The sampler, its sources, the analysis and the page of metrics are the real ones; only the network is not: each worker
+is asked every 10 s, 8,640 times in all, and answers with the bytes of the simulator, damaged or not, or fails as calls
 do. Every 6 s, 70 workers get other names; those are never reached. `soak.py` does the same with sockets and processes.
 Ends with 1 if anything grows or a figure is false.
 
@@ -27,7 +27,7 @@ from google.protobuf.message import Message
 from soaking.faults import DAMAGING, HOSTILE_TEXT, Fault, damaged, next_fault
 from soaking.job import SCENARIOS, TOPOLOGY, figures_of
 from soaking.ledger import Ledger
-from soaking.vitals import Course
+from soaking.vitals import VITALS, Course
 
 from support import virtual_time
 from tpumon.analysis import Analysis
@@ -198,7 +198,7 @@ class _Day:
             self._last_note_s = now_s
             self.course.note()
             if len(self.course.times_s) % 15 == 0:  # half an hour
-                counts, rss_mb = self.ledger.counts, self.course.values["RSS"][-1]
+                counts, rss_mb = self.ledger.counts, self.course.values[VITALS[0].name][-1]
                 print(f"... {counts['samples']} samples, {self.names} names, {counts['false']} false, "
                       f"RSS {rss_mb:.1f} MB", flush=True)  # fmt: skip
 

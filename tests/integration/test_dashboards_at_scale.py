@@ -19,7 +19,6 @@ from support.made_up import healthy
 from support.prometheus import running_prometheus
 from support.samples import failed_sample
 from tpumon.analysis import Analysis
-from tpumon.metrics import METRICS
 from tpumon.model import Cause, Target, Workers
 from tpumon_exporters.exposition import Exposition
 
@@ -31,9 +30,6 @@ RANGE_S = SCRAPE_S * MOMENTS
 NOW = time.time() // 60 * 60 - 600
 FINDINGS = ("straggler", "input-bound", "hang", "compute-bound")
 SEVERITIES = ("info", "warning", "critical")
-
-WITHOUT_FINDINGS = {name for metric in METRICS for name in metric.series_names} - {"tpumon_finding"}
-"""Those of the made-up workers are made up, too."""
 
 MOST_OF_A_PANEL = 2_000
 MOST_OF_A_DASHBOARD = {"tpumon-fleet": 2_900, "tpumon-worker": 2_000, "tpumon-steps": 400}
@@ -49,19 +45,25 @@ ALSO_WHILE_PAUSED = {
 every_target = pytest.mark.parametrize("target", targets(), ids=str)
 
 
-def judged(worker):
+def causes_of(worker):
     """What is wrong with a worker: a quarter of them has each finding, of each severity."""
-    return {
-        finding: None
-        if number % 4
-        else Cause(words="", finding=finding, severity=SEVERITIES[number % 3], since_unix_s=NOW - 60)
+    return tuple(
+        Cause(words="", finding=finding, severity=SEVERITIES[number % 3], since_unix_s=NOW - 60)
         for number, finding in enumerate(FINDINGS, int(worker[1:]))
-    }
+        if number % 4 == 0
+    )
+
+
+def judged(worker):
+    """The worker with its made-up findings."""
+    return replace(worker, judged=FINDINGS, verdict=replace(worker.verdict, causes=causes_of(worker.name)))
 
 
 def page(followed, moment_s, labels, tpu_job):
     """The exporter's page with a scrape's labels, and with alerts and what Prometheus adds; and its time."""
-    text = Exposition(pytest.fail).render(followed, moment_s, judged=judged)
+    status = followed.status(moment_s)
+    status = replace(status, workers={name: judged(worker) for name, worker in status.workers.items()})
+    text = Exposition(pytest.fail).render(status)
     text += 'up{} 1\nscrape_duration_seconds{} 0.1\ntpumon_discovery_up{finder="dns"} 1\n'
     alert = f'alertname="TpuHang",severity="critical",tpu_job="{tpu_job}",tpu_slice="s0"'
     text += f'ALERTS{{{alert},alertstate="firing"}} 1\nALERTS_FOR_STATE{{{alert}}} {NOW}\n'
@@ -190,8 +192,8 @@ def test_a_finding_has_its_severity_and_since(server):
     """In the table, the worst first; what is absent has no row."""
     severity, since = (target for target in targets() if str(target).startswith("tpumon-fleet: Findings"))
     rows = asked(server, severity, "sixteen")
-    found = {(f"w{place}", finding): SEVERITIES.index(cause.severity) + 1 for place in range(16)
-             for finding, cause in judged(f"w{place}").items() if cause is not None}  # fmt: skip
+    found = {(f"w{place}", cause.finding): SEVERITIES.index(cause.severity) + 1 for place in range(16)
+             for cause in causes_of(f"w{place}")}  # fmt: skip
 
     assert {(row["metric"]["worker"], row["metric"]["finding"]): int(row["value"][1]) for row in rows} == found
     assert [row["value"][1] for row in rows] == sorted((row["value"][1] for row in rows), reverse=True)

@@ -62,6 +62,9 @@ SAMPLES = {
     "--record-keep": ("1d,1MB", "1d,1MB"),
     "--on-change": ("cat", "cat"),
     "--follow": ("1", True),
+    "--fail-on": ("warning", "warning"),
+    "--timeout": ("30", "30"),
+    "--brief": ("1", True),
     "--against": ("old/", ["old/"]),
     "--fail-above": ("5%", "5%"),
     "--section": ("ops,steps", ["ops,steps"]),
@@ -245,10 +248,10 @@ def test_once_samples_at_its_own_pace(monkeypatch):
     monkeypatch.setenv("TPUMON_NUM_QUERIES", "100")
     here = ("once", "--service-addr", "h:1")
     chosen = settings(*here)
-    assert (chosen.samples, chosen.feed.origin.pace.interval_s) == (3, 1.0)
+    assert (chosen.needs.samples, chosen.feed.origin.pace.interval_s) == (3, 1.0)
     assert (chosen.feed.origin.pace.num_queries, chosen.feed.origin.pace.max_duty_ratio) == (0, 0.01)
     typed = settings(*here, "--num-queries", "1", "--interval", "5", "--sustained", "4")
-    assert (typed.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
+    assert (typed.needs.samples, typed.feed.origin.pace.interval_s) == (1, 5.0)
     assert settings("once", "--from", "h:1").feed.origin == Remote("http://h:1")
 
 

@@ -90,7 +90,7 @@ def course(chance, limits):
         names = [target.worker for target in TARGETS]
         found.append([
             [asdict(finding) for finding in judge.findings(names)],
-            judge.not_judged(names),
+            [judge.not_judged(name) for name in names],
             [(judge.judged(name), judge.needs_more(name), judge.causes(name)) for name in names],
         ])  # fmt: skip
     return found

@@ -8,8 +8,9 @@ import pytest
 
 from support.samples import sample
 from support.scenes import BEGIN_UNIX_S, Scene
+from tpumon.analysis import Analysis
 from tpumon.figures import OP_KINDS
-from tpumon.fleet import Fleet
+from tpumon.history import WELL
 from tpumon.model import StepTimes, Target, Workers
 
 NAMES = [f"{name}{number}" for name in "ab" for number in range(4)]
@@ -25,8 +26,8 @@ def spent(collective=0.1, idle=0.05, step_s=0.1, **figures):
 
 def judged(figures_of, rounds=5, **targets):
     """The findings after so many rounds, by id and slice; `figures_of` gives those of a worker in a round."""
-    fleet = Fleet()
-    fleet.follow(
+    fleet = Analysis()
+    fleet.take(
         Workers(targets=tuple(
             Target(**{"worker": name, "address": f"{name}:1", "slice": name[0], "job": "j"} | targets)
             for name in NAMES
@@ -36,9 +37,9 @@ def judged(figures_of, rounds=5, **targets):
     for number in range(rounds):
         now = 1000.0 + INTERVAL_S * number
         for name in NAMES:
-            fleet.add(sample(name, time_unix_s=now, **figures_of(name, number)))
-        fleet.assess(now + 1)
-    return {(one.finding, one.slice): one for one in fleet.findings(now + 1)}, fleet
+            fleet.take(sample(name, time_unix_s=now, **figures_of(name, number)))
+        fleet.status(now + 1)
+    return {(one.finding, one.slice): one for one in fleet.status(now + 1).findings}, fleet
 
 
 def waits_for_b(name, _number):
@@ -82,14 +83,14 @@ def test_slices_of_other_jobs_and_of_other_steps_are_not_compared():
 
 
 def test_slices_of_two_jobs_are_not_compared():
-    fleet = Fleet()
-    fleet.follow(Workers(targets=tuple(Target(worker=n, address=f"{n}:1", slice="0", job=n[0]) for n in NAMES)))
+    fleet = Analysis()
+    fleet.take(Workers(targets=tuple(Target(worker=n, address=f"{n}:1", slice="0", job=n[0]) for n in NAMES)))
     for number in range(5):
         for name in NAMES:
-            fleet.add(sample(name, time_unix_s=1000.0 + INTERVAL_S * number, **waits_for_b(name, number)))
-        fleet.assess(1001.0 + INTERVAL_S * number)
+            fleet.take(sample(name, time_unix_s=1000.0 + INTERVAL_S * number, **waits_for_b(name, number)))
+        fleet.status(1001.0 + INTERVAL_S * number)
 
-    found = {(one.finding, one.job) for one in fleet.findings(1042.0)}
+    found = {(one.finding, one.job) for one in fleet.status(1042.0).findings}
     assert found == {("collective-bound", "a")}
 
 
@@ -105,8 +106,8 @@ def test_what_another_slice_explains_is_not_shown_beside_it(step_name):
 
     found, fleet = judged(figures, rounds=17)
     assert set(found) == {("straggler", "b")}
-    verdicts = fleet.assess(1162.0).verdicts
-    assert {name for name in NAMES if verdicts[name].mark != "ok"} == {"b0", "b1", "b2", "b3"}
+    workers = fleet.status(1162.0).workers
+    assert {name for name in NAMES if workers[name].verdict.mark not in WELL} == {"b0", "b1", "b2", "b3"}
 
 
 @pytest.mark.parametrize(
@@ -138,18 +139,16 @@ def test_who_stopped_first_is_of_the_same_program(other, is_named):
 
 def labelled(scenario, slice_of, rounds=14):
     """The findings of each round of a simulated job of eight workers whose slices are called so."""
-    scene, fleet = Scene(scenario, "v6e-32"), Fleet()
+    scene, fleet = Scene(scenario, "v6e-32"), Analysis()
     names = {name: slice_of(number) for number, name in enumerate(scene.names)}
-    fleet.follow(
-        Workers(targets=tuple(replace(one, job="j", slice=names[one.worker]) for one in scene.workers.targets))
-    )
+    fleet.take(Workers(targets=tuple(replace(one, job="j", slice=names[one.worker]) for one in scene.workers.targets)))
     found = []
     for number in range(rounds):
         for one in scene.round(number):
-            fleet.add(one)
+            fleet.take(one)
         now_unix_s = BEGIN_UNIX_S + INTERVAL_S * (number + 1)
-        fleet.assess(now_unix_s)
-        found.append({(one.finding, one.slice): one for one in fleet.findings(now_unix_s)})
+        fleet.status(now_unix_s)
+        found.append({(one.finding, one.slice): one for one in fleet.status(now_unix_s).findings})
     return found
 
 

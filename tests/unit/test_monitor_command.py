@@ -26,9 +26,9 @@ class Ticker(Output):
     opened: ClassVar[list[Ticker]] = []
     broken = False
 
-    def __init__(self, where):
+    def __init__(self, where, say):
         self.where, self.tick_s, self.calls = where, 0.01, []
-        self.say = print
+        self.say = say
         Ticker.opened.append(self)
 
     def on_update(self, update):
@@ -45,8 +45,8 @@ class Ticker(Output):
         self.calls.append("close")
 
 
-def open_ticker(where, _run):
-    return Ticker(where)
+def open_ticker(where, context):
+    return Ticker(where, context.log)
 
 
 def made():

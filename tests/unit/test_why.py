@@ -12,7 +12,7 @@ from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
 from support.scenes import Scene
 from tpumon.analysis import Analysis
-from tpumon.analysis.answer import MOST_BYTES, REMEDIES, answer_of
+from tpumon.analysis.answer import REMEDIES, answer_of
 from tpumon.commands import collecting, why
 from tpumon.commands.collecting import Needs
 from tpumon.commands.why import WhySettings
@@ -53,8 +53,12 @@ def answer(fleet, at_s=20.0):
 
 def object_of(answer):
     text = answer.to_json()
-    assert len(text.encode()) < MOST_BYTES
+    assert len(text.encode()) < 20_000
     return json.loads(text)
+
+
+def reasons_of(found):
+    return {finding: group["reason"] for group in found["not_judged"] for finding in group["findings"]}
 
 
 def test_the_worst_finding_is_the_verdict():
@@ -81,9 +85,9 @@ def test_the_worst_finding_is_the_verdict():
 
 def test_nothing_found_is_ok_only_if_the_main_things_can_be_judged():
     """What cannot be judged is listed in any case."""
-    found = object_of(answer(fleet_of("a", "b")))
+    found = object_of(answer(fleet_of("a", "b", rounds=4), 30))
     assert found["verdict"] == "ok"
-    reasons = {one["finding"]: one["reason"] for one in found["not_judged"]}
+    reasons = reasons_of(found)
     assert reasons["hbm-nearly-full"] == "no runtime metrics tell the HBM in use"
     found = object_of(answer(fleet_of("a", idle_ratio=None)))
     assert (found["verdict"], "idle: idle time is not known" in found["sentence"]) == ("unknown", True)
@@ -91,8 +95,8 @@ def test_nothing_found_is_ok_only_if_the_main_things_can_be_judged():
 
 def test_too_few_samples_are_no_all_clear():
     """Of one sample each, nobody can say who is the straggler, nor that a figure above its limit stays there."""
-    found = object_of(answer(fleet_of("a", "b", rounds=1, idle_ratio=0.5), at_s=0))
-    reasons = {one["finding"]: one["reason"] for one in found["not_judged"]}
+    found = object_of(answer(fleet_of("a", "b", "c", rounds=1, idle_ratio=0.5), at_s=0))
+    reasons = reasons_of(found)
     assert (found["verdict"], reasons["straggler"]) == ("unknown", "it takes 3 samples")
     assert reasons["host-bound"] == "3 samples in a row must agree"
 
@@ -100,7 +104,6 @@ def test_too_few_samples_are_no_all_clear():
 @pytest.mark.parametrize(
     ("reason", "words"),
     [
-        ("unavailable", "do not answer (unavailable)"),
         ("busy", "are being profiled by somebody else"),
         ("paused", "are not sampled"),
         ("empty-trace", "run nothing"),
@@ -108,12 +111,21 @@ def test_too_few_samples_are_no_all_clear():
 )
 def test_a_worker_without_figures_is_named(reason, words):
     """The others being well is no answer for it."""
-    fleet = fleet_of("a", "b")
-    fleet.take(failed_sample("b", reason, time_unix_s=NOW + 21))
-    found = object_of(answer(fleet, 22))
+    fleet = fleet_of("a", "b", rounds=4)
+    fleet.take(failed_sample("b", reason, time_unix_s=NOW + 31))
+    found = object_of(answer(fleet, 32))
     assert found["verdict"] == "unknown"
     assert f"1 of 2 workers {words}" in found["sentence"]
     assert '"b"' in found["sentence"]
+
+
+def test_a_worker_that_is_down_is_the_verdict():
+    """With the reason, and how many others run."""
+    fleet = fleet_of("a", "b", rounds=4)
+    fleet.take(failed_sample("b", time_unix_s=NOW + 31))
+    found = object_of(answer(fleet, 32))
+    assert found["verdict"] == "down"
+    assert found["sentence"].startswith('"b" does not answer (unavailable: unavailable); 1 of 2 run.')
 
 
 def test_every_finding_is_judged_or_listed():
@@ -122,7 +134,7 @@ def test_every_finding_is_judged_or_listed():
     fleet.take(Workers(targets=(Target(worker="a", address="a:1"),)))
     fleet.take(failed_sample("a", time_unix_s=NOW))
     got = answer(fleet, 0)
-    assert (got.answered, got.verdict) == (False, "unknown")
+    assert (got.answered, got.verdict) == (False, "down")
     assert {one.finding for one in got.not_judged} == {rule.finding for rule in RULES}
 
 
@@ -177,7 +189,7 @@ def test_an_answer_as_large_as_can_be_fits():
     """Each text as long as an exporter may send it."""
     evidence = {f"{'e' * 150}{n}": Evidence(value=1 / 3e300, threshold=1 / 3, reference=1e300 / 3) for n in range(20)}
     findings = tuple(
-        Finding(finding=rule.finding, severity="critical", workers=tuple(ODD * 90 + str(n) for n in range(30)),
+        Finding(finding=rule.finding, severity="critical", workers=("a", *(ODD * 90 + str(n) for n in range(30))),
                 slice="\\" * 200, evidence=evidence, sentence='"' * 200, since_unix_s=NOW, remedy="x" * 200)
         for rule in RULES
     )  # fmt: skip
@@ -208,13 +220,13 @@ def settings(where, **given):
 def test_a_recording_is_judged(tmp_path, capsys, scenario, verdict):
     """Also one whose lines have findings: they are judged anew, by the limits that hold here."""
     path = recorded(tmp_path, Scene(scenario), range(4), findings=[], judged=[])
-    assert why.run(settings(path, output="json")) == 0
+    assert why.run(settings(path, output="json")) == (verdict != "ok")
     assert json.loads(capsys.readouterr().out)["verdict"] == verdict
 
 
 def test_text_has_evidence_remedy_and_what_is_not_judged(tmp_path, capsys):
     """For people."""
-    assert why.run(settings(recorded(tmp_path, Scene("input-bound"), range(4)))) == 0
+    assert why.run(settings(recorded(tmp_path, Scene("input-bound"), range(4)))) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("input-bound: On all 4 workers, ")
     assert any(re.fullmatch(r"  evidence: infeed_ratio 0\.\d+ \(limit 0\.05\)", line) for line in lines)
@@ -233,10 +245,10 @@ def test_a_saved_profile_is_one_sample_of_each_host(tmp_path, capsys):
         trace = build_trace(scene.job, worker, start_ns=10**9, stop_ns=2 * 10**9, epoch_unix_ns=int(NOW) * 10**9,
                             options=TraceOptions())  # fmt: skip
         (session / f"h{worker}.xplane.pb").write_bytes(trace.xspace)
-    assert why.run(settings(tmp_path, output="json")) == 0
+    assert why.run(settings(tmp_path, output="json")) == 1
     found = json.loads(capsys.readouterr().out)
     assert (found["workers"], found["verdict"]) == (2, "input-bound")
-    reasons = {one["finding"]: one["reason"] for one in found["not_judged"]}
+    reasons = reasons_of(found)
     assert reasons["straggler"] == "it takes 3 samples"
     assert reasons["slow-down"] == "too few samples of this program"
 
@@ -246,7 +258,7 @@ def test_a_file_that_is_no_profile_is_nobody_who_answered(tmp_path, capsys):
     path = tmp_path / "x.xplane.pb"
     path.write_bytes(b"\xff" * 100)
     assert why.run(settings(path, output="json")) == 3
-    assert json.loads(capsys.readouterr().out)["verdict"] == "unknown"
+    assert json.loads(capsys.readouterr().out)["verdict"] == "down"
     with pytest.raises(UsageError, match="no such file"):
         why.run(settings(tmp_path / "none.xplane.pb"))
 
@@ -270,6 +282,6 @@ def test_it_takes_as_many_samples_as_must_agree(monkeypatch, capsys):
 
     monkeypatch.setattr(collecting, "open_feed", lambda given, **more: GivenFeed(given, events, **more))
     monkeypatch.setattr(collecting, "_AGAIN_S", 0.0)
-    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3))) == 0
+    assert why.run(WhySettings(feed=FeedSettings(origin=Remote("http://h:1")), needs=Needs(samples=3))) == 1
     assert taken == [0, 1, 2]
     assert capsys.readouterr().out.startswith("input-bound: ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from tpumon.analysis import FleetStatus
+from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import needs_several, samples_of
 from tpumon.errors import NoTargetError
 from tpumon.feed import FeedSettings, open_feed
@@ -102,7 +102,7 @@ class Waiting:
                 self._say_late(sum(worker.history.last is None for worker in workers))
             return is_late
         self._several.update(worker.name for worker in workers if needs_several(worker.history))
-        missing = [worker.history for worker in workers if not self._is_settled(worker.history)]
+        missing = [worker.history for worker in workers if not self._is_settled(worker)]
         if not missing:
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
         self._missing = len(missing)
@@ -129,11 +129,12 @@ class Waiting:
             "this is what is known"
         )
 
-    def _is_settled(self, history: WorkerHistory) -> bool:
+    def _is_settled(self, worker: WorkerStatus) -> bool:
         """True if a worker has the samples that are needed, or has never answered."""
+        history = worker.history
         never = state_of(history.last) not in {"live", "no-activity"} and not history.samples
-        is_judged = history.last is not None and history.last.findings is not None and not self._takes_samples
-        several = self._needs.all_of_them or history.target.worker in self._several
+        is_judged = worker.judged_upstream and history.last is not None and history.last.findings is not None
+        several = self._needs.all_of_them or worker.name in self._several
         return never or is_judged or _queries(history) >= (self._needs.samples if several else 1)
 
     def _may_tell_more(self, history: WorkerHistory) -> bool:

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tpumon.analysis import Verdict
 from tpumon.figures import COMPARED, NAME, SORT_KEYS, WORST
 from tpumon.history import WELL
 from tpumon.model import FindingId
@@ -22,6 +23,7 @@ _FEW_RATIO = 0.25  # of the workers: a finding of so many tells them apart
 
 NOT_OK = "not ok"
 
+_RANK_OF_WELL = Verdict(state="live", severity="ok").rank
 _Place = tuple[bool, float, float, float, tuple[tuple[int, int, str], ...]]
 
 
@@ -56,7 +58,7 @@ class Order:
             at_once: sort now, even if the five seconds are not over.
         """
         self._shared = _shared(rows)
-        ranks = {row.name: row.verdict.rank for row in rows}
+        ranks = {row.name: _rank(row) for row in rows}
         held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
         if at_once or not held or ranks.keys() != self._ranks.keys():
             self._since_unix_s = now_unix_s
@@ -65,7 +67,7 @@ class Order:
             self._sort()
         elif self.by == WORST and ranks != self._ranks:
             # Only workers that got worse or better move; the others keep their places.
-            self._places |= {row.name: self._place(row) for row in rows if row.verdict.rank != self._ranks[row.name]}
+            self._places |= {row.name: self._place(row) for row in rows if _rank(row) != self._ranks[row.name]}
             self._sort()
         self._ranks = ranks
         by_name = {row.name: row for row in rows}
@@ -83,7 +85,7 @@ class Order:
         if self.by == WORST:
             # Who differs from the others comes before those that all have the same.
             alike = not any(cause.finding not in self._shared for cause in row.marking)
-            return False, sign * row.verdict.rank, sign * alike, -sign * self._excess(row), name
+            return False, sign * _rank(row), sign * alike, -sign * self._excess(row), name
         value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
         if value is None:
             return True, 0.0, 0.0, 0.0, name
@@ -104,6 +106,11 @@ def _shared(rows: Sequence[Row]) -> frozenset[FindingId]:
     return frozenset(
         finding for finding, count in counts.items() if count > _FEW_RATIO * len(rows) and finding not in _TELLING
     )
+
+
+def _rank(row: Row) -> int:
+    """The rank of a row's worker; one that is worth knowing is no worse than one that is ok."""
+    return _RANK_OF_WELL if row.verdict.mark in WELL else row.verdict.rank
 
 
 def kinds(scene: Scene) -> list[str]:
