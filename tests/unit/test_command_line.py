@@ -259,7 +259,7 @@ def test_how_a_server_is_asked_belongs_to_from(tmp_path):
     """Typed without --from, or with a recording, it is a mistake."""
     assert settings("once", "--from", "h:1", "--from-auth", "f").feed.origin == Remote("http://h:1", "f")
     for command in ([], ["once"], ["why"], ["events"], ["mcp"]):
-        with pytest.raises(UsageError, match="requires? --from URL"):
+        with pytest.raises(UsageError, match="requires --from URL"):
             settings(*command, "--from-auth", "f")
     with pytest.raises(UsageError, match="names recorded samples"):
         settings("once", "--from", str(tmp_path), "--from-auth", "f")

@@ -25,7 +25,7 @@ from tpumon.sources.runtime import RuntimeMetrics
 from tpumon.sources.trace import TraceSource
 from tpumon.targets.chips import Chip, Chips, Process
 from tpumon.targets.listening import Owner
-from tpumon.targets.local import Seen
+from tpumon.targets.ports import Seen
 from tpumon.targets.selection import Selection
 
 

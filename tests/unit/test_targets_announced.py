@@ -19,7 +19,7 @@ from support import REPOSITORY, require
 from tpumon.targets.announced import announced_environment, attached_processes
 from tpumon.targets.identity import VARIABLES
 from tpumon.targets.listening import Listener, Owner
-from tpumon.targets.local import why_not_approached
+from tpumon.targets.ports import why_not_approached
 from tpumon.targets.processes import is_running, start_ticks_of
 
 with pytest.MonkeyPatch.context() as patch:

@@ -22,7 +22,8 @@ from tpumon.history import WorkerHistory
 from tpumon.targets.addresses import name_targets
 from tpumon.targets.identity import Identified, names
 from tpumon.targets.knock import knock
-from tpumon.targets.local import LINE_FOR_A_JOB, LocalDiscovery
+from tpumon.targets.local import LocalDiscovery
+from tpumon.targets.ports import LINE_FOR_A_JOB
 
 HERE = socket.gethostname()
 JOB, WEB = 42, 77

@@ -114,7 +114,7 @@ def test_what_is_only_worth_knowing_has_no_line_and_no_mark():
     assert not {segment.style for segment in drawn} & {WARN, CRITICAL}
     press(display, "G", "enter")
     assert "collective-bound" in screen(display, 120, 24)
-    assert "ok since" in screen(display, 120, 24)
+    assert "info since" in screen(display, 120, 24)
     drawn = display.render(120, 24, NOW)
     idle = next(line for line in drawn if "TPU idle" in "".join(segment.text for segment in line))
     assert next(segment.style for segment in idle if "12.5%" in segment.text) is BOLD

@@ -24,7 +24,7 @@ from tpumon.system.pausing import current_pause
 from tpumon.targets.addresses import server_name
 from tpumon.targets.chips import Chip, find_chips
 from tpumon.targets.listening import signs_at, signs_of
-from tpumon.targets.local import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
+from tpumon.targets.ports import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
 from tpumon.text import one_line
 
 _SERVER_S = 5.0  # for all calls of one source to one server

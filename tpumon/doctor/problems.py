@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tpumon.doctor.diagnosis import CompanionReports, Diagnosis, Problem, Server
 from tpumon.errors import MEANING
-from tpumon.targets.local import USUAL_PORTS, line_for
+from tpumon.targets.ports import USUAL_PORTS, line_for
 
 
 def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:

@@ -5,48 +5,34 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 
 from tpumon.errors import SourceError
-from tpumon.model import Framework, Target, Workers
-from tpumon.model.frozen import frozen
-from tpumon.sources.runtime import PORTS
+from tpumon.model import Target, Workers
 from tpumon.system.first_port import NOTE_EVERY_S, first_port
 from tpumon.system.threads import in_thread
 from tpumon.targets.announced import announced_environment, attached_processes
 from tpumon.targets.identity import VARIABLES
 from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
-from tpumon.targets.listening import Listener, Owner, find_owners, read_listeners
+from tpumon.targets.listening import Listener, Owner, read_listeners
+from tpumon.targets.ports import (
+    HIDDEN,
+    LINE_FOR_A_JOB,
+    RUNTIME_PORTS,
+    SUGGESTED_PORT,
+    TPU_RUNTIME_PORTS,
+    USUAL_PORTS,
+    line_for,
+    owners_of,
+    parent_of,
+    why_not_approached,
+)
 from tpumon.targets.processes import PROC, environment_of
 from tpumon.text import unexpected
-
-USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
-"""Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
-
-RUNTIME_PORTS = PORTS
-"""Where a runtime metric service may be: one port per process."""
-
-LINE_FOR_A_JOB = "server = jax.profiler.start_server(9999)"
-"""What a JAX job needs to be seen; without the assignment the server may be garbage-collected."""
-
-_LINES: Mapping[Framework | None, str] = {
-    "TensorFlow": "tf.profiler.experimental.server.start(6009)",
-    "PyTorch/XLA": "server = torch_xla.debug.profiler.start_server(9012)",
-}
-
-SUGGESTED_PORT = 9999
-"""The one in LINE_FOR_A_JOB."""
-
-_NOBODY: Mapping[int, int] = MappingProxyType({})
-
-_TPU_RUNTIME_PORTS = range(8470, 8480)  # TPU_PROCESS_PORT, mesh controller, coordinator: of the job itself
-_LAST_PRIVILEGED_PORT = 1023
-_HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
 
 _POLL_S = 1.0  # a job shall be found within 2 s
 _FIRST_S = 2.5  # the first result waits so long for a first answer ...
@@ -57,116 +43,6 @@ _CLOSED_S = 8.0  # for a port if only a call shows whether anything listens
 _SILENT_S, _SILENT_TRIES = 30.0, 3
 _JOBS_S = 30.0  # between two looks for a job without a profiler server
 _STRANGERS_TRIES, _FORGET_S = 2, 600.0
-
-
-@frozen
-class Seen:
-    """What became of one port, for people.
-
-    Attributes:
-        address: `host:port`.
-        owner: the process that listens, if it may be seen.
-        not_approached: why it was not called; None if it was.
-        answer: what it answered, if it is not a profiler server.
-        is_profiler: whether a profiler server answered.
-        attached: whether its job says that it is attached (`tpumon run`).
-    """
-
-    address: str
-    port: int
-    owner: Owner | None = None
-    not_approached: str | None = None
-    answer: SourceError | None = None
-    is_profiler: bool = False
-    attached: bool = False
-
-
-def line_for(framework: Framework | None) -> str:
-    """What a job needs to be seen; JAX's line if its framework is unknown."""
-    return _LINES.get(framework, LINE_FOR_A_JOB)
-
-
-def why_not_approached(
-    port: int, owner: Owner | None, *, asked_for: bool = False, attached: Mapping[int, int] = _NOBODY
-) -> str | None:
-    """Why a listening port is not called; None: it is called.
-
-    A job listens on more ports than its profiler's, and strangers on others. Ports that people use for profilers are
-    called whoever listens there; any other only if its process can have a profiler server. A job that is attached
-    says where it is.
-    """
-    if owner is not None and owner.is_tpumon:
-        return "it is tpumon's own"
-    if asked_for or port in attached:
-        return None
-    said = next((there for there, pid in attached.items() if owner is not None and pid == owner.pid), None)
-    if said is not None:
-        return f"the profiler server of its process is on port {said}"
-    if port in USUAL_PORTS:
-        return None
-    if port <= _LAST_PRIVILEGED_PORT:
-        return "no job listens below 1024"
-    if port in RUNTIME_PORTS:
-        return "it is the runtime metric service's"
-    if port in _TPU_RUNTIME_PORTS:
-        return "the TPU runtime's own ports are here"
-    if owner is None:
-        return _HIDDEN
-    if not owner.runs_xla:
-        return "no JAX, TensorFlow or PyTorch/XLA process listens there"
-    if owner.runs_nccl and owner.signs.holds_gpu:  # PyPI's PyTorch loads it without a GPU, too
-        return "NCCL listens on such ports and must not be disturbed; give --port if it is the profiler's"
-    return None
-
-
-async def survey(port: int | None = None) -> list[Seen]:
-    """Lists everything that listens here; each port gets at most one call, the harmless one.
-
-    Raises:
-        OSError: the listeners cannot be read.
-    """
-    listeners = await asyncio.to_thread(read_listeners)
-    owners = await asyncio.to_thread(_owners_of, listeners, PROC)
-    attached = await asyncio.to_thread(attached_processes, listeners)
-
-    async def see(listener: Listener) -> Seen:
-        owner = owners.get(listener.port)
-        reason = why_not_approached(listener.port, owner, asked_for=listener.port == port, attached=attached)
-        if reason is None and port not in {None, listener.port}:
-            reason = f"only port {port} was asked for"
-        seen = Seen(
-            address=listener.address,
-            port=listener.port,
-            owner=owner,
-            not_approached=reason,
-            attached=listener.port in attached,
-        )
-        if reason is not None:
-            return seen
-        answer = await knock(listener.address)
-        return replace(seen, answer=answer, is_profiler=answer is None)
-
-    return _without_subprocesses(await asyncio.gather(*(see(listener) for listener in listeners)))
-
-
-def _without_subprocesses(seen: Iterable[Seen]) -> list[Seen]:
-    """Servers of subprocesses count as such, not as profilers of their own."""
-    listed = list(seen)
-    pids = {one.owner.pid for one in listed if one.is_profiler and one.owner is not None}
-    return [
-        replace(one, is_profiler=False, not_approached=f"it is a subprocess of {parent}, which has a profiler server")
-        if one.is_profiler and (parent := _parent(one.owner, pids)) is not None
-        else one
-        for one in listed
-    ]
-
-
-def _parent(owner: Owner | None, pids: Collection[int]) -> int | None:
-    """Which of these processes a process descends from: jax.profiler.register_subprocess has it traced by that one.
-
-    While one of the two is traced, the other refuses or loses its part, so only the parent is sampled.
-    """
-    return None if owner is None else next((pid for pid in owner.ancestors if pid in pids), None)
 
 
 @dataclass(slots=True)
@@ -310,7 +186,7 @@ class LocalDiscovery:
         self._owners = {port: owner for port, owner in self._owners.items() if _same(before[port], here.get(port))}
         fresh = [one for one in here.values() if not _same(one, before.get(one.port))]
         if fresh and self._blind is None:
-            self._owners |= await asyncio.to_thread(_owners_of, fresh, self._proc)
+            self._owners |= await asyncio.to_thread(owners_of, fresh, self._proc)
         try:
             self._attached = await asyncio.to_thread(attached_processes, list(here.values()), self._proc)
         except Exception as error:  # noqa: BLE001 - whatever is in the files of others
@@ -487,7 +363,7 @@ class LocalDiscovery:
         pids = {worker.owner.pid for worker in workers if worker.owner is not None and worker.gone_s is None}
         own = []
         for worker in workers:
-            parent = _parent(worker.owner, pids)
+            parent = parent_of(worker.owner, pids)
             if parent is None:
                 own.append(worker)
             elif worker.owner is not None and worker.owner.pid not in self._said_subprocesses:
@@ -541,7 +417,7 @@ class LocalDiscovery:
             where = f"usual ports ({', '.join(map(str, USUAL_PORTS))})"
             if self._blind is not None:
                 where += f"; what else listens here cannot be read ({self._blind})"
-            elif any(why_not_approached(port, self._owners.get(port)) == _HIDDEN for port in self._listeners):
+            elif any(why_not_approached(port, self._owners.get(port)) == HIDDEN for port in self._listeners):
                 where += "; ports of other users were left alone (run tpumon as the job's user, or give --port)"
             else:
                 where += ", nor on another port of a job"
@@ -562,7 +438,7 @@ class LocalDiscovery:
 
     def _may_have_profiler(self, pid: int) -> bool:
         """Whether a process listens on a port that was not called, or did not answer."""
-        not_profilers = {*RUNTIME_PORTS, *_TPU_RUNTIME_PORTS}
+        not_profilers = {*RUNTIME_PORTS, *TPU_RUNTIME_PORTS}
         ports = [port for port, one in self._owners.items() if one.pid == pid and port not in not_profilers]
         return any(port not in self._refused or self._refused[port].silent for port in ports)
 
@@ -575,11 +451,3 @@ def _environment_of(pid: int, announced: bool, proc: Path) -> dict[str, str]:
 def _same(listener: Listener, other: Listener | None) -> bool:
     """Whether the same server listens; assumed if nothing is known about either."""
     return other is not None and (listener.inodes == other.inodes or not listener.inodes.isdisjoint(other.inodes))
-
-
-def _owners_of(listeners: Iterable[Listener], proc: Path) -> dict[int, Owner]:
-    """Owners by port; a port shared by several processes goes to the first of them."""
-    listed = list(listeners)
-    owners = find_owners({inode for listener in listed for inode in listener.inodes}, proc)
-    by_port = {listener.port: [owners[inode] for inode in listener.inodes if inode in owners] for listener in listed}
-    return {port: min(of_port, key=lambda owner: owner.pid) for port, of_port in by_port.items() if of_port}

@@ -11,7 +11,7 @@ from tpumon.errors import UsageError
 from tpumon.model import Address, Target, Workers
 from tpumon.targets.addresses import parse_address
 from tpumon.targets.base import Discovery
-from tpumon.targets.local import RUNTIME_PORTS
+from tpumon.targets.ports import RUNTIME_PORTS
 
 
 class WithRuntime:

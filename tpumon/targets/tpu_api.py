@@ -16,7 +16,7 @@ from tpumon.system.threads import in_thread
 from tpumon.targets.addresses import PROFILER_PORT
 from tpumon.targets.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed
 from tpumon.targets.knock import knock
-from tpumon.targets.local import LINE_FOR_A_JOB, SUGGESTED_PORT
+from tpumon.targets.ports import LINE_FOR_A_JOB, SUGGESTED_PORT
 from tpumon.text import unexpected
 
 if TYPE_CHECKING:
