@@ -36,8 +36,6 @@ from tpumon.view.notices import Notice, Notices
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tpumon.fleet import Thresholds
-
 Told = Workers | Sample | Handover
 """What a run learns: who the workers are from now on, one query's sample, or what a running exporter hands on."""
 
@@ -77,11 +75,11 @@ class Recorded:
 
 @frozen(kw_only=False)
 class Remote:
-    """Samples that others take: a running exporter, or the Prometheus server that scrapes several.
+    """Samples that others take: running exporters, or the Prometheus server that scrapes several.
 
     Attributes:
-        url: where it answers; what answers there says which of the two it is.
-        selector: label matchers of the series in Prometheus; None: all of tpumon's.
+        url: where they answer: `SOURCE[,SOURCE...]`.
+        selector: label matchers of the series in Prometheus; None: exporters are followed.
         auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
     """
 
@@ -225,7 +223,7 @@ class Feed:
             await _sample(origin, send)
         else:
             assert isinstance(origin, Remote)
-            await _read(origin, self._settings.output_options.thresholds, self._looked_at, send)
+            await _read(origin, self._settings.output_options, self._looked_at, send)
 
 
 async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
@@ -250,17 +248,17 @@ async def _sample(sampling: Sampling, send: Callable[[Told], None]) -> None:
 
 
 async def _read(
-    remote: Remote, thresholds: Thresholds, looked_at: Callable[[], str | None], send: Callable[[Told], None]
+    remote: Remote, options: OutputOptions, looked_at: Callable[[], str | None], send: Callable[[Told], None]
 ) -> None:
-    """Follows an exporter, or Prometheus, if that is what answers or a selector is given."""
+    """Follows exporters, or Prometheus if a selector is given."""
     from tpumon.prometheus import PrometheusReader, PrometheusServer, selector_of
-    from tpumon.remote import RemoteExporter
+    from tpumon.remote import RemoteFleet
 
-    server = PrometheusServer(remote.url, remote.auth_file)
     if remote.selector is None:
-        await RemoteExporter(remote.url, auth_file=remote.auth_file, is_other=server.is_there).feed(send)
-    selector = selector_of(remote.selector)
-    await PrometheusReader(server, selector, limits=thresholds, say=say, looked_at=looked_at).feed(send)
+        await RemoteFleet(remote.url, auth_file=remote.auth_file, own_run=options.run, say=say).feed(send)
+        return
+    server, selector = PrometheusServer(remote.url, remote.auth_file), selector_of(remote.selector)
+    await PrometheusReader(server, selector, limits=options.thresholds, say=say, looked_at=looked_at).feed(send)
 
 
 def for_outputs(event: Told, options: OutputOptions) -> Told:

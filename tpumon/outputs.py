@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 import time
 from collections import deque
@@ -124,12 +125,14 @@ class OutputOptions:
         web_config: path of the TLS and user settings of HTTP endpoints, in exporter-toolkit's format.
         thresholds: limits beyond which a worker stands out.
         ops: how many top operations of a sample they get, and categories; 0: none.
+        run: the name by which readers tell this run from others.
     """
 
     level: int = 2
     web_config: str | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     ops: int = 0
+    run: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
 
 OutputFactory = Callable[[str, OutputOptions], Output]

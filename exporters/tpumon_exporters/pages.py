@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
-from tpumon.fleet import Fleet, Thresholds
+from tpumon.fleet import MOST_HISTORY_BYTES, Fleet, Thresholds
 from tpumon.handing_on import page_of
 from tpumon.history import WorkerHistory
 from tpumon.model import SCHEMA_VERSION, Handover, Sample, Workers
@@ -39,6 +39,9 @@ _STALLED_S = 15.0
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
+_SAID = ("worker", "address", "job", "slice", "independent", "name")
+"""What readers learn of a worker beside its samples."""
+
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
@@ -53,6 +56,7 @@ class Pages:
         say: takes one line about a problem.
         heartbeat_age_s: returns the seconds since the sampling loop last ran.
         thresholds: limits beyond which a worker is marked.
+        run: the name by which readers tell this run from others; None: one at random.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Pages:
         say: Callable[[str], None],
         heartbeat_age_s: Callable[[], float] = lambda: 0.0,
         thresholds: Thresholds | None = None,
+        run: str | None = None,
     ) -> None:
         self._level = level
         self._clock = clock
@@ -75,13 +80,15 @@ class Pages:
         self._assessed_unix_s = -math.inf
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
-        self._run = secrets.token_hex(8)
+        self._run = run or secrets.token_hex(8)
+        self._via: Sequence[str] = ()
         self._ready = False
 
     def follow(self, workers: Workers) -> None:
         """Takes the workers to follow."""
         with self._lock:
             self._fleet.follow(workers)
+            self._via = workers.via
             self._ready = self._ready or workers.waiting is not None
 
     def add(self, sample: Sample) -> None:
@@ -184,7 +191,12 @@ class Pages:
                 now_unix_s = self._clock()
                 missed = after is None or not self._has_all_after(after)
                 self._assess(now_unix_s)
-                handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
+                most_bytes = int(given["history"]) if int(given["history"] or 1) > 1 else MOST_HISTORY_BYTES
+                handover = self._fleet.handover(
+                    now_unix_s,
+                    after=None if missed else int(given["changed"] or 0),
+                    most_bytes=min(most_bytes, MOST_HISTORY_BYTES),
+                )
                 after = None if missed else after
             if after is not None and after <= sequence:
                 recent = [sample for number, _, sample in self._recent if number > after][-_ANSWERED:]
@@ -196,14 +208,12 @@ class Pages:
             "schema": SCHEMA_VERSION,
             "tpumon": __version__,
             "run": self._run,
+            "via": self._via,
             "now_unix_s": self._clock(),
             "sequence": sequence,
             "level": self._level,
             "waiting": waiting,
-            "targets": [
-                {"worker": history.target.worker, "address": history.target.address, "slice": history.target.slice}
-                for history in histories
-            ],
+            "targets": [{name: getattr(history.target, name) for name in _SAID} for history in histories],
             **({} if handover is None else page_of(handover)),
         }
         body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(filter(None, map(_encoded, samples)))}]}}\n'

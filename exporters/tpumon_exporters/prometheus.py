@@ -52,7 +52,7 @@ class PrometheusOutput:
             from tpumon_exporters.webconfig import WebConfig
 
             security = WebConfig(run.web_config, self._report)
-        self._pages = Pages(run.level, clock, self._report, self._stuck_s, run.thresholds)
+        self._pages = Pages(run.level, clock, self._report, self._stuck_s, run.thresholds, run.run)
         listener = listen(host, port)
         port = listener.getsockname()[1]
         scheme = "https" if security.context() else "http"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 
@@ -15,7 +16,8 @@ from tpumon.figures import COMPARED
 from tpumon.fleet import Fleet
 from tpumon.handing_on import page_of, read_handover
 from tpumon.model import Change, Handover, Sample, Standing, StepTimes, Target, Workers
-from tpumon.remote import RemoteExporter, TroubleError
+from tpumon.remote import TroubleError
+from tpumon.remote.exporter import RemoteExporter, SamplesPage
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 
@@ -86,11 +88,11 @@ class View:
     def __init__(self, clock):
         self.clock = clock
         self.fleet = Fleet(remember=True, monotonic_s=clock.monotonic_s)
-        self._remote = RemoteExporter("http://127.0.0.1:1", clock=clock, monotonic_s=clock.monotonic_s)
+        self._remote = RemoteExporter(SamplesPage("http://127.0.0.1:1"), clock=clock, monotonic_s=clock.monotonic_s)
 
     def poll(self, exporter):
         page = exporter.answer(self._remote._after, self._remote._changed)
-        self._remote._answered(page, self.clock(), self._take)
+        asyncio.run(self._remote._answered(page, self.clock(), self._take))
         self.fleet.assess(self.clock())
 
     def lose(self):
@@ -238,7 +240,7 @@ def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
     """`--from` with `--listen`: two steps away, nothing is lost."""
     exporter, always, _ = hour
     between = Pages(2, always.clock, pytest.fail)
-    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock)
+    remote = RemoteExporter(SamplesPage("http://127.0.0.1:1"), clock=always.clock)
 
     def pass_on(event):
         if isinstance(event, Workers):
@@ -248,10 +250,10 @@ def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
         else:
             between.take_over(event)
 
-    remote._answered(exporter.answer(None, None), always.clock(), pass_on)
+    asyncio.run(remote._answered(exporter.answer(None, None), always.clock(), pass_on))
     last = View(always.clock)
     page = json.loads(between.answer(Request(path="/samples", query={"history": ["1"]})).body)
-    last._remote._answered(page, always.clock(), last._take)
+    asyncio.run(last._remote._answered(page, always.clock(), last._take))
     assert shown(last)[1:] == shown(always)[1:]
     assert last.marks() == always.marks()
 

@@ -83,10 +83,10 @@ ALLOWED: dict[str, set[str]] = {
     "attach": set(),
     "command_line": {
         *("errors", "model", "system", "fleet", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
-        *("targets", "feed", "commands", "prometheus", "recording", "report", "typer"),
+        *("targets", "feed", "commands", "prometheus", "recording", "remote", "report", "typer"),
     },
     "prometheus": {"errors", "figures", "findings", "history", "model", "remote", "system", "text"},
-    "remote": {"errors", "handing_on", "model", "text", "system"},
+    "remote": {"errors", "handing_on", "model", "targets", "text", "system"},
     "recording": {"errors", "logdir", "model", "text", "zstandard"},
     "enough": {"assessment", "figures", "fleet", "history"},
     "quoting": {"text"},

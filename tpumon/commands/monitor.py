@@ -208,12 +208,12 @@ def _with_ops(settings: FeedSettings) -> FeedSettings:
 
 
 def _shown_url(settings: FeedSettings) -> str | None:
-    """The exporter that is shown, without its password; None if tpumon samples itself."""
+    """The exporters that are shown, without passwords; None if tpumon samples itself."""
     if not isinstance(settings.origin, Remote):
         return None
-    from tpumon.remote import RemoteExporter
+    from tpumon.remote import shown
 
-    return RemoteExporter(settings.origin.url, auth_file=settings.origin.auth_file).name
+    return shown(settings.origin.url)
 
 
 def _wake(write_end: int) -> None:

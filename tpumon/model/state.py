@@ -103,6 +103,7 @@ class Handover:
         figures: keys of the figures in `history`, in order.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
+        exporter: name of the exporter.
     """
 
     complete: bool
@@ -114,3 +115,4 @@ class Handover:
     figures: tuple[str, ...] = ()
     findings: tuple[Finding, ...] | None = None
     not_judged: tuple[NotJudged, ...] = ()
+    exporter: str = ""

@@ -53,6 +53,7 @@ class Target:
         pod: the one that holds the TPUs of its host, as the kubelet says; None: several do, or it is not known.
         process: its process, where it runs on this host.
         exporter: name of the exporter that samples it; None: this process does.
+        name: what that exporter calls it, where `worker` is longer because other exporters have workers of that name.
     """
 
     worker: str
@@ -65,6 +66,7 @@ class Target:
     pod: Pod | None = None
     process: Process | None = None
     exporter: str | None = None
+    name: str | None = None
 
 
 @frozen
@@ -72,14 +74,16 @@ class Workers:
     """All workers to follow from now on, not only the new ones.
 
     Attributes:
-        targets: unique by name and by address; a worker that stays keeps its name.
+        targets: unique by name, and by address where this process samples them; a worker that stays keeps its name.
         waiting: if there are no targets, one line that says where tpumon looked and what to do.
         finders: by name, whether each way in which they are found works now; if not, the known workers stay.
+        via: the runs of all exporters that their samples came through.
     """
 
     targets: tuple[Target, ...] = ()
     waiting: str | None = None
     finders: Mapping[str, bool] = field(default_factory=dict, compare=False)
+    via: tuple[str, ...] = ()
 
     def says_else_than(self, other: Workers | None) -> bool:
         """Whether the workers differ, or whether they can be found."""
