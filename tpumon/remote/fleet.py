@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from math import inf
 
 from tpumon.remote.exchange import Names
 from tpumon.remote.exporter import RemoteExporter, SamplesPage, Send, lost
@@ -17,7 +18,8 @@ from tpumon.remote.server import Secret
 
 _EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
 _MOST_PAUSE_S = 10.0
-_PER_S = 250  # exchanges with all exporters together
+_PER_S = 250  # exchanges with all exporters together, but for the first with each
+_BURST_S = 0.2
 _AT_ONCE = 64  # exchanges that have just begun
 _IN_ALL = 500  # also those that wait for an answer
 _QUICK_S = 0.5
@@ -25,15 +27,22 @@ _LARGE_AT_ONCE = 4
 _LOOK_S = 1.0
 _KEEP_S = 600.0  # the workers of an exporter that left the list
 _HISTORY_BYTES = 12_000_000  # of all exporters together
-_JITTER = 0.05
+_JITTER = 0.02
 
 
 class Turns:
-    """Bounds how many exchanges there are at once; who does not get an answer soon makes room for others."""
+    """Bounds how many exchanges there are at once and a second; who waits long for an answer makes room for others."""
 
     def __init__(self) -> None:
         self._quick = asyncio.Semaphore(_AT_ONCE)
         self._all = asyncio.Semaphore(_IN_ALL)
+        self._free_s = -inf
+
+    async def pace(self) -> None:
+        """Waits until another exchange may begin, 250 of them a second."""
+        now_s = asyncio.get_running_loop().time()
+        self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
+        await asyncio.sleep(self._free_s - now_s)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -182,13 +191,13 @@ class RemoteFleet:
             source.heard = True
             self._publish_soon()
             await asyncio.sleep(self._pause_s(exporter))
+            await self._turns.pace()
 
     def _pause_s(self, exporter: RemoteExporter) -> float:
         if self._poll_s is not None:
             return self._poll_s
         count = len(self._asking)
-        pause_s = max(exporter.pause_s(min(count * _EACH_S, _MOST_PAUSE_S)), count / _PER_S)
-        return pause_s * random.uniform(1 - _JITTER, 1 + _JITTER)
+        return exporter.pause_s(min(count * _EACH_S, _MOST_PAUSE_S)) * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _publish_soon(self) -> None:
         """Publishes the workers at once if all exporters are heard; else those of many exporters together."""
