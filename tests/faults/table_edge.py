@@ -90,7 +90,7 @@ ROWS = (
     (
         "the samples of an exporter behind --from come through this tpumon itself",
         "nothing goes round",
-        "It is left out until it is restarted, and a line says so.",
+        "It is left out, and a line says so; it is looked at again every minute or two.",
         "test_many_exporters.py::test_a_loop_is_refused",
     ),
     (

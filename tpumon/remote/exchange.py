@@ -22,6 +22,7 @@ LARGE_BYTES = 1 << 20
 
 _PIECE_BYTES = 65536
 _RESOLVED_S = 30.0
+_MOST_NAMES = 10_000
 _TRUSTED_S = 300.0
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,18})[ \t]*\r\n", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNORECASE)
@@ -58,6 +59,8 @@ class Names:
             asked_s, known = self._known.get(host, (-_RESOLVED_S, ()))
         if time.monotonic() - asked_s >= _RESOLVED_S:
             known = await self._resolve(host)
+            if len(self._known) >= _MOST_NAMES:
+                self._known.clear()
             self._known[host] = time.monotonic(), known
         return known
 

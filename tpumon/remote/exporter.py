@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +19,9 @@ from tpumon.handing_on import dated, read_handover
 from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
 from tpumon.model.sample import EXPORTER
+from tpumon.remote.exchange import LARGE_BYTES
 from tpumon.remote.server import Server, TroubleError
+from tpumon.system.threads import in_thread
 from tpumon.text import one_line
 
 MOST_WORKERS = 10_000
@@ -31,6 +34,7 @@ _BYTES_PER_S = 4_000_000  # an exporter whose answers are larger is asked less o
 _PATIENCE = 2  # consecutive failures before the workers count as unreachable
 _SAME_CLOCK_S = 0.1
 _SLACK_S = 0.2
+_REFUSED_S = 60.0
 
 Told = Workers | Sample | Handover
 Send = Callable[[Told], None]
@@ -62,7 +66,7 @@ class RemoteExporter:
         self._clock = clock
         self._monotonic_s = monotonic_s
         self._run: str | None = None
-        self._refused: str | None = None
+        self._refused: tuple[str | None, float] = None, 0.0  # a run, and until when
         self._after: int | None = None
         self._changed: int | None = None  # number of the last change that the exporter handed on
         self._workers: Workers | None = None
@@ -122,12 +126,12 @@ class RemoteExporter:
         """Refuses samples that came through this process: they would go round for ever.
 
         Raises:
-            TroubleError: some do, or did since that exporter was started: it may refuse ours for the same reason.
+            TroubleError: some do, or did a minute ago: it may have refused ours since, for the same reason.
         """
-        run = text(page.get("run"))
+        run, now_s = text(page.get("run")), self._monotonic_s()
         if self._own_run is not None and (run == self._own_run or self._own_run in _via(page)):
-            self._refused = run
-        if run is None or run != self._refused:
+            self._refused = run, now_s + random.uniform(_REFUSED_S, 2 * _REFUSED_S)
+        if run is None or run != self._refused[0] or now_s >= self._refused[1]:
             return
         self._workers, self._sent = None, {}
         self.ask_for_everything()
@@ -144,7 +148,13 @@ class RemoteExporter:
         there_unix_s = number(page.get("now_unix_s"))
         shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
         shift_s = shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0
-        handover = read_handover(page, shift_s)
+        # A large one takes a while; a thread lets other exporters have their turns.
+        is_large = self._page.last_bytes > LARGE_BYTES
+        handover = (
+            await in_thread(lambda: read_handover(page, shift_s), timeout_s=None)
+            if is_large
+            else (read_handover(page, shift_s))
+        )
         if handover is not None:
             self._changed = handover.number
             judged = handover.findings, handover.not_judged

@@ -25,6 +25,9 @@ _IN_ALL = 500  # also those that wait for an answer
 _QUICK_S = 0.5
 _LARGE_AT_ONCE = 4
 _LOOK_S = 1.0
+_FIRST_S = 2.0  # the first workers wait no longer for an exporter that does not answer; in a crowd a little
+_FIRST_EACH_S = 0.001
+_MOST_GONE = 1000
 _KEEP_S = 600.0  # the workers of an exporter that left the list
 _HISTORY_BYTES = 12_000_000  # of all exporters together
 _JITTER = 0.02
@@ -110,6 +113,7 @@ class RemoteFleet:
         self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
         self._waiting: str | None = None
         self._in_trouble: set[str] = set()
+        self._has_begun = False  # whether the first workers are published
 
     async def feed(self, send: Send) -> None:
         """Sends events until it is cancelled; `Workers` first.
@@ -179,6 +183,9 @@ class RemoteFleet:
         task.cancel()
         source, now_unix_s = self._followed[url], self._clock()
         source.left_s, source.heard = self._monotonic_s(), True
+        gone = [each for each, its in self._followed.items() if its.is_gone]
+        for each in gone[:-_MOST_GONE] if source.targets else [url]:
+            del self._followed[each]
         message = f"exporter {source.name}: it has left the list; its workers stay for {self._keep_s / 60:.0f} min"
         for target in source.targets.values():
             self._merging.take(source, lost(target, "unavailable", message, now_unix_s, now_unix_s))
@@ -200,20 +207,29 @@ class RemoteFleet:
         return exporter.pause_s(min(count * _EACH_S, _MOST_PAUSE_S)) * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def _publish_soon(self) -> None:
-        """Publishes the workers at once if all exporters are heard; else those of many exporters together."""
+        """Publishes the workers: the first once all exporters are heard, later those of many exporters together."""
         merging = self._merging
-        if not merging.is_due or self._publishing is not None:
+        is_complete = not self._has_begun and all(source.heard for source in merging.sources)
+        if not merging.is_due or (self._publishing is not None and not is_complete):
             return
-        if len(merging.sources) <= 1 or not any(source.is_new for source in merging.sources):
+        if is_complete or (self._has_begun and len(merging.sources) == 1):
             self._publish()
         else:
-            delay_s = max(0.05, 0.0005 * merging.workers)
+            late_s = _FIRST_S + _FIRST_EACH_S * len(merging.sources)
+            delay_s = max(0.05, 0.0005 * merging.workers) if self._has_begun else late_s
             self._publishing = asyncio.get_running_loop().call_later(delay_s, self._publish)
 
     def _publish(self) -> None:
+        if self._publishing is not None:
+            self._publishing.cancel()
         self._publishing = None
         sources = self._merging.sources
-        if any(source.targets for source in sources) or all(source.heard for source in sources):
+        silent = [source.name for source in sources if not source.heard]
+        if not silent or any(source.targets for source in sources):
+            if silent and not self._has_begun:
+                more = f", nor have {len(silent) - 1} more exporters" if len(silent) > 1 else ""
+                self._say(f"exporter {silent[0]} has not answered yet{more}; their workers are missing")
+            self._has_begun = True
             self._merging.publish(self._waiting)
 
     async def _look(self) -> None:

@@ -52,6 +52,7 @@ class Secret:
         self._path = path
         self._read_s = -math.inf
         self._header = ""
+        self._reading: asyncio.Task[str] | None = None  # one for all who ask, so that at most one thread hangs
 
     async def header(self) -> str:
         """The value of the header Authorization.
@@ -60,10 +61,15 @@ class Secret:
             ValueError: there is none; the message says why.
         """
         if time.monotonic() - self._read_s >= _SECRET_S:
+            self._reading = reading = self._reading or asyncio.create_task(in_thread(self._read, timeout_s=None))
+            await asyncio.wait([reading], timeout=READ_S)
+            if not reading.done():
+                raise ValueError(f"{one_line(self._path)}: it cannot be read in time")
+            self._reading = None
             try:
-                self._header = await in_thread(self._read, timeout_s=READ_S)
-            except OSError as error:  # TimeoutError is one
-                raise ValueError(f"{one_line(self._path)}: {error.strerror or 'it cannot be read in time'}") from None
+                self._header = reading.result()
+            except OSError as error:
+                raise ValueError(f"{one_line(self._path)}: {error.strerror}") from None
             self._read_s = time.monotonic()
         return self._header
 
