@@ -15,6 +15,7 @@ from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
+from tpumon.errors import Reason
 from tpumon.handing_on import dated, read_handover
 from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
@@ -70,6 +71,7 @@ class RemoteExporter:
         self._after: int | None = None
         self._changed: int | None = None  # number of the last change that the exporter handed on
         self._workers: Workers | None = None
+        self._has_answered = False
         self._failures = 0
         self._reported: str | None = None
         self._judged: object = None  # findings, and what is not judged, as sent last
@@ -85,7 +87,7 @@ class RemoteExporter:
     @property
     def answers(self) -> bool:
         """Whether it answered when it was asked last."""
-        return self._run is not None and not self._failures
+        return self._has_answered and not self._failures
 
     def ask_for_everything(self) -> None:
         """Asks for all that it knows next time, history included."""
@@ -120,7 +122,7 @@ class RemoteExporter:
         except Exception as error:  # noqa: BLE001 - no answer may end the reader
             self._failed(self._page.trouble_of(error), began_unix_s, send)
         else:
-            self._failures, self._reported = 0, None
+            self._has_answered, self._failures, self._reported = True, 0, None
 
     def _refuse_own(self, page: Mapping[str, Any]) -> None:
         """Refuses samples that came through this process: they would go round for ever.
@@ -211,7 +213,7 @@ class RemoteExporter:
             send(lost(target, trouble.reason, message, began_unix_s, self._clock()))
 
 
-def lost(target: Target, reason: Any, message: str, began_unix_s: float, now_unix_s: float) -> Sample:
+def lost(target: Target, reason: Reason, message: str, began_unix_s: float, now_unix_s: float) -> Sample:
     """A sample that says that a worker's exporter does not answer."""
     return Sample(
         worker=target.worker,

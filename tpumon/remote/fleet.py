@@ -114,6 +114,7 @@ class RemoteFleet:
         self._waiting: str | None = None
         self._in_trouble: set[str] = set()
         self._has_begun = False  # whether the first workers are published
+        self._is_late = False  # whether they should have been
 
     async def feed(self, send: Send) -> None:
         """Sends events until it is cancelled; `Workers` first.
@@ -216,7 +217,7 @@ class RemoteFleet:
             self._publish()
         else:
             late_s = _FIRST_S + _FIRST_EACH_S * len(merging.sources)
-            delay_s = max(0.05, 0.0005 * merging.workers) if self._has_begun else late_s
+            delay_s = max(0.05, 0.0005 * merging.workers) if self._has_begun or self._is_late else late_s
             self._publishing = asyncio.get_running_loop().call_later(delay_s, self._publish)
 
     def _publish(self) -> None:
@@ -224,6 +225,7 @@ class RemoteFleet:
             self._publishing.cancel()
         self._publishing = None
         sources = self._merging.sources
+        self._is_late = True
         silent = [source.name for source in sources if not source.heard]
         if not silent or any(source.targets for source in sources):
             if silent and not self._has_begun:
