@@ -11,7 +11,7 @@ from collections import deque
 
 import pytest
 
-from fakes.run import Tpumon
+from fakes.run import Tpumon, tpumon
 from support import free_port, wait_until
 from support.exporter import get, sample, serving
 from tpumon.model import Handover, Sample, Target, Workers
@@ -288,3 +288,12 @@ def test_the_command_follows_several(hosts):
     """`--from A,B`, as JSON lines."""
     with Tpumon("--from", where(hosts[:2]), "--output", "jsonl") as command:
         command.wait_for(lambda: '"worker": "w0"' in command.out and '"worker": "w1"' in command.out)
+
+
+def test_a_command_that_ends_says_who_is_missing(hosts):
+    """`once`: a table without an exporter's workers, and a line about it."""
+    missing = f"127.0.0.1:{free_port()}"
+    done = tpumon("once", "--from", where(hosts[:2], missing)).ended(0)
+    assert "w0" in done.out
+    assert "w1" in done.out
+    assert f"exporter http://{missing}: Connection refused" in done.err

@@ -233,6 +233,7 @@ class RemoteFleet:
                 self._say(f"exporter {silent[0]} has not answered yet{more}; their workers are missing")
             self._has_begun = True
             self._merging.publish(self._waiting)
+            self._tell_troubles()
 
     async def _look(self) -> None:
         while True:
