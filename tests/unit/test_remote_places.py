@@ -77,6 +77,13 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
         origin(f"h:1,{recorded.parent}")
 
 
+def test_one_password_is_enough():
+    """In the URL, or in the file."""
+    assert origin_of(FromOptions(from_="a:1,https://b", from_auth="f")) == Remote("http://a:1,https://b", None, "f")
+    with pytest.raises(UsageError, match="--from-auth: the URL has a password already"):
+        origin_of(FromOptions(from_="a:1,https://me:pw@b", from_auth="f"))
+
+
 def test_what_is_shown_of_it_has_no_password():
     assert shown("https://me:secret@h:1,b:2,dns:c:3") == "https://h:1 and 2 more"
     assert shown("dns:c:3") == "dns:c:3"
@@ -134,3 +141,20 @@ def test_a_file_that_cannot_be_used_at_the_start_is_a_mistake(content, words, tm
 
     with pytest.raises(UsageError, match=f"--from {file}: .*{words}"):
         asyncio.run(first())
+
+
+def test_a_service_waits_for_its_file(tmp_path):
+    """Nobody may be there to put it right."""
+    file = tmp_path / "hosts.yml"
+    exporters = ExporterList(f"{file}", waits=True, look_s=0.01)
+
+    async def main():
+        async with aclosing(exporters.watch(lambda _url: True)) as changes:
+            places = await anext(changes)
+            assert (places.places, places.finders) == ((), {"targets-file": False})
+            assert "No such file or directory; it is read again when it changes" in places.waiting
+            file.write_text("- targets: [h]\n")
+            async with asyncio.timeout(20):
+                return await anext(changes)
+
+    assert asyncio.run(main()).places == (Place(url="http://h:10466"),)

@@ -266,7 +266,7 @@ def origin_of(origin: FromOptions) -> Recorded | Remote:
         from tpumon.prometheus import selector_of
 
         selector_of(origin.selector)
-    return Remote(",".join(sources_of(where)), origin.selector, origin.from_auth)
+    return Remote(",".join(sources_of(where, origin.from_auth)), origin.selector, origin.from_auth)
 
 
 _UNITS = {

@@ -57,8 +57,12 @@ class Places:
     finders: Mapping[str, bool] = field(default_factory=dict)
 
 
-def sources_of(text: str) -> tuple[str, ...]:
+def sources_of(text: str, auth: str | Secret | None = None) -> tuple[str, ...]:
     """Splits `--from SOURCE[,SOURCE...]`, and checks each.
+
+    Args:
+        text: what was given.
+        auth: a password for all of them; None: there is none.
 
     Returns:
         Each source once: a URL, `dns:NAME:PORT`, or the path of a file.
@@ -70,21 +74,21 @@ def sources_of(text: str) -> tuple[str, ...]:
     if not parts:
         raise UsageError(f"--from: not the URL of an exporter; {GOOD_FORM}")
     try:
-        return tuple(dict.fromkeys(_source(part) for part in parts))
+        return tuple(dict.fromkeys(_source(part, auth) for part in parts))
     except UsageError as error:
         if len(parts) > 1 and "@" in text:
             raise UsageError(f"{error}; in a password, write a comma as %2C") from None
         raise
 
 
-def _source(part: str) -> str:
+def _source(part: str, auth: str | Secret | None) -> str:
     if part.startswith(_DNS):
         try:
             return f"{_DNS}{parse_address(part.removeprefix(_DNS), default_port=EXPORTER_PORT)}"
         except UsageError as error:
             raise UsageError(f"--from: {error}") from None
     if "://" in part:
-        Server(part)
+        Server(part, auth)
         return part
     if part.endswith(LISTS):
         return part
@@ -123,6 +127,7 @@ class ExporterList:
         text: `SOURCE[,SOURCE...]`.
         auth: of all of them; None: their URLs have passwords, or there is none.
         say: takes a line about trouble; the known exporters then stay.
+        waits: whether to wait for a file that cannot be used at the start.
         resolve: looks up all addresses of a name; raises OSError without an answer.
         look_s: time between looks at files.
         resolve_every_s: time between look-ups of names.
@@ -137,11 +142,12 @@ class ExporterList:
         *,
         auth: Secret | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        waits: bool = False,
         resolve: Resolve = resolve_host,
         look_s: float = 2.0,
         resolve_every_s: float = 30.0,
     ) -> None:
-        self._sources = sources_of(text)
+        self._sources = sources_of(text, auth)
         self._dynamic: dict[str, Discovery] = {}
         for source in self._sources:
             if source.startswith(_DNS):
@@ -150,9 +156,9 @@ class ExporterList:
                     [address], say=say, resolve=resolve, resolve_every_s=resolve_every_s, soon_s=resolve_every_s / 6
                 )
             elif "://" not in source:
-                self._dynamic[source] = TargetFile(source, port=EXPORTER_PORT, say=say, option="--from", poll_s=look_s)
-            else:
-                Server(source, auth)
+                self._dynamic[source] = TargetFile(
+                    source, port=EXPORTER_PORT, waits=waits, say=say, option="--from", poll_s=look_s
+                )
         self._found: dict[str, Workers] = {}
 
     async def watch(self, answers: Callable[[str], bool]) -> AsyncGenerator[Places, None]:
@@ -162,7 +168,7 @@ class ExporterList:
             answers: whether the exporter at a URL answers now; if none of a name does, it is looked up sooner.
 
         Raises:
-            UsageError: a file cannot be read or used at the start.
+            UsageError: a file cannot be read or used at the start, and is not waited for.
         """
         if not self._dynamic:
             yield self._places()
