@@ -68,8 +68,20 @@ def test_while_nothing_new_comes_an_exporter_is_asked_less_and_less():
         answered(remote)
         pauses_s.append(remote.pause_s(60.0))
     assert pauses_s == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
-    answered(remote, taken(age_s=1.0), taken(age_s=100.0))
-    assert remote.pause_s(60.0) == 10.0
+    answered(remote, taken(age_s=12.0), taken(age_s=2.0))
+    assert remote.pause_s(60.0) == pytest.approx(9.7)
+    for _ in range(4):
+        answered(remote, taken(age_s=2.5, interval_s=1.0))
+        assert remote.pause_s(60.0) == 1.0, "samples come back to back"
+
+
+@pytest.mark.parametrize(("ahead_s", "asking_s", "corrected"), [(0.4, 1.0, 0.0), (0.4, 0.1, 0.4), (-0.6, 1.0, -0.6)])
+def test_a_clock_is_corrected_only_if_it_differs(ahead_s, asking_s, corrected):
+    """Not by less than a slow answer leaves unsure."""
+    events = []
+    said = page(taken(age_s=2.0), now_unix_s=BEGIN + ahead_s)
+    asyncio.run(exporter()._answered(said, BEGIN, events.append, asking_s))
+    assert events[-1].time_unix_s == pytest.approx(BEGIN - 2.0 - corrected)
 
 
 def test_an_exporter_of_many_workers_is_asked_as_often_as_they_are_sampled():

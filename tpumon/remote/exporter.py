@@ -118,7 +118,8 @@ class RemoteExporter:
                 self._after, self._changed, self._sent = None, None, {}  # it was restarted, and counts from 0 again
                 page = await self._page.fetch(None, None, self._history_bytes)
             self._refuse_own(page)
-            await self._answered(page, (began_unix_s + self._clock()) / 2, send)
+            ended_unix_s = self._clock()
+            await self._answered(page, (began_unix_s + ended_unix_s) / 2, send, ended_unix_s - began_unix_s)
         except Exception as error:  # noqa: BLE001 - no answer may end the reader
             self._failed(self._page.trouble_of(error), began_unix_s, send)
         else:
@@ -139,7 +140,7 @@ class RemoteExporter:
         self.ask_for_everything()
         raise self._page.trouble("refused", "its samples come through this tpumon itself; leave it out of --from")
 
-    async def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Send) -> None:
+    async def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Send, asking_s: float = 0.0) -> None:
         self._run, self._after = text(page.get("run")), whole_number(page.get("sequence"))
         workers = replace(_workers(page), via=(*filter(None, (self._run,)), *_via(page)))
         followed = {target.worker for target in workers.targets}
@@ -149,14 +150,11 @@ class RemoteExporter:
             send(workers)
         there_unix_s = number(page.get("now_unix_s"))
         shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
-        shift_s = shift_s if abs(shift_s) > _SAME_CLOCK_S else 0.0
-        # A large one takes a while; a thread lets other exporters have their turns.
-        is_large = self._page.last_bytes > LARGE_BYTES
-        handover = (
-            await in_thread(lambda: read_handover(page, shift_s), timeout_s=None)
-            if is_large
-            else (read_handover(page, shift_s))
-        )
+        shift_s = shift_s if abs(shift_s) > max(_SAME_CLOCK_S, asking_s / 2) else 0.0
+        if self._page.last_bytes > LARGE_BYTES:  # it takes a while; other exporters have their turns meanwhile
+            handover = await in_thread(lambda: read_handover(page, shift_s), timeout_s=None)
+        else:
+            handover = read_handover(page, shift_s)
         if handover is not None:
             self._changed = handover.number
             judged = handover.findings, handover.not_judged
@@ -193,10 +191,9 @@ class RemoteExporter:
         """Notes when the next sample should be there: of one worker at a known time, of several spread over that."""
         interval_s, workers = sample.interval_s or 0.0, len(self._sent)
         alone_s = 1.05 * interval_s + sample.took_s + _SLACK_S - age_s  # intervals vary a little
-        next_s = alone_s if workers == 1 else interval_s / workers
-        if next_s > 0:  # else it is late, and nobody knows until when
-            self._next_s = min(next_s, _LONGEST_S) if self._quiet else min(self._next_s, next_s)
-            self._quiet = 0
+        next_s = min(max(alone_s, 0.0) if workers == 1 else interval_s / workers, _LONGEST_S)
+        self._next_s = next_s if self._quiet or workers == 1 else min(self._next_s, next_s)
+        self._quiet = 0
 
     def _failed(self, trouble: TroubleError, began_unix_s: float, send: Send) -> None:
         self._failures += 1
