@@ -94,10 +94,10 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
     sent = stream.publish()
     assert stream.names() == ["one/s/w0", "alone", "ns/two/s/w0"]
     assert [target.name for target in stream.last_workers.targets] == ["w0", None, "w0"]
-    (told,) = (event for event in sent if isinstance(event, Handover))
+    (handed,) = (event for event in sent if isinstance(event, Handover))
     name = "ns/two/s/w0"
-    assert (told.standings[0].worker, told.changes[0].worker, told.findings[0].workers) == (name, name, (name,))
-    assert (set(told.history), told.exporter) == ({name, ""}, "b")
+    assert (handed.standings[0].worker, handed.changes[0].worker, handed.findings[0].workers) == (name, name, (name,))
+    assert (set(handed.history), handed.exporter) == ({name, ""}, "b")
     assert [(one.worker, one.job) for one in samples(sent)] == [(name, "ns/two")]
     assert stream.asked == ["a"], "what is known of a worker with another name is handed on again"
     stream.say("b", Workers())

@@ -65,13 +65,13 @@ class Names:
         return known
 
     def forget(self, host: str) -> None:
-        """Asks anew next time: nobody answers at these addresses."""
+        """Drops what is known of a host: nobody answers at these addresses."""
         self._known.pop(host, None)
 
 
 @frozen
 class Place:
-    """Where a server listens.
+    """The place where a server listens.
 
     Attributes:
         host: a name or an IP address, IPv6 without brackets.
@@ -157,7 +157,7 @@ def _trusted() -> ssl.SSLContext:
 
 
 def _is_whole(data: bytearray) -> bool:
-    """Whether the answer has ended, or is none, although the connection is still open."""
+    """Tells that the answer has ended, or is none, although the connection is still open."""
     if not data.startswith(b"HTTP/"[: len(data)]):
         return True
     end = data.find(b"\r\n\r\n", 0, _PIECE_BYTES)
@@ -171,7 +171,7 @@ def _is_whole(data: bytearray) -> bool:
 
 
 class _Received:
-    """What the standard library's reader of answers takes for a socket."""
+    """Bytes that the standard library's reader of answers takes for a socket."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -37,8 +37,8 @@ _SAME_CLOCK_S = 0.1
 _SLACK_S = 0.2
 _REFUSED_S = 60.0
 
-Told = Workers | Sample | Handover
-Send = Callable[[Told], None]
+Event = Workers | Sample | Handover
+Send = Callable[[Event], None]
 
 
 class RemoteExporter:
@@ -86,7 +86,7 @@ class RemoteExporter:
 
     @property
     def answers(self) -> bool:
-        """Whether it answered when it was asked last."""
+        """True if it answered when it was asked last."""
         return self._has_answered and not self._failures
 
     def ask_for_everything(self) -> None:
@@ -94,7 +94,7 @@ class RemoteExporter:
         self._after = self._changed = None
 
     def pause_s(self, most_s: float) -> float:
-        """How long to wait until the next exchange: a new sample should be there then.
+        """Time to wait until the next exchange: a new sample should be there then.
 
         Args:
             most_s: no longer than this while it answers.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tpumon.model import Finding, Handover, Sample, Target, Workers
-from tpumon.remote.exporter import MOST_VIA, MOST_WORKERS, Send, Told
+from tpumon.remote.exporter import MOST_VIA, MOST_WORKERS, Send, Event
 from tpumon.remote.places import Place
 from tpumon.text import one_line
 
@@ -20,7 +20,7 @@ Key = tuple[str | None, str | None, str]
 
 @dataclass(slots=True, eq=False)
 class Source:
-    """What one exporter says.
+    """One exporter, and what it says.
 
     Attributes:
         name: of the exporter.
@@ -44,7 +44,7 @@ class Source:
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
-    held: list[Told] = field(default_factory=list)
+    held: list[Event] = field(default_factory=list)
 
     def follow(self, workers: Workers) -> None:
         """Takes its workers; labels fill in what it does not know."""
@@ -54,7 +54,7 @@ class Source:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has left the list."""
+        """True if it has left the list."""
         return self.left_s is not None
 
     def _labelled(self, target: Target) -> Target:
@@ -64,7 +64,7 @@ class Source:
         return replace(target, job=job, slice=slice_name, independent=independent, exporter=self.name)
 
     def is_live(self, worker: str, now_unix_s: float, now_s: float) -> bool:
-        """Whether it has a current sample of a worker."""
+        """Tells that it has a current sample of a worker."""
         last = self.last.get(worker)
         return not self.is_gone and last is not None and not last.is_stale(now_unix_s, now_s)
 
@@ -117,10 +117,10 @@ class Merging:
 
     @property
     def workers(self) -> int:
-        """How many workers are followed."""
+        """Number of the workers that are followed."""
         return len(self._names)
 
-    def take(self, source: Source, event: Told) -> None:
+    def take(self, source: Source, event: Event) -> None:
         """Takes an event of an exporter; what is about workers that are not published yet waits for them."""
         source.heard = True
         if isinstance(event, Workers):
@@ -256,7 +256,7 @@ class Merging:
         if worker in source.last and not held:
             self._pass_on(source, replace(source.last[worker], traced_s=0.0))
 
-    def _pass_on(self, source: Source, event: Told) -> None:
+    def _pass_on(self, source: Source, event: Event) -> None:
         if isinstance(event, Sample):
             name, target = self._names.get((source, event.worker)), source.targets.get(event.worker)
             if name is not None and target is not None:
@@ -278,7 +278,7 @@ def _target(source: Source, worker: str, name: str) -> Target:
 
 
 def _plain(target: Target) -> str:
-    """What a worker is called where it is sampled."""
+    """The name of a worker where it is sampled."""
     return target.name or target.worker
 
 

@@ -1,4 +1,4 @@
-"""What `--from SOURCE[,SOURCE...]` names: URLs of exporters, names of DNS that stand for many, files that list them."""
+"""The exporters of `--from SOURCE[,SOURCE...]`: URLs, names of DNS that stand for many, files that list them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tpumon.text import one_line
 
 EXPORTER_PORT = 10466
 LISTS = (".json", ".yml", ".yaml")
-"""How files that list exporters end, as those of Prometheus' file_sd do."""
+"""Ends of the names of files that list exporters, as in Prometheus' file_sd."""
 
 _DNS = "dns:"
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}(/.*)?")
@@ -30,7 +30,7 @@ _MOST_EXPORTERS = 10_000
 
 @frozen
 class Place:
-    """Where an exporter is, and what is known of its workers beside what it says.
+    """The place of an exporter, and what is known of its workers beside what it says.
 
     Attributes:
         url: `http://...` or `https://...`, with the password, if it has one.
@@ -105,7 +105,7 @@ def _source(part: str, auth: str | Secret | None) -> str:
 
 
 def lists_exporters(where: str) -> bool:
-    """Whether `--from` names exporters although it may look like the path of recorded samples."""
+    """Tells that `--from` names exporters although it may look like the path of recorded samples."""
     path = Path(where)
     if where.endswith(LISTS) and path.is_file():
         with path.open("rb") as file:
@@ -114,7 +114,7 @@ def lists_exporters(where: str) -> bool:
 
 
 def shown(text: str) -> str:
-    """What `--from` names, in a few words and without passwords."""
+    """The exporters that `--from` names, in a few words and without passwords."""
     sources = sources_of(text)
     first = Server(sources[0]).name if "://" in sources[0] else one_line(sources[0])
     return first if len(sources) == 1 else f"{first} and {len(sources) - 1} more"

@@ -42,7 +42,7 @@ class TroubleError(Exception):
 
 
 class Secret:
-    """What `--from-auth` names: a file with a bearer token or USER:PASSWORD, read again and again, since tokens expire.
+    """The file of `--from-auth`, with a bearer token or USER:PASSWORD: read again and again, since tokens expire.
 
     Args:
         path: of the file.
@@ -213,7 +213,7 @@ class Server:
         return TroubleError(reason, one_line(f"{self.kind} {self.name}: {what}", limit=400))
 
     def trouble_of(self, error: Exception) -> TroubleError:
-        """What an error of a refresh is told as; one that nobody foresaw is a bug, and names the server, too."""
+        """The trouble that an error of a refresh is; one that nobody foresaw is a bug, and names the server, too."""
         return error if isinstance(error, TroubleError) else self.trouble("internal", unexpected(error))
 
 
