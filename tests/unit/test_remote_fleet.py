@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import http.client
 import json
 import socket
 import time
@@ -13,7 +15,7 @@ import pytest
 from support import virtual_time
 from support.exporter import found, sample, serving
 from tpumon.model import Handover, Sample, Workers
-from tpumon.remote import RemoteFleet, fleet
+from tpumon.remote import RemoteFleet, exchange, fleet
 from tpumon.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.remote.fleet import Turns
 from tpumon.remote.server import Secret, TroubleError
@@ -286,3 +288,75 @@ def test_several_share_the_history_that_is_handed_on(monkeypatch):
     assert asked == [(None, None, None)]
     asyncio.run(main("a:1,b:1,c:1", 3))
     assert asked == [(None, None, 1000)] * 3
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "body"),
+    [
+        (OK + b"content-length: 2\r\n\r\n{}", b"{}"),
+        (OK + b"Content-Length: 0\r\n\r\n", b""),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n1\r\n \r\n0\r\n\r\n", b"{} "),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b""),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", None),
+    ],
+)
+def test_an_answer_ends_where_it_says_though_the_connection_stays_open(answer, body):
+    """Proxies keep connections open, whatever they are asked."""
+
+    ended = asyncio.Event()
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            for at in range(0, len(answer), 7):
+                writer.write(answer[at : at + 7])
+                await writer.drain()
+                await asyncio.sleep(0)
+            await reader.read()
+        writer.close()
+        ended.set()
+
+    async def main():
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            place = exchange.Place(host="127.0.0.1", port=server.sockets[0].getsockname()[1])
+            asking = exchange.exchange(
+                place, b"GET / HTTP/1.1\r\n\r\n", exchange.Names(), read_s=5, most_bytes=1000, is_large=pytest.fail
+            )
+            began_s = time.monotonic()
+            if body is None:
+                with pytest.raises(http.client.HTTPException):
+                    await asking
+            else:
+                assert await asking == (200, body)
+            assert time.monotonic() - began_s < 4
+            await ended.wait()
+
+    asyncio.run(main())
+
+
+def test_a_host_that_does_not_answer_is_looked_up_again():
+    """Its address may be another one by now; one that does is looked up twice a minute."""
+    asked, answers = [], ["127.0.0.2"]
+
+    async def resolve(host):
+        asked.append(host)
+        return answers
+
+    async def main(port):
+        names = exchange.Names(resolve)
+        place = exchange.Place(host="exporter.example", port=port)
+        ask = functools.partial(
+            exchange.exchange, place, b"GET / HTTP/1.1\r\n\r\n", names, read_s=5, most_bytes=1000, is_large=pytest.fail
+        )
+        with pytest.raises(OSError, match="Connection refused"):
+            await ask()
+        answers[:] = ["127.0.0.2", "127.0.0.1"]
+        for _ in range(3):
+            assert (await ask())[0] == 200
+
+    with serving("w") as output:
+        asyncio.run(main(int(output.address.rpartition(":")[2])))
+    assert len(asked) == 2

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tpumon.model import Finding, Handover, Sample, Target, Workers
-from tpumon.remote.exporter import MOST_VIA, MOST_WORKERS, Send, Event
+from tpumon.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Send
 from tpumon.remote.places import Place
 from tpumon.text import one_line
 
