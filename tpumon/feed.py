@@ -18,7 +18,7 @@ from tpumon.model.frozen import frozen
 from tpumon.notices import Notices
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output
 from tpumon.recording import Recording
-from tpumon.remote import RemoteExporter
+from tpumon.remote import RemoteFleet, shown
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, Connecting, SourceOptions
 from tpumon.system.background import Background
@@ -79,7 +79,7 @@ class Sampling:
         if self.sources.logdir is not None:
             self.sources.logdir.prepare()
 
-    async def send_to(self, send: Send) -> None:
+    async def send_to(self, send: Send, _own_run: str) -> None:
         """Takes samples until all are taken, or until it is cancelled."""
         async with AsyncExitStack() as stack:
             sampler = Sampler(
@@ -127,16 +127,16 @@ class Recorded:
     def prepare(self) -> None:
         """Nothing to do."""
 
-    async def send_to(self, _send: Send) -> None:
+    async def send_to(self, _send: Send, _own_run: str) -> None:
         """Sends nothing: its events have times of their own, see `RecordedFeed`."""
 
 
 @frozen(kw_only=False)
 class Remote:
-    """Samples that a running exporter takes.
+    """Samples that running exporters take.
 
     Attributes:
-        url: where it answers.
+        url: where they answer: `SOURCE[,SOURCE...]`.
         auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
     """
 
@@ -149,8 +149,8 @@ class Remote:
 
     @property
     def shown_name(self) -> str:
-        """The URL without its password."""
-        return RemoteExporter(self.url, auth_file=self.auth_file).name
+        """The sources without passwords."""
+        return shown(self.url)
 
     def with_ops(self, _most: int) -> Remote:
         """The same: an exporter has the operations that it has."""
@@ -159,9 +159,14 @@ class Remote:
     def prepare(self) -> None:
         """Nothing to do."""
 
-    async def send_to(self, send: Send) -> None:
-        """Follows the exporter until it is cancelled."""
-        await RemoteExporter(self.url, auth_file=self.auth_file).feed(send)
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Follows the exporters until it is cancelled.
+
+        Args:
+            send: gets the events.
+            own_run: the run of this process: samples that come through it are refused.
+        """
+        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, say=say).feed(send)
 
 
 @frozen
@@ -295,7 +300,7 @@ class Feed:
         self._heartbeat.start()
         ticking = asyncio.create_task(self._tick(pass_on))
         try:
-            await self._settings.origin.send_to(send)
+            await self._settings.origin.send_to(send, self._settings.output_options.run)
         finally:
             ticking.cancel()
 

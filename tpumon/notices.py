@@ -102,7 +102,8 @@ class Notices:
         self._takes_samples = takes_samples
         self._about: dict[str, _Worker] = {}
         self._limit = _Limit(_ALL_AT_ONCE, _ALL_PER_S, clock_s())
-        self._exporter_trouble: str | None = None
+        self._exporter_of: dict[str, str] = {}
+        self._exporter_trouble: dict[str | None, str] = {}  # by name; None: there is one only
         self._traced = False
         self._workers: Workers | None = None
         self.any_answered = False
@@ -129,9 +130,10 @@ class Notices:
         self.any_answered = self.any_answered or state_of(event) not in {"down", "stale"}
         failure = event.failure
         if failure is not None and event.of_exporter:
-            return self._about_exporter(failure)
-        about_exporter = [] if self._exporter_trouble is None else ["the exporter answers again"]
-        self._exporter_trouble = None
+            return self._about_exporter(self._exporter_of.get(event.worker), failure)
+        exporter = self._exporter_of.get(event.worker)
+        known = self._exporter_trouble.pop(exporter, None) is not None
+        about_exporter = [f"{_exporter(exporter)} answers again"] if known else []
         about = self._about.get(event.worker)
         if about is None:
             about = self._about[event.worker] = _Worker(_Limit(_LINES_AT_ONCE, _LINES_PER_S, self._clock_s()))
@@ -145,6 +147,11 @@ class Notices:
         before, self._workers = self._workers, workers
         followed = {target.worker for target in workers.targets}
         self._about = {worker: about for worker, about in self._about.items() if worker in followed}
+        self._exporter_of = {
+            target.worker: target.exporter for target in workers.targets if target.exporter is not None
+        }
+        there = {None, *self._exporter_of.values()}
+        self._exporter_trouble = {name: why for name, why in self._exporter_trouble.items() if name in there}
         if not workers.targets:
             unchanged = before is not None and before.waiting == workers.waiting
             return [] if unchanged or workers.waiting is None else [f"WAITING: {workers.waiting}"]
@@ -168,10 +175,14 @@ class Notices:
         )
         return [line]
 
-    def _about_exporter(self, failure: Failure) -> list[str]:
-        """One line for all workers: every sample has the same failure."""
-        before, self._exporter_trouble = self._exporter_trouble, failure.reason
+    def _about_exporter(self, exporter: str | None, failure: Failure) -> list[str]:
+        """One line for all its workers: every sample has the same failure."""
+        before, self._exporter_trouble[exporter] = self._exporter_trouble.get(exporter), failure.reason
         return [] if before == failure.reason else [f"{failure.message} [{failure.reason}]"]
+
+
+def _exporter(name: str | None) -> str:
+    return "the exporter" if name is None else f"exporter {name}"
 
 
 def _warnings(sample: Sample, about: _Worker) -> list[str]:

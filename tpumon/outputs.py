@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import secrets
 import threading
 import time
 from collections import deque
@@ -39,12 +40,14 @@ class OutputOptions:
         web_config: path of the TLS and user settings of HTTP endpoints, in exporter-toolkit's format.
         thresholds: limits beyond which a worker stands out.
         ops: the most top operations of a sample that they get, and categories; 0: none.
+        run: the name by which readers tell this run from others.
     """
 
     level: int = 2
     web_config: str | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     ops: int = 0
+    run: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
 
 @frozen

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html import escape
 from http import HTTPStatus
@@ -17,7 +16,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
-from tpumon.analysis import Update
+from tpumon.analysis import MOST_HISTORY_BYTES, Update
 from tpumon.analysis.handover import page_of
 from tpumon.model import SCHEMA_VERSION, Sample
 from tpumon.outputs import Context
@@ -35,6 +34,9 @@ _STALLED_S = 15.0
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
+_SAID = ("worker", "address", "job", "slice", "independent", "name")
+"""What readers learn of a worker beside its samples."""
+
 _ENCODER = json.JSONEncoder(allow_nan=False)
 
 
@@ -58,13 +60,16 @@ class Pages:
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
         self._sequence = 0
-        self._run = secrets.token_hex(8)
+        self._run = context.run.run
+        self._via: Sequence[str] = ()
         self._ready = False
 
     def on_update(self, update: Update) -> None:
         """Keeps a sample for readers."""
         with self._lock:
-            self._ready = self._ready or (update.workers is not None and update.workers.waiting is not None)
+            if update.workers is not None:
+                self._via = update.workers.via
+                self._ready = self._ready or update.workers.waiting is not None
             sample = update.sample
             if sample is None or update.status is None:
                 return
@@ -136,7 +141,12 @@ class Pages:
             recent = [] if missed else [sample for number, _, sample in self._recent if number > (after or 0)]
         now_unix_s, handover = self._clock(), None
         if given["history"] or given["changed"]:
-            handover = self._fleet.handover(now_unix_s, after=None if missed else int(given["changed"] or 0))
+            asked_bytes = int(given["history"] or 1)
+            handover = self._fleet.handover(
+                now_unix_s,
+                after=None if missed else int(given["changed"] or 0),
+                most_bytes=min(asked_bytes, MOST_HISTORY_BYTES) if asked_bytes > 1 else MOST_HISTORY_BYTES,
+            )
         status = self._fleet.status(now_unix_s)
         lasts = {each.name: each.history.last for each in status.all()}
         samples = [_whole(sample, lasts.get(sample.worker)) for sample in recent]
@@ -146,14 +156,12 @@ class Pages:
             "schema": SCHEMA_VERSION,
             "tpumon": __version__,
             "run": self._run,
+            "via": self._via,
             "now_unix_s": self._clock(),
             "sequence": sequence,
             "level": self._context.run.level,
             "waiting": status.waiting,
-            "targets": [
-                {name: getattr(each.target, name) for name in ("worker", "address", "job", "slice", "independent")}
-                for each in status.all()
-            ],
+            "targets": [{name: getattr(each.target, name) for name in _SAID} for each in status.all()],
             **({} if handover is None else page_of(handover)),
         }
         most_ops = self._context.run.ops

@@ -78,8 +78,20 @@ ROWS = (
     (
         "the exporter behind --from drips or loops, in any state of HTTP or TLS",
         "an unreachable exporter is named",
-        "One deadline of 10 s for the whole exchange; its thread ends with it; tried again after 1 s.",
+        "One deadline of 10 s for the whole exchange; nothing waits for it any longer; tried again after 1 s.",
         "test_edge_remote.py::test_an_exchange_without_end_is_given_up",
+    ),
+    (
+        "of many exporters behind --from one is down, drips, sends garbage, 33 MB or 20,000 workers, or restarts",
+        "only its own workers are stale",
+        "Each is asked by itself; answers beyond 1 MiB take turns; 10,000 workers in all, of each exporter its part.",
+        "test_many_exporters.py::test_who_does_not_do_well_concerns_its_own_workers",
+    ),
+    (
+        "the samples of an exporter behind --from come through this tpumon itself",
+        "nothing goes round",
+        "It is left out, and a line says so; it is looked at again every minute or two.",
+        "test_many_exporters.py::test_a_loop_is_refused",
     ),
     (
         "the exporter behind --from names ever new workers",

@@ -16,10 +16,10 @@ from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode
 from support.exporter import sample, serving
 from support.watching import watching
-from tpumon import recording, remote
+from tpumon import recording
 from tpumon.model import Query, Sample, Target, Workers
 from tpumon.recording import Recording
-from tpumon.remote import RemoteExporter
+from tpumon.remote import RemoteFleet, exporter
 from tpumon.sampler import Pace, Sampler
 from tpumon.sampler import sampler as sampler_module
 from tpumon.targets import local, target_file, tpu_api
@@ -121,16 +121,16 @@ def lines_of(events):
 @pytest.mark.parametrize("known", [False, True])
 def test_samples_of_an_exporter(error, known, monkeypatch):
     """At the start and when its workers are known."""
-    broken, events = Broken(error, remote.read_handover), []
+    broken, events = Broken(error, exporter.read_handover), []
     broken.broken = not known
-    monkeypatch.setattr(remote, "read_handover", broken)
+    monkeypatch.setattr(exporter, "read_handover", broken)
 
     def figures():
         return sum(isinstance(event, Sample) and event.answered for event in events)
 
     async def main(output):
         output.take(sample("w"))
-        async with running(RemoteExporter(f"http://{output.address}", poll_s=0.01).feed(events.append)):
+        async with running(RemoteFleet(f"http://{output.address}", poll_s=0.01).feed(events.append)):
             if known:
                 await until(figures)
                 broken.broken = True
@@ -161,7 +161,7 @@ def test_one_sample_that_cannot_be_read_costs_no_other(error, monkeypatch):
     async def main(output):
         for worker in ("odd", "w"):
             output.take(sample(worker))
-        async with running(RemoteExporter(f"http://{output.address}", poll_s=0.01).feed(events.append)):
+        async with running(RemoteFleet(f"http://{output.address}", poll_s=0.01).feed(events.append)):
             await until(lambda: any(isinstance(event, Sample) and event.worker == "w" for event in events))
 
     with serving("odd", "w") as output:

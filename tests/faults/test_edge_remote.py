@@ -17,7 +17,8 @@ from fakes.run import Tpumon
 from support import wait_until
 from support.exporter import certificates, sample, serving
 from tpumon import remote
-from tpumon.remote import RemoteExporter
+from tpumon.remote import exchange
+from tpumon.remote.exporter import RemoteExporter, SamplesPage
 
 WHOLE_S = 1.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -76,9 +77,8 @@ def asking():
 
 def gives_up(url, then=lambda: None):
     """Asks once: it ends by itself, although the other side goes on, and leaves no thread behind."""
-    exporter = RemoteExporter(url)
     with pytest.raises(remote.TroubleError, match="no answer in time") as error:
-        asyncio.run(exporter._where.fetch(None))
+        asyncio.run(SamplesPage(url).fetch(None))
     assert error.value.reason == "deadline"
     then()
     wait_until(lambda: not asking(), 60, "no thread waits for it")
@@ -86,7 +86,7 @@ def gives_up(url, then=lambda: None):
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
-    monkeypatch.setattr(remote, "_WHOLE_S", WHOLE_S)
+    monkeypatch.setattr(exchange, "WHOLE_S", WHOLE_S)
 
 
 @pytest.mark.parametrize("state", ENDLESS)
@@ -109,7 +109,7 @@ def test_an_encrypted_exchange_without_end_is_given_up(state, tmp_path, monkeypa
 
 def test_a_handshake_without_end_is_given_up(monkeypatch):
     """The first record of TLS, byte by byte."""
-    monkeypatch.setattr(remote, "_STEP_S", 2.0)
+    monkeypatch.setattr(exchange, "STEP_S", 2.0)
     with Endless(b"\x16\x03\x03\x40\x00\x02\x00\x3f\xfc", b"\0") as server:
         gives_up(f"https://127.0.0.1:{server.port}")
 
@@ -123,19 +123,16 @@ def test_a_name_that_is_not_resolved_is_given_up(monkeypatch):
 
 def test_only_names_that_are_followed_are_kept():
     """100 workers, replaced 300 times."""
-    exporter = RemoteExporter("http://127.0.0.1:1")
+    exporter = RemoteExporter(SamplesPage("http://127.0.0.1:1"))
     for round_ in range(300):
         names = [f"w{round_}-{number}" for number in range(100)]
-        exporter._answered(
-            {
-                "run": "one",
-                "sequence": round_,
-                "targets": [{"worker": name, "address": f"{name}:9999"} for name in names],
-                "samples": [sample(name, time_unix_s=1000.0).to_json() for name in names],
-            },
-            time.time(),
-            lambda _event: None,
-        )
+        page = {
+            "run": "one",
+            "sequence": round_,
+            "targets": [{"worker": name, "address": f"{name}:9999"} for name in names],
+            "samples": [sample(name, time_unix_s=1000.0).to_json() for name in names],
+        }
+        asyncio.run(exporter._answered(page, time.time(), lambda _event: None))
     assert sorted(exporter._sent) == sorted(names)
 
 

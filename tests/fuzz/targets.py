@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ from tpumon.commands import analyze
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
 from tpumon.process import _command
-from tpumon.remote import RemoteExporter, TroubleError
+from tpumon.remote import TroubleError
+from tpumon.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page
 from tpumon.report.render import html, markdown, text
@@ -261,16 +263,17 @@ def _sample_json(data: bytes) -> None:
 
 def _page(data: bytes) -> None:
     """A page of samples of an exporter, and what follows from it."""
-    remote = RemoteExporter("http://w:10466", clock=lambda: 2000.0)
+    samples = SamplesPage("http://w:10466")
+    remote = RemoteExporter(samples, clock=lambda: 2000.0)
     try:
-        page = remote._where._checked(200, data)
+        page = samples._checked(200, data)
     except (ValueError, RecursionError):
         return  # `malformed`
     except TroubleError as error:
         check_text(str(error))
         return
     events: list[Workers | Sample] = []
-    remote._answered(page, 2000.0, events.append)
+    asyncio.run(remote._answered(page, 2000.0, events.append))
     for event in events:
         if isinstance(event, Sample):
             _check_sample(event)

@@ -59,7 +59,7 @@ def test_as_json_every_field_has_a_name(exporter, capsys):
     assert events.run(of(exporter, output="jsonl")) == 0
     first, *_, last = map(json.loads, capsys.readouterr().out.splitlines())
     assert first.items() >= {
-        "schema": 1, "worker": "a", "what": "state", "state": "down", "severity": "unknown", "before": "ok",
+        "schema": 1, "worker": "a", "what": "state", "state": "down", "severity": "critical", "before": "ok",
         "words": "unavailable",
     }.items()  # fmt: skip
     assert first["time_unix_s"] == pytest.approx(time.time() - 60, abs=30)

@@ -11,7 +11,7 @@ from support import REPOSITORY
 from tpumon.figures import FIGURES, csv_columns, of_level
 from tpumon.model import Figures
 
-COMPUTED_IN = {"tpumon/xspace/summary.py", "tpumon/sources/monitor.py", "tpumon/prometheus/rebuild.py"}
+COMPUTED_IN = {"tpumon/xspace/summary.py", "tpumon/sources/monitor.py"}
 AT_HOME = {"tpumon/figures.py", "tpumon/model/figures.py"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from dataclasses import replace
@@ -17,7 +18,8 @@ from tpumon.analysis.handover import page_of, read_handover
 from tpumon.figures import COMPARED
 from tpumon.model import Change, Handover, Standing, StepTimes, Target, Workers
 from tpumon.outputs import Context
-from tpumon.remote import RemoteExporter, TroubleError
+from tpumon.remote import TroubleError
+from tpumon.remote.exporter import RemoteExporter, SamplesPage
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 
@@ -105,13 +107,13 @@ class View:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self._remote = RemoteExporter("http://127.0.0.1:1", clock=clock, monotonic_s=clock.monotonic_s)
+        self._remote = RemoteExporter(SamplesPage("http://127.0.0.1:1"), clock=clock, monotonic_s=clock.monotonic_s)
 
     def poll(self, exporter):
         self.read(exporter.answer(self._remote._after, self._remote._changed))
 
     def read(self, page):
-        self._remote._answered(page, self.clock(), self.fleet.take)
+        asyncio.run(self._remote._answered(page, self.clock(), self.fleet.take))
         self.fleet.tick(self.clock())
 
     def lose(self):
@@ -254,8 +256,8 @@ def test_an_exporter_that_is_read_from_another_hands_the_same_on(hour):
     """`--from` with `--listen`: two steps away, nothing is lost."""
     exporter, always, _ = hour
     between = Exporter(always.clock)
-    remote = RemoteExporter("http://127.0.0.1:1", clock=always.clock, monotonic_s=always.clock.monotonic_s)
-    remote._answered(exporter.answer(None, None), always.clock(), between.take)
+    remote = RemoteExporter(SamplesPage("http://127.0.0.1:1"), clock=always.clock, monotonic_s=always.clock.monotonic_s)
+    asyncio.run(remote._answered(exporter.answer(None, None), always.clock(), between.take))
     last = View(always.clock)
     last.read(between.page(history=["1"]))
     assert shown(last)[1:] == shown(always)[1:]

@@ -66,9 +66,9 @@ ALLOWED: dict[str, set[str]] = {
     "attach": set(),
     "command_line": {
         *("errors", "model", "system", "findings", "figures", "logdir", "outputs", "sampler", "simulator", "sources"),
-        *("targets", "feed", "commands", "recording", "report", "typer"),
+        *("targets", "feed", "commands", "recording", "remote", "report", "typer"),
     },
-    "remote": {"analysis", "errors", "model", "text", "system"},
+    "remote": {"analysis", "errors", "model", "targets", "text", "system"},
     "recording": {"errors", "logdir", "model", "text", "zstandard"},
     "quoting": {"text"},
     "cli": {

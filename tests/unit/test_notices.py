@@ -44,6 +44,20 @@ def test_an_exporter_that_is_gone_is_told_once_for_all_workers():
     assert said[6:] == [["the exporter answers again"], ["b:1: busy [busy]"], []]
 
 
+def test_of_several_exporters_one_may_be_gone():
+    """The others' samples do not say that it answers again."""
+    away = Failure(source="exporter", reason="unavailable", message="exporter http://h:1: Connection refused")
+    notices = Notices()
+    targets = (
+        Target(worker="a", address="a:1", exporter="http://h:1"),
+        Target(worker="b", address="b:1", exporter="http://h:2"),
+    )
+    gone = replace(sample(worker="a", reason="unavailable"), errors=(away,))
+    steps = (Workers(targets=targets), gone, sample(worker="b"), gone, sample(worker="a"), sample(worker="b"))
+    said = [notices.update(step) for step in steps]
+    assert said == [[], [f"{away.message} [unavailable]"], [], [], ["exporter http://h:1 answers again"], []]
+
+
 def test_that_a_job_is_traced_is_said_once():
     """The first sample from a trace says what it costs; the figures of a Monitor RPC cost nothing to speak of."""
     notices = Notices()

@@ -189,9 +189,8 @@ def test_samples_as_json():
         first = json.loads(get(output, "/samples").body)
         assert [Sample.from_json(each).figures.idle_ratio for each in first["samples"]] == [0.2, None]
         assert (first["schema"], first["level"], first["sequence"], first["waiting"]) == (1, 2, 3, None)
-        assert first["targets"][1] == {
-            "worker": "b", "address": "b:9999", "job": None, "slice": None, "independent": False,
-        }  # fmt: skip
+        unknown = dict.fromkeys(("job", "slice", "name"))
+        assert first["targets"][1] == {"worker": "b", "address": "b:9999", "independent": False, **unknown}
         assert abs(first["now_unix_s"] - time.time()) < 60
 
         output.take(sample("b", idle_ratio=0.3))

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
-from tpumon import remote
 from tpumon.errors import REASONS, UsageError
 from tpumon.history import Histories
 from tpumon.metrics import METRICS, SampleMetric
 from tpumon.model import Handover, Sample, Spread, StepTimes, Workers
-from tpumon.remote import RemoteExporter
+from tpumon.remote import RemoteFleet, exporter
+from tpumon.remote import server as server_module
 from tpumon.system.background import Background
 
 FULL = {
@@ -46,11 +46,11 @@ FULL = {
 
 
 class Following:
-    """What a RemoteExporter sends, in a thread as the commands run it."""
+    """What a RemoteFleet sends, in a thread as the commands run it."""
 
     def __init__(self, url, **options):
         self.events: deque[Workers | Sample | Handover] = deque()
-        self._exporter = RemoteExporter(url, poll_s=0.01, **options)
+        self._exporter = RemoteFleet(url, poll_s=0.01, **options)
         self._stack = contextlib.ExitStack()
 
     async def _main(self, _send):
@@ -126,6 +126,10 @@ class Scripted:
         self._thread.join()
 
 
+def workers_of(event):
+    return [target.worker for target in event.targets]
+
+
 def told(**more):
     return {
         "schema": 1,
@@ -148,7 +152,10 @@ def test_what_an_exporter_has_arrives_as_it_is():
             output.take(each)
         with Following(f"http://{output.address}") as following:
             following.wait_for_sample(worker="b")
-            assert following.events[0] == found("a", "b")
+            first = following.events[0].targets
+            assert [(each.worker, each.address, each.exporter) for each in first] == [
+                (each.worker, each.address, f"http://{output.address}") for each in found("a", "b").targets
+            ]
             arrived = following.samples[:2]
             assert [each.findings for each in arrived] == [(), ()]
             judged = {name: None for name in sent[0].to_json() if name in {"findings", "judged"}}
@@ -164,7 +171,7 @@ def test_each_sample_comes_once_and_workers_when_they_change():
         output.take(Workers(waiting="no job here"))
         following.wait_for_waiting("no job here")
         output.take(found("a", "c"))
-        following.wait_for(lambda event: event == found("a", "c"))
+        following.wait_for(lambda event: isinstance(event, Workers) and workers_of(event) == ["a", "c"])
     assert [each.figures.idle_ratio for each in following.samples] == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert len([event for event in following.events if not isinstance(event, Handover)]) == 5 + 3
 
@@ -282,18 +289,18 @@ def test_what_is_no_exporter_is_said_so(answer, words):
 
 def test_an_answer_without_end_is_cut_off(monkeypatch):
     """By size."""
-    monkeypatch.setattr(remote, "_ANSWER_BYTES", 1 << 20)
+    monkeypatch.setattr(server_module, "ANSWER_BYTES", 1 << 20)
     with Scripted((200, b"x" * (2 << 20))) as server, Following(server.url) as following:
         following.wait_for_waiting("its answer is larger than 1 MiB")
 
 
 def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
     """By time; leaving does not wait for it either."""
-    monkeypatch.setattr(remote, "_STEP_S", 0.2)
+    monkeypatch.setattr(server_module, "READ_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with Following(f"http://127.0.0.1:{silent.getsockname()[1]}") as following:
             following.wait_for_waiting("no answer in time")
-        monkeypatch.setattr(remote, "_STEP_S", 20.0)
+        monkeypatch.setattr(server_module, "READ_S", 20.0)
         with Following(f"http://127.0.0.1:{silent.getsockname()[1]}"):
             pass
 
@@ -317,13 +324,13 @@ def test_a_password_is_used_and_never_shown(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "url", ["", "localhost:10466", "ftp://h", "file:///etc/passwd", "http://", "http://h:99999", "http://[::1",
+    "url", ["", "ftp://h", "file:///etc/passwd", "http://", "http://h:99999", "http://[::1",
             "http://h/?q=1", "http://u:secret@h:port"],
 )  # fmt: skip
 def test_what_is_no_url_is_a_usage_error(url):
     """In one line that says what would do, without the password."""
     with pytest.raises(UsageError, match=r"--from: .*give --from http://HOST:10466") as error:
-        RemoteExporter(url)
+        RemoteFleet(url)
     assert "secret" not in str(error.value)
 
 
@@ -357,7 +364,7 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
     if data.draw(st.booleans()):
         raw.pop(data.draw(st.sampled_from(sorted(raw))))
 
-    got = remote._sample(raw)
+    got = exporter._sample(raw)
     if got is None:
         return
     json.dumps(got.to_json(), allow_nan=False)
@@ -377,13 +384,13 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
 @given(ANYTHING)
 def test_whatever_stands_for_a_sample_or_workers(value):
     """Neither raises."""
-    assert remote._sample(value) is None
-    answer = remote._workers({"targets": value, "waiting": value})
+    assert exporter._sample(value) is None
+    answer = exporter._workers({"targets": value, "waiting": value})
     assert all(target.worker and target.address for target in answer.targets)
 
 
 def test_workers_are_unique_and_safe():
-    """Of two with a name or an address the first; no escape sequences; not without end."""
+    """Of two with a name the first; no escape sequences; not without end. Behind exporters, addresses repeat."""
     targets = [
         {"worker": "a\x1b[31m", "address": "h:1"},
         {"worker": "a", "address": "h:2"},
@@ -392,9 +399,10 @@ def test_workers_are_unique_and_safe():
         {"worker": "x" * 100_000, "address": "h:4"},
         *({"worker": f"w{number}", "address": f"w{number}:1"} for number in range(20_000)),
     ]
-    workers = remote._workers({"targets": targets}).targets
-    assert [(each.worker, each.address, each.job, each.slice, each.independent) for each in workers[:2]] == [
+    workers = exporter._workers({"targets": targets}).targets
+    assert [(each.worker, each.address, each.job, each.slice, each.independent) for each in workers[:3]] == [
         ("a", "h:1", None, None, False),
+        ("b", "h:1", None, None, False),
         ("c", "h:3", "j", "s", True),
     ]
     assert max(len(each.worker) for each in workers) <= 200
@@ -414,7 +422,7 @@ def test_a_reader_that_is_cancelled_while_it_asks_ends():
 
     async def main():
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            task = asyncio.create_task(RemoteExporter(f"http://127.0.0.1:{silent.getsockname()[1]}").feed(print))
+            task = asyncio.create_task(RemoteFleet(f"http://127.0.0.1:{silent.getsockname()[1]}").feed(print))
             await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

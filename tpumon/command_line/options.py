@@ -171,9 +171,11 @@ class FromOptions:
         str | None,
         _target(
             "--from",
-            metavar="URL|DIR|FILE",
-            help="Show the samples of a running exporter, such as http://10.0.0.2:10466, or those that --record wrote, "
-            "without sampling. Put a URL with a password into TPUMON_FROM: ps shows command lines to everyone.",
+            metavar="SOURCE[,SOURCE...]",
+            help="Show the samples of running exporters, without sampling: http://HOST:PORT, HOST:PORT, dns:NAME:PORT "
+            "for all addresses of a name, a file that lists them as Prometheus' file_sd does, or several of these. Or "
+            "show what --record wrote: a directory or a file. Put a URL with a password into TPUMON_FROM: ps shows "
+            "command lines to everyone.",
         ),
     ] = None
     from_auth: Annotated[

@@ -270,21 +270,21 @@ def source_of(
 
 
 def origin_of(origin: FromOptions) -> Recorded | Remote:
-    """What --from names: recorded samples, or the URL of an exporter; HOST:PORT is one of http.
+    """What --from names: recorded samples, or exporters; HOST:PORT is an http one.
 
     Raises:
         UsageError: it is a recording and options of servers are given, or these are wrong.
     """
     from tpumon.feed import Recorded, Remote
     from tpumon.recording import is_recording
+    from tpumon.remote import lists_exporters, sources_of
 
     where = origin.from_ or ""
-    if is_recording(where):
+    if is_recording(where) and not lists_exporters(where):
         if origin.from_auth is not None:
             raise UsageError("--from-auth is for a server; --from names recorded samples")
         return Recorded(where)
-    address = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}(/.*)?", where)
-    return Remote(f"http://{where}" if address else where, origin.from_auth)
+    return Remote(",".join(sources_of(where, origin.from_auth)), origin.from_auth)
 
 
 _UNITS = {

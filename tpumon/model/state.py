@@ -104,7 +104,7 @@ class Handover:
         figures: keys of the figures in `history`, in order.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
-        exporter: name of the exporter; empty where there is only one.
+        exporter: name of the exporter.
     """
 
     complete: bool

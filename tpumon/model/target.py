@@ -54,6 +54,7 @@ class Target:
         process: its process, where it runs on this host.
         environment: the variables of its job's environment that name the job, until that is decided.
         exporter: name of the exporter that samples it; None: this process does.
+        name: what that exporter calls it, where `worker` is longer because other exporters have workers of that name.
     """
 
     worker: str
@@ -67,6 +68,7 @@ class Target:
     process: Process | None = None
     environment: tuple[tuple[str, str], ...] = ()
     exporter: str | None = None
+    name: str | None = None
 
 
 @frozen
@@ -74,14 +76,16 @@ class Workers:
     """All workers to follow from now on, not only the new ones.
 
     Attributes:
-        targets: unique by name and by address; a worker that stays keeps its name.
+        targets: unique by name, and by address where this process samples them; a worker that stays keeps its name.
         waiting: if there are no targets, one line that says where tpumon looked and what to do.
         finders: by name, whether each way in which they are found works now; if not, the known workers stay.
+        via: the runs of all exporters that their samples came through.
     """
 
     targets: tuple[Target, ...] = ()
     waiting: str | None = None
     finders: Mapping[str, bool] = field(default_factory=dict, compare=False)
+    via: tuple[str, ...] = ()
 
     def says_else_than(self, other: Workers | None) -> bool:
         """Whether the workers differ, or whether they can be found."""

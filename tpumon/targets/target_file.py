@@ -35,14 +35,15 @@ class _BadFileError(Exception):
 class TargetFile:
     """Follows the workers that a file lists.
 
-    The file holds a list of `{"targets": ["HOST:PORT", ...], "labels": {...}}`, in JSON or YAML. The labels `tpu_job`
-    and `tpu_slice` (or `slice`) name the job and the slice of a group; `worker` names the one worker of a group.
+    The file holds a list of `{"targets": ["HOST:PORT", ...], "labels": {...}}`, in JSON or YAML. The labels
+    `tpu_job` and `tpu_slice` (or `slice`) name the job and the slice of a group; `worker` names its one worker.
 
     Args:
         path: of the file; it is read every 2 s if it has changed.
         port: for addresses without one; None: 8466.
         waits: whether to wait for a file that cannot be used at the start: nobody may be there to put it right.
         say: takes a line when the file cannot be used any more; the known workers then stay.
+        option: what named the file, for messages.
         poll_s: time between looks.
     """
 
@@ -53,9 +54,11 @@ class TargetFile:
         port: int | None = None,
         waits: bool = False,
         say: Callable[[str], None] = lambda _line: None,
+        option: str = "--targets",
         poll_s: float = _POLL_S,
     ) -> None:
         self._path = Path(path)
+        self._option = option
         self._port = port if port is not None else PROFILER_PORT
         self._waits = waits
         self._say = say
@@ -108,7 +111,7 @@ class TargetFile:
         if isinstance(error, OSError):  # TimeoutError is one
             self._seen = None  # what comes back is read, though it is the same
             why = error.strerror or f"it cannot be read within {_READ_S:.0f} s"
-        before, self._trouble = self._trouble, f"--targets {self._path}: {one_line(why)}"
+        before, self._trouble = self._trouble, f"{self._option} {self._path}: {one_line(why)}"
         if self._was_usable:
             if self._trouble != before:
                 self._say(f"{self._trouble}; going on with the known workers")
@@ -188,13 +191,12 @@ def _targets(groups: Any, port: int) -> list[Target]:
     targets = []
     for target in name_targets([address for address, _ in rows]):
         job, slice_name, worker = label_of[target.address]
-        name = target.worker if worker is None else worker
-        targets.append(replace(target, job=job, slice=slice_name, worker=name))
+        targets.append(replace(target, job=job, slice=slice_name, worker=target.worker if worker is None else worker))
     count = Counter(target.worker for target in targets)
     return [replace(target, worker=target.address) if count[target.worker] > 1 else target for target in targets]
 
 
-def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str | None, str | None, str | None]]]:
+def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str | None, ...]]]:
     """Address, job, slice and worker of each target of a group."""
     if not isinstance(group, dict) or not isinstance(addresses := group.get("targets"), list):
         raise _BadFileError(f'group {number} is not {{"targets": ["HOST:PORT", ...], "labels": {{...}}}}')
@@ -203,10 +205,8 @@ def _rows(number: int, group: Any, port: int) -> Iterator[tuple[str, tuple[str |
         raise _BadFileError(f"the labels of group {number} are not NAME: TEXT")
     if "<<" in labels:
         raise _BadFileError(f"the labels of group {number} are merged (<<); write them out")
-    job, slice_name, short, worker = (
-        _label(number, labels, name) for name in ("tpu_job", "tpu_slice", "slice", "worker")
-    )
-    slice_name = slice_name or short
+    job, slice_name, worker = (_label(number, labels, name) for name in ("tpu_job", "tpu_slice", "worker"))
+    slice_name = slice_name or _label(number, labels, "slice")
     if worker is not None and len(addresses) > 1:
         raise _BadFileError(
             f"group {number} has one label worker for {len(addresses)} targets; give each its own group"

@@ -1,0 +1,299 @@
+"""A fleet of 64 exporters, each with one worker, and what becomes of those that do not do well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections import deque
+
+import pytest
+
+from fakes.run import Tpumon, tpumon
+from support import free_port, wait_until
+from support.exporter import get, sample, serving
+from tpumon.model import Handover, Sample, Target, Workers
+from tpumon.outputs import OutputOptions
+from tpumon.remote import RemoteFleet, exchange, fleet
+from tpumon.remote.places import ExporterList
+from tpumon.system.background import Background
+from tpumon_exporters.prometheus import open_prometheus
+
+EXPORTERS = 64
+
+
+class Following:
+    """What a fleet sends, in a thread as the commands run it."""
+
+    def __init__(self, where, **options):
+        self.events, self.lines = deque(), []
+        self._fleet = RemoteFleet(where, say=self.lines.append, **options)
+        self._stack = contextlib.ExitStack()
+
+    async def _main(self, _send):
+        await self._fleet.feed(self.events.append)
+
+    def __enter__(self):
+        self._background = self._stack.enter_context(Background(self._main))
+        return self
+
+    def __exit__(self, *error):
+        self._stack.close()
+
+    @property
+    def workers(self):
+        """The workers by name, as sent last."""
+        last = next((event for event in reversed(list(self.events)) if isinstance(event, Workers)), Workers())
+        return {target.worker: target for target in last.targets}
+
+    @property
+    def waiting(self):
+        return next(event.waiting for event in reversed(list(self.events)) if isinstance(event, Workers))
+
+    def samples(self, worker=None):
+        found = (event for event in list(self.events) if isinstance(event, Sample))
+        return [one for one in found if worker in {None, one.worker}]
+
+    def last(self, worker):
+        return next(iter(self.samples(worker)[::-1]), None)
+
+    def wait_for(self, condition, what):
+        return wait_until(condition, 60, lambda: f"{what}: {self.lines[-3:]}")
+
+
+class Raw:
+    """A server that answers each connection with these bytes, then with one more byte at a time."""
+
+    def __init__(self, first, again=b""):
+        self._first, self._again = first, again
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+
+    def _accept(self):
+        while not self._over.is_set():
+            with contextlib.suppress(OSError):
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client):
+        with client, contextlib.suppress(OSError):
+            client.recv(65536)
+            client.sendall(self._first)
+            while self._again and not self._over.wait(0.05):
+                client.sendall(self._again)
+
+    def __enter__(self):
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *error):
+        self._over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._threads[0].join(20)
+        self._listener.close()
+
+
+def page(**more):
+    return {"schema": 1, "tpumon": "1", "run": "r", "sequence": 1, "now_unix_s": time.time(), "samples": []} | more
+
+
+def http(body):
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+
+
+@pytest.fixture
+def hosts():
+    """Exporters of one worker each, all at port 9999 of their own localhost."""
+    with contextlib.ExitStack() as stack:
+        outputs = []
+        for number in range(EXPORTERS):
+            output = stack.enter_context(serving())
+            output.follow(Workers(targets=(Target(worker=f"w{number}", address="localhost:9999", job="j"),)))
+            output.write(sample(f"w{number}", address="localhost:9999", interval_s=2.0, idle_ratio=0.1))
+            outputs.append(output)
+        yield outputs
+
+
+def where(outputs, *more):
+    return ",".join([*(output.address for output in outputs), *more])
+
+
+def test_all_are_one_source(hosts):
+    """In the order in which they are named; each sample once, with what belongs to it."""
+    began_s = time.monotonic()
+    with Following(where(hosts)) as following:
+        following.wait_for(lambda: len({one.worker for one in following.samples()}) == EXPORTERS, "a sample of each")
+        assert time.monotonic() - began_s < 10
+        assert list(following.workers) == [f"w{number}" for number in range(EXPORTERS)]
+        assert {one.job for one in following.workers.values()} == {"j"}
+        assert following.workers["w7"].exporter == f"http://{hosts[7].address}"
+        handed = {event.exporter for event in following.events if isinstance(event, Handover)}
+        assert len(handed) == EXPORTERS
+        hosts[5].write(sample("w5", address="localhost:9999", idle_ratio=0.7))
+        following.wait_for(lambda: following.last("w5").figures.idle_ratio == 0.7, "the next sample")
+        assert len(following.samples("w5")) == 2
+        assert sum(isinstance(event, Workers) for event in list(following.events)) < 20, "many answers at a time"
+
+
+def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch):
+    """One is down, one drips, one sends garbage, one more than may be, one ten thousand workers, one restarts."""
+    monkeypatch.setattr(exchange, "WHOLE_S", 2.0)
+    port = free_port()
+    huge = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n" + b" " * (33 << 20)
+    crowd = page(targets=[{"worker": f"x{number}", "address": "h:1"} for number in range(20_000)])
+    with contextlib.ExitStack() as stack:
+        drips = stack.enter_context(Raw(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n", b" "))
+        garbage = stack.enter_context(Raw(b"\x00\x1b[2J" * 10_000))
+        too_large = stack.enter_context(Raw(huge))
+        crowds = stack.enter_context(Raw(http(json.dumps(crowd).encode())))
+        first = stack.enter_context(contextlib.ExitStack())
+        moving = first.enter_context(serving("moving", where=f"127.0.0.1:{port}"))
+        moving.write(sample("moving", idle_ratio=0.3))
+        bad = [f"127.0.0.1:{free_port()}", drips.address, garbage.address, too_large.address, crowds.address]
+        with Following(where(hosts, *bad, f"127.0.0.1:{port}"), poll_s=0.2) as following:
+            following.wait_for(
+                lambda: (
+                    len({one.worker for one in following.samples()} - {f"x{n}" for n in range(20_000)}) == EXPORTERS + 1
+                ),
+                "a sample of each",
+            )
+            first.close()
+            following.wait_for(lambda: following.last("moving").of_exporter, "its exporter is down")
+            restarted = stack.enter_context(serving("moving", where=f"127.0.0.1:{port}"))
+            restarted.write(sample("moving", idle_ratio=0.4))
+            following.wait_for(lambda: following.last("moving").figures.idle_ratio == 0.4, "it is back")
+            for output in hosts[:8]:
+                output.write(sample(f"w{hosts.index(output)}", address="localhost:9999", idle_ratio=0.6))
+            following.wait_for(
+                lambda: all(following.last(f"w{number}").figures.idle_ratio == 0.6 for number in range(8)), "they go on"
+            )
+            following.wait_for(lambda: any("exporters do not answer" in line for line in following.lines), "a line")
+            assert all(one.answered for number in range(EXPORTERS) for one in following.samples(f"w{number}"))
+            assert sum(name.startswith("x") for name in following.workers) == 10_000 - EXPORTERS - 1
+            assert all("\x1b" not in line for line in following.lines)
+
+
+def test_an_exporter_that_leaves_the_list(hosts, tmp_path):
+    """Its worker stays without figures, and is given up after a while; one that joins is followed."""
+    file = tmp_path / "hosts.json"
+
+    def listed(outputs):
+        file.write_text(json.dumps([{"targets": [one.address for one in outputs], "labels": {"slice": "s"}}]))
+
+    listed(hosts[:3])
+    exporters = ExporterList(str(file), look_s=0.05)
+    with Following(str(file), exporters=exporters, poll_s=0.05, keep_s=3.0) as following:
+        following.wait_for(lambda: len(following.samples()) >= 3, "a sample of each")
+        assert {one.slice for one in following.workers.values()} == {"s"}
+        listed(hosts[1:4])
+        left = following.wait_for(lambda: following.last("w0").of_exporter and following.last("w0"), "it is stale")
+        assert left.errors[0].message == (
+            f"exporter http://{hosts[0].address}: it has left the list; its workers stay for 0 min"
+        )
+        following.wait_for(lambda: "w3" in following.workers, "a new one")
+        assert "w0" in following.workers
+        following.wait_for(lambda: "w0" not in following.workers, "it is given up")
+        listed(hosts[:4])
+        following.wait_for(lambda: "w0" in following.workers and following.last("w0").answered, "it is back")
+
+
+def test_the_exporters_behind_a_name(hosts, monkeypatch):
+    """Addresses come and go with the answers of a name server."""
+    answers, name = ["127.0.0.1"], f"{socket.gethostname()}:{hosts[0].address.rpartition(':')[2]}"
+
+    async def resolve(_host):
+        return list(answers)
+
+    exporters = ExporterList(f"dns:{name}", resolve=resolve, resolve_every_s=0.1)
+    monkeypatch.setattr(fleet, "Names", lambda: exchange.Names(resolve))
+    with contextlib.ExitStack() as stack:
+        second = stack.enter_context(serving("second", where=f"127.0.0.2:{name.rpartition(':')[2]}"))
+        second.write(sample("second"))
+        following = stack.enter_context(Following(f"dns:{name}", exporters=exporters, poll_s=0.05, keep_s=0.5))
+        following.wait_for(lambda: list(following.workers) == ["w0"], "one address")
+        assert following.workers["w0"].exporter == f"http://{name}"
+        answers.append("127.0.0.2")
+        following.wait_for(lambda: list(following.workers) == ["w0", "second"], "two addresses")
+        answers.remove("127.0.0.1")
+        following.wait_for(lambda: list(following.workers) == ["second"], "one that is gone")
+
+
+@contextlib.contextmanager
+def chained(*sources, port=0, run=None):
+    """A tpumon that follows exporters and is one itself."""
+    options = OutputOptions() if run is None else OutputOptions(run=run)
+    with contextlib.closing(open_prometheus(f"127.0.0.1:{port}", options)) as output:
+
+        async def main(_send):
+            def take(event):
+                if isinstance(event, Workers):
+                    output.follow(event)
+                elif isinstance(event, Sample):
+                    output.write(event)
+                else:
+                    output.take_over(event)
+
+            await RemoteFleet(",".join(sources), own_run=options.run, poll_s=0.05, say=lines.append).feed(take)
+
+        lines: list[str] = []
+        with Background(main):
+            yield output, lines
+
+
+def test_an_exporter_of_exporters_is_read_by_a_third(hosts):
+    """Samples, jobs and the names that workers have where they are sampled."""
+    twin = Workers(targets=(Target(worker="w0", address="localhost:9999", job="other"),))
+    hosts[1].follow(twin)
+    hosts[1].write(sample("w0", address="localhost:9999"))
+    with chained(hosts[0].address, hosts[1].address) as (middle, _), Following(middle.address, poll_s=0.05) as last:
+        last.wait_for(lambda: set(last.workers) == {"j/w0", "other/w0"}, "both")
+        last.wait_for(lambda: len({one.worker for one in last.samples()}) == 2, "a sample of each")
+        assert {one.name for one in last.workers.values()} == {"w0"}
+        hosts[0].write(sample("w0", address="localhost:9999", idle_ratio=0.9))
+        last.wait_for(lambda: last.last("j/w0").figures.idle_ratio == 0.9, "the next one")
+
+
+def goes_round(output):
+    said = json.loads(get(output, "/samples").body)
+    return said["run"] in said["via"]
+
+
+def test_a_loop_is_refused(hosts):
+    """Of one, and of three: what is not in it goes on."""
+    ports = [free_port() for _ in range(3)]
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    own = f"127.0.0.1:{free_port()}"
+    with chained(own, hosts[9].address, port=int(own.rpartition(":")[2])) as (_, lines):
+        wait_until(lambda: any("leave it out of --from" in line for line in lines), 30, lambda: lines)
+        assert lines == [f"exporter http://{own}: its samples come through this tpumon itself; leave it out of --from"]
+    with contextlib.ExitStack() as stack:
+        round_ = [
+            stack.enter_context(chained(addresses[number - 1], hosts[number].address, port=ports[number]))
+            for number in range(3)
+        ]
+        wait_until(lambda: any(lines for _, lines in round_), 30, "one refuses another")
+        following = stack.enter_context(Following(round_[0][0].address, poll_s=0.05))
+        following.wait_for(lambda: "w0" in following.workers, "its own")
+        wait_until(lambda: not any(goes_round(output) for output, _ in round_), 30, "nothing goes round")
+        refused = [line for _, lines in round_ for line in lines]
+        assert all("leave it out of --from" in line for line in refused), refused
+        assert 1 <= len(refused) <= 3
+
+
+def test_the_command_follows_several(hosts):
+    """`--from A,B`, as JSON lines."""
+    with Tpumon("--from", where(hosts[:2]), "--output", "jsonl") as command:
+        command.wait_for(lambda: '"worker": "w0"' in command.out and '"worker": "w1"' in command.out)
+
+
+def test_a_command_that_ends_says_who_is_missing(hosts):
+    """`once`: a table without an exporter's workers, and a line about it."""
+    missing = f"127.0.0.1:{free_port()}"
+    done = tpumon("once", "--from", where(hosts[:2], missing)).ended(0)
+    assert "w0" in done.out
+    assert "w1" in done.out
+    assert f"exporter http://{missing}: Connection refused" in done.err
