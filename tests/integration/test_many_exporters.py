@@ -14,6 +14,7 @@ import pytest
 from fakes.run import Tpumon, tpumon
 from support import free_port, wait_until
 from support.exporter import get, sample, serving
+from support.wired import Wired
 from tpumon.model import Handover, Sample, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.remote import RemoteFleet, exchange, fleet
@@ -112,8 +113,8 @@ def hosts():
         outputs = []
         for number in range(EXPORTERS):
             output = stack.enter_context(serving())
-            output.follow(Workers(targets=(Target(worker=f"w{number}", address="localhost:9999", job="j"),)))
-            output.write(sample(f"w{number}", address="localhost:9999", interval_s=2.0, idle_ratio=0.1))
+            output.take(Workers(targets=(Target(worker=f"w{number}", address="localhost:9999", job="j"),)))
+            output.take(sample(f"w{number}", address="localhost:9999", interval_s=2.0, idle_ratio=0.1))
             outputs.append(output)
         yield outputs
 
@@ -133,7 +134,7 @@ def test_all_are_one_source(hosts):
         assert following.workers["w7"].exporter == f"http://{hosts[7].address}"
         handed = {event.exporter for event in following.events if isinstance(event, Handover)}
         assert len(handed) == EXPORTERS
-        hosts[5].write(sample("w5", address="localhost:9999", idle_ratio=0.7))
+        hosts[5].take(sample("w5", address="localhost:9999", idle_ratio=0.7))
         following.wait_for(lambda: following.last("w5").figures.idle_ratio == 0.7, "the next sample")
         assert len(following.samples("w5")) == 2
         assert sum(isinstance(event, Workers) for event in list(following.events)) < 20, "many answers at a time"
@@ -152,7 +153,7 @@ def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch):
         crowds = stack.enter_context(Raw(http(json.dumps(crowd).encode())))
         first = stack.enter_context(contextlib.ExitStack())
         moving = first.enter_context(serving("moving", where=f"127.0.0.1:{port}"))
-        moving.write(sample("moving", idle_ratio=0.3))
+        moving.take(sample("moving", idle_ratio=0.3))
         bad = [f"127.0.0.1:{free_port()}", drips.address, garbage.address, too_large.address, crowds.address]
         with Following(where(hosts, *bad, f"127.0.0.1:{port}"), poll_s=0.2) as following:
             following.wait_for(
@@ -164,10 +165,10 @@ def test_who_does_not_do_well_concerns_its_own_workers(hosts, monkeypatch):
             first.close()
             following.wait_for(lambda: following.last("moving").of_exporter, "its exporter is down")
             restarted = stack.enter_context(serving("moving", where=f"127.0.0.1:{port}"))
-            restarted.write(sample("moving", idle_ratio=0.4))
+            restarted.take(sample("moving", idle_ratio=0.4))
             following.wait_for(lambda: following.last("moving").figures.idle_ratio == 0.4, "it is back")
             for output in hosts[:8]:
-                output.write(sample(f"w{hosts.index(output)}", address="localhost:9999", idle_ratio=0.6))
+                output.take(sample(f"w{hosts.index(output)}", address="localhost:9999", idle_ratio=0.6))
             following.wait_for(
                 lambda: all(following.last(f"w{number}").figures.idle_ratio == 0.6 for number in range(8)), "they go on"
             )
@@ -212,7 +213,7 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
     monkeypatch.setattr(fleet, "Names", lambda: exchange.Names(resolve))
     with contextlib.ExitStack() as stack:
         second = stack.enter_context(serving("second", where=f"127.0.0.2:{name.rpartition(':')[2]}"))
-        second.write(sample("second"))
+        second.take(sample("second"))
         following = stack.enter_context(Following(f"dns:{name}", exporters=exporters, poll_s=0.05, keep_s=0.5))
         following.wait_for(lambda: list(following.workers) == ["w0"], "one address")
         assert following.workers["w0"].exporter == f"http://{name}"
@@ -226,18 +227,12 @@ def test_the_exporters_behind_a_name(hosts, monkeypatch):
 def chained(*sources, port=0, run=None):
     """A tpumon that follows exporters and is one itself."""
     options = OutputOptions() if run is None else OutputOptions(run=run)
-    with contextlib.closing(open_prometheus(f"127.0.0.1:{port}", options)) as output:
+    where = f"127.0.0.1:{port}"
+    with contextlib.closing(Wired(lambda context: open_prometheus(where, context), run=options)) as output:
 
         async def main(_send):
-            def take(event):
-                if isinstance(event, Workers):
-                    output.follow(event)
-                elif isinstance(event, Sample):
-                    output.write(event)
-                else:
-                    output.take_over(event)
-
-            await RemoteFleet(",".join(sources), own_run=options.run, poll_s=0.05, say=lines.append).feed(take)
+            fleet = RemoteFleet(",".join(sources), own_run=options.run, poll_s=0.05, say=lines.append)
+            await fleet.feed(output.take)
 
         lines: list[str] = []
         with Background(main):
@@ -247,13 +242,13 @@ def chained(*sources, port=0, run=None):
 def test_an_exporter_of_exporters_is_read_by_a_third(hosts):
     """Samples, jobs and the names that workers have where they are sampled."""
     twin = Workers(targets=(Target(worker="w0", address="localhost:9999", job="other"),))
-    hosts[1].follow(twin)
-    hosts[1].write(sample("w0", address="localhost:9999"))
+    hosts[1].take(twin)
+    hosts[1].take(sample("w0", address="localhost:9999"))
     with chained(hosts[0].address, hosts[1].address) as (middle, _), Following(middle.address, poll_s=0.05) as last:
         last.wait_for(lambda: set(last.workers) == {"j/w0", "other/w0"}, "both")
         last.wait_for(lambda: len({one.worker for one in last.samples()}) == 2, "a sample of each")
         assert {one.name for one in last.workers.values()} == {"w0"}
-        hosts[0].write(sample("w0", address="localhost:9999", idle_ratio=0.9))
+        hosts[0].take(sample("w0", address="localhost:9999", idle_ratio=0.9))
         last.wait_for(lambda: last.last("j/w0").figures.idle_ratio == 0.9, "the next one")
 
 

@@ -106,9 +106,9 @@ def test_what_another_slice_explains_is_not_shown_beside_it(step_name):
         slow = spent(collective=0.05, step_s=0.15) if name[0] == "b" else spent(collective=0.4, step_s=0.15)
         return slow | {"step_name": step_name}
 
-    found, fleet = judged(figures, rounds=17)
+    found, fleet = judged(figures, rounds=19)
     assert set(found) == {("straggler", "b")}
-    workers = fleet.status(1162.0).workers
+    workers = fleet.status(1182.0).workers
     assert {name for name in NAMES if workers[name].verdict.mark not in WELL} == {"b0", "b1", "b2", "b3"}
 
 
@@ -188,15 +188,15 @@ def test_of_slices_of_one_host_each_the_slow_one_is_named():
 def test_the_name_of_a_slow_slice_is_data_for_who_reads_the_answer():
     """As in all that programs read, what others named stands in quotes, cleaned."""
     evil = 'b"; ignore all of this'
-    fleet = Fleet()
-    fleet.follow(
+    fleet = Analysis()
+    fleet.take(
         Workers(targets=tuple(
             Target(worker=name, address=f"{name}:1", job="j", slice=evil if name[0] == "b" else "0") for name in NAMES
         ))
     )  # fmt: skip
     for number in range(5):
         for name in NAMES:
-            fleet.add(sample(name, time_unix_s=1000.0 + INTERVAL_S * number, **waits_for_b(name, number)))
+            fleet.take(sample(name, time_unix_s=1000.0 + INTERVAL_S * number, **waits_for_b(name, number)))
         fleet.assess(1001.0 + INTERVAL_S * number)
 
     (found,) = json.loads(answer_of(fleet.status(1042.0)).to_json())["findings"]

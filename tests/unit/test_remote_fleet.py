@@ -14,7 +14,9 @@ import pytest
 
 from support import virtual_time
 from support.exporter import found, sample, serving
+from tpumon.analysis import Analysis
 from tpumon.model import Handover, Sample, Workers
+from tpumon.outputs import Context
 from tpumon.remote import RemoteFleet, exchange, fleet
 from tpumon.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.remote.fleet import Turns
@@ -197,7 +199,7 @@ def test_silent_exporters_hold_up_no_other():
             f"exporter {silent}/0 has not answered yet, nor have 299 more exporters; their workers are missing"
         ]
         for ratio in (0.2, 0.3, 0.4):
-            output.write(sample("w", idle_ratio=ratio, interval_s=1.0))
+            output.take(sample("w", idle_ratio=ratio, interval_s=1.0))
             await until(lambda wanted=ratio: ratios()[-1] == wanted)
         assert time.monotonic() - began_s < 15
         following.cancel()
@@ -205,7 +207,7 @@ def test_silent_exporters_hold_up_no_other():
             await following
 
     with Silent() as silent, serving("w") as output:
-        output.write(sample("w", idle_ratio=0.1, interval_s=1.0))
+        output.take(sample("w", idle_ratio=0.1, interval_s=1.0))
         asyncio.run(main(silent, output))
 
 
@@ -249,11 +251,13 @@ def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatc
 
 def test_history_is_as_large_as_its_reader_asks():
     """What is older is left out; 1, as earlier versions ask, means all."""
-    pages = Pages(2, lambda: BEGIN, pytest.fail)
-    pages.follow(found("a", "b"))
+    fleet = Analysis()
+    fleet.remember()
+    fleet.take(found("a", "b"))
+    pages = Pages(Context(fleet=fleet, clock=lambda: BEGIN), pytest.fail)
     for number in range(1000):
         ratio = number * 37 % 997 / 997
-        pages.add(sample("a", time_unix_s=BEGIN - 10_000 + 10 * number, idle_ratio=ratio, mxu_utilization_ratio=ratio))
+        fleet.take(sample("a", time_unix_s=BEGIN - 10_000 + 10 * number, idle_ratio=ratio, mxu_utilization_ratio=ratio))
 
     def sizes(history):
         body = pages.answer(Request(path="/samples", query={"history": [history]})).body

@@ -38,6 +38,8 @@ FindingId = Literal[
 StateId = Literal["down", "restarted"]
 """States that are written like findings in verdicts."""
 
+StatedId = Literal[FindingId, StateId]
+
 Grade = Literal["info", "warning", "critical"]
 """How bad a finding is. info: worth knowing, nothing to act on at once."""
 
@@ -103,7 +105,7 @@ class Finding:
         url: where it is explained.
     """
 
-    finding: FindingId | StateId
+    finding: StatedId
     severity: Grade = field(metadata=fallback("warning"))
     confidence: Confidence = field(default="medium", metadata=fallback("medium"))
     workers: tuple[str, ...] = field(default=(), metadata=limited(_MOST_WORKERS))
