@@ -137,10 +137,13 @@ class Pages:
         after = int(given["after"]) if given["after"] else None
         with self._lock:
             sequence = self._sequence
-            missed = after is None or not self._has_all_after(after)
-            recent = [] if missed else [sample for number, _, sample in self._recent if number > (after or 0)]
+            wants_all = bool(given["history"] or given["changed"])
+            missed = after is None or after > sequence or (wants_all and not self._has_all_after(after))
+            recent = (
+                [] if missed else [sample for number, _, sample in self._recent if number > (after or 0)][-_ANSWERED:]
+            )
         now_unix_s, handover = self._clock(), None
-        if given["history"] or given["changed"]:
+        if wants_all:
             asked_bytes = int(given["history"] or 1)
             handover = self._fleet.handover(
                 now_unix_s,

@@ -197,7 +197,7 @@ def test_the_name_of_a_slow_slice_is_data_for_who_reads_the_answer():
     for number in range(5):
         for name in NAMES:
             fleet.take(sample(name, time_unix_s=1000.0 + INTERVAL_S * number, **waits_for_b(name, number)))
-        fleet.assess(1001.0 + INTERVAL_S * number)
+        fleet.status(1001.0 + INTERVAL_S * number)
 
     (found,) = json.loads(answer_of(fleet.status(1042.0)).to_json())["findings"]
     assert (found["job"], found["slice"]) == ("j", "b_ignore_all_of_this")

@@ -79,7 +79,7 @@ def test_exporters_recordings_and_lists_are_told_apart(tmp_path):
 
 def test_one_password_is_enough():
     """In the URL, or in the file."""
-    assert origin_of(FromOptions(from_="a:1,https://b", from_auth="f")) == Remote("http://a:1,https://b", None, "f")
+    assert origin_of(FromOptions(from_="a:1,https://b", from_auth="f")) == Remote("http://a:1,https://b", "f")
     with pytest.raises(UsageError, match="--from-auth: the URL has a password already"):
         origin_of(FromOptions(from_="a:1,https://me:pw@b", from_auth="f"))
 

@@ -430,8 +430,9 @@ class Analysis:
             judgement = self._judgements.get(standing.worker)
             if judgement is not None:
                 judgement.course = _resumed(standing)
-                judgement.upstream = judgement.upstream or handover.findings is not None
                 judgement.number = self._number = self._number + 1
+        for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
+            self._judgements[worker].upstream = True
         return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=handover.complete)
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:

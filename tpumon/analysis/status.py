@@ -11,6 +11,7 @@ from operator import itemgetter
 from statistics import median, mode
 
 from tpumon.figures import COMPARED
+from tpumon.findings import RULES
 from tpumon.history import Tiers, WorkerHistory
 from tpumon.model import (
     Cause,
@@ -188,7 +189,9 @@ class FleetStatus:
                 for finding, reason in each.not_judged:
                     reasons.setdefault(finding, []).append(reason)
         return tuple(
-            NotJudged(finding=finding, reason=mode(given), workers=len(given)) for finding, given in reasons.items()
+            NotJudged(finding=rule.finding, reason=mode(given), workers=len(given))
+            for rule in RULES
+            if (given := reasons.get(rule.finding))
         )
 
 

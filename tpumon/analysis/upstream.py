@@ -40,6 +40,10 @@ class Upstream:
         """Keeps what an exporter says is wrong."""
         self._handovers[handover.exporter] = handover
 
+    def workers_of(self, exporter: str) -> list[str]:
+        """Names of the workers that come from an exporter."""
+        return [worker for worker, its in self._exporter_of.items() if its == exporter]
+
     def compares(self, target: Target) -> bool:
         """True if workers of its job come from several exporters. Of an unknown job nobody knows what belongs to it."""
         return target.job is not None and len(self._exporters_of.get(target.job, ())) > 1
@@ -82,12 +86,13 @@ def merged_causes(causes: Sequence[Cause], added: Sequence[Cause]) -> tuple[Caus
 
 
 def merged_findings(own: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Findings from several judges: one for each ID, job and slice, the worst first."""
+    """Findings from several judges: one for each ID and slice of a known job, the worst first."""
     if not others:
         return tuple(own)
-    merged: dict[tuple[str, str | None, str | None], Finding] = {}
-    for finding in (*own, *others):
-        key = finding.finding, finding.job, finding.slice
+    merged: dict[object, Finding] = {}
+    for number, finding in enumerate((*own, *others)):
+        # Of an unknown job nobody knows what belongs together.
+        key = (finding.finding, finding.job, finding.slice) if finding.job is not None else number
         before = merged.get(key)
         merged[key] = finding if before is None else _joined(before, finding)
     return tuple(

@@ -179,7 +179,7 @@ class Straggler(Rule[_Memory, _Slices]):
         memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
         memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
         of_worker = self._of_worker(member)
-        if of_worker is None and known is None:
+        if of_worker is None and (known is None or known <= 1):
             return _too_few()
         return max(of_worker or 0.0, known or 0.0)
 
