@@ -5,6 +5,7 @@ The only place that wires things together. Commands are imported when they run, 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
@@ -40,7 +41,6 @@ from tpumon.command_line.settings import (
     given,
     level_of,
     report_format,
-    sampling_of,
     seconds_of,
     selection_of,
     source_of,
@@ -145,10 +145,11 @@ def monitor(
 
 
 @app.command("serve", cls=CommandPage)
-@takes(TargetOptions, MeasureOptions, ExportOptions, ThresholdOptions)
+@takes(TargetOptions, FromOptions, MeasureOptions, ExportOptions, ThresholdOptions)
 def serve_command(
     context: typer.Context,
     targets: TargetOptions,
+    origin: FromOptions,
     measure: MeasureOptions,
     exports: ExportOptions,
     thresholds: ThresholdOptions,
@@ -161,6 +162,15 @@ def serve_command(
             help="Where Prometheus scrapes; :PORT listens on all addresses of this host.",
         ),
     ] = _LISTEN,
+    state: Annotated[
+        str | None,
+        option(
+            "--state",
+            panel=OUTPUT,
+            metavar="DIR",
+            help="Keep there what verdicts rest on across restarts. Default: systemd's state directory.",
+        ),
+    ] = None,
     web_listen_address: Annotated[str | None, typer.Option("--web.listen-address", hidden=True)] = None,
     web_config_file: Annotated[str | None, typer.Option("--web.config.file", hidden=True)] = None,
 ) -> Command:
@@ -172,24 +182,26 @@ def serve_command(
       tpumon serve                         metrics of the jobs on this host
       tpumon serve --listen :10466         let other hosts scrape them
       tpumon serve --tpu NAME              metrics of all workers of a TPU
+      tpumon serve --from dns:NAME:10466   judge workers of many exporters
     """
     from tpumon.commands import serve
 
     level = level_of(measure)
     if level == 0:
         raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
-    sampling = sampling_of(context, targets, measure)
-    return partial(
-        serve.run,
-        feed_of(
-            replace(sampling, selection=replace(sampling.selection, waits=True)),
-            exports,
-            level,
-            thresholds_of(context, thresholds),
-            listen=web_listen_address or listen,
-            web_config_file=None if is_typed(context, "web_config") else web_config_file,
-        ),
+    check_from(context, targets, origin)
+    source = source_of(context, targets, origin, measure)
+    if source.is_over:
+        raise UsageError("serve --from takes exporters; to look at a recording: tpumon --from DIR")
+    feed = feed_of(
+        source.waiting_for_targets(),
+        exports,
+        level,
+        thresholds_of(context, thresholds),
+        listen=web_listen_address or listen,
+        web_config_file=None if is_typed(context, "web_config") else web_config_file,
     )
+    return partial(serve.run, replace(feed, state=state or os.environ.get("STATE_DIRECTORY") or None))
 
 
 @app.command("simulate", cls=SimulatePage)

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from tpumon.analysis import Analysis, Event, FleetStatus, Update
+from tpumon.analysis.kept import WRITE_S, StateFile
 from tpumon.analysis.playing import played
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query
@@ -68,6 +69,10 @@ class Sampling:
         """The same with at least `most` top operations in each sample."""
         return replace(self, query=replace(self.query, ops=max(self.query.ops, most)))
 
+    def waiting_for_targets(self) -> Sampling:
+        """The same, for a service: it waits where there is no worker yet."""
+        return replace(self, selection=replace(self.selection, waits=True))
+
     def prepare(self) -> None:
         """Prepares this process; call it before there are threads.
 
@@ -120,6 +125,10 @@ class Recorded:
         """The path."""
         return self.where
 
+    def waiting_for_targets(self) -> Recorded:
+        """The same."""
+        return self
+
     def with_ops(self, _most: int) -> Recorded:
         """The same: a recording has the operations that it has."""
         return self
@@ -152,6 +161,10 @@ class Remote:
         """The sources without passwords."""
         return shown(self.url)
 
+    def waiting_for_targets(self) -> Remote:
+        """The same."""
+        return self
+
     def with_ops(self, _most: int) -> Remote:
         """The same: an exporter has the operations that it has."""
         return self
@@ -177,10 +190,12 @@ class FeedSettings:
         origin: samples to take, those of others, or what was recorded.
         exports: outputs beside the one on stdout.
         output_options: of all outputs, the one on stdout included.
+        state: directory in which verdicts are kept for the next start; None: a restart forgets them.
     """
 
     origin: Sampling | Recorded | Remote
     exports: Sequence[Export] = ()
+    state: str | None = None
     output_options: OutputOptions = field(default_factory=OutputOptions)
 
 
@@ -220,6 +235,8 @@ class Feed:
         self._reported_drops = False
         self._stack = ExitStack()
         self._fleet = Analysis(settings.output_options.thresholds, log=say)
+        self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
+        self._cannot_keep = False
         if remembers:
             self._fleet.remember()
         self.context = Context(
@@ -236,6 +253,9 @@ class Feed:
         """
         raise_descriptor_limit()
         self._settings.origin.prepare()
+        kept = None if self._state is None else self._state.read()
+        if kept is not None:
+            self._fleet.resume(kept, time.time())
         with ExitStack() as stack:
             for export in self._settings.exports:
                 output = open_output(export.name, export.where, self.context, export.options)
@@ -251,6 +271,7 @@ class Feed:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+        self._keep()
 
     def status(self) -> FleetStatus:
         """The status of all workers now."""
@@ -305,11 +326,27 @@ class Feed:
             ticking.cancel()
 
     async def _tick(self, pass_on: Callable[[Update], None]) -> None:
+        ticks = 0
         while True:
             await asyncio.sleep(_TICK_S)
             update = self._fleet.tick(time.time())
             if update is not None:
                 pass_on(update)
+            ticks += 1
+            if self._state is not None and ticks % WRITE_S == 0:
+                await asyncio.to_thread(self._keep)
+
+    def _keep(self) -> None:
+        """Keeps what verdicts rest on."""
+        if self._state is None:
+            return
+        try:
+            self._state.write(self._fleet.kept(time.time()))
+            self._cannot_keep = False
+        except OSError as error:
+            if not self._cannot_keep:
+                say(f"--state {self._settings.state}: {error.strerror}; it is tried again")
+            self._cannot_keep = True
 
     def _say(self, lines: Sequence[str]) -> None:
         if self._background.dropped and not self._reported_drops:

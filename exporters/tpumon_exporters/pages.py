@@ -59,6 +59,7 @@ class Pages:
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()
         self._recent: deque[tuple[int, float, Sample]] = deque(maxlen=_REMEMBERED)
+        self._lasts: dict[str, Sample] = {}
         self._sequence = 0
         self._run = context.run.run
         self._via: Sequence[str] = ()
@@ -69,12 +70,15 @@ class Pages:
         with self._lock:
             if update.workers is not None:
                 self._via = update.workers.via
+                followed = {target.worker for target in update.workers.targets}
+                self._lasts = {worker: last for worker, last in self._lasts.items() if worker in followed}
                 self._ready = self._ready or update.workers.waiting is not None
             sample = update.sample
             if sample is None or update.status is None:
                 return
             self._ready = True
             self._sequence += 1
+            self._lasts[sample.worker] = sample
             now_unix_s = self._clock()
             while self._recent and not 0 <= now_unix_s - self._recent[0][1] <= _REMEMBERED_S:
                 self._recent.popleft()
@@ -139,9 +143,10 @@ class Pages:
             sequence = self._sequence
             wants_all = bool(given["history"] or given["changed"])
             missed = after is None or after > sequence or (wants_all and not self._has_all_after(after))
-            recent = (
-                [] if missed else [sample for number, _, sample in self._recent if number > (after or 0)][-_ANSWERED:]
-            )
+            samples = list(self._lasts.values())
+            if not missed:
+                newer = [sample for number, _, sample in self._recent if number > (after or 0)]
+                samples = [_whole(sample, self._lasts.get(sample.worker)) for sample in newer[-_ANSWERED:]]
         now_unix_s, handover = self._clock(), None
         if wants_all:
             asked_bytes = int(given["history"] or 1)
@@ -151,10 +156,6 @@ class Pages:
                 most_bytes=min(asked_bytes, MOST_HISTORY_BYTES) if asked_bytes > 1 else MOST_HISTORY_BYTES,
             )
         status = self._fleet.status(now_unix_s)
-        lasts = {each.name: each.history.last for each in status.all()}
-        samples = [_whole(sample, lasts.get(sample.worker)) for sample in recent]
-        if missed:
-            samples = [last for last in lasts.values() if last is not None]
         header = {
             "schema": SCHEMA_VERSION,
             "tpumon": __version__,
@@ -167,8 +168,7 @@ class Pages:
             "targets": [{name: getattr(each.target, name) for name in _SAID} for each in status.all()],
             **({} if handover is None else page_of(handover)),
         }
-        most_ops = self._context.run.ops
-        encoded = filter(None, (_encoded(sample.with_ops(most_ops)) for sample in samples))
+        encoded = filter(None, map(_encoded, samples))
         body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(encoded)}]}}\n'
         return Response(body=body, content_type="application/json")
 

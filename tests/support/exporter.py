@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 from support import require, samples
 from support.samples import failed_sample
@@ -41,10 +42,12 @@ def sample(worker: str = "w", *, reason: str | None = None, time_unix_s: float |
 
 
 @contextmanager
-def serving(*workers: str, where: str = "127.0.0.1:0", web_config: Path | None = None) -> Iterator[Wired]:
+def serving(
+    *workers: str, where: str = "127.0.0.1:0", web_config: Path | None = None, **context: Any
+) -> Iterator[Wired]:
     """An exporter that follows these workers and knows nothing of them yet."""
     options = OutputOptions(web_config=None if web_config is None else str(web_config), ops=MOST_OPS)
-    with closing(Wired(lambda context: open_prometheus(where, context), run=options)) as output:
+    with closing(Wired(lambda given: open_prometheus(where, given), run=options, **context)) as output:
         output.take(found(*workers))
         yield output
 

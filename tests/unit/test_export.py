@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from support.samples import failed_sample, sample
+from support.wired import Wired
 from tpumon.commands import export
 from tpumon.errors import TpumonError, UsageError
 from tpumon_exporters.comma_separated import COLUMNS
@@ -17,9 +18,9 @@ START = 1_700_000_000.5
 
 @pytest.fixture
 def tape(tmp_path):
-    recorder = Recorder(str(tmp_path / "rec"), clock=lambda: START)
-    recorder.write(sample("a", time_unix_s=START, idle_ratio=0.0, cores=8, simulated=True))
-    recorder.write(failed_sample("b", "busy", time_unix_s=START + 1))
+    recorder = Wired(lambda _context: Recorder(str(tmp_path / "rec"), clock=lambda: START))
+    recorder.take(sample("a", time_unix_s=START, idle_ratio=0.0, cores=8, simulated=True))
+    recorder.take(failed_sample("b", "busy", time_unix_s=START + 1))
     recorder.close()
     return str(tmp_path / "rec")
 

@@ -132,7 +132,7 @@ def test_workers_that_are_not_ok_are_told_worst_first_with_their_figures(log):
     assert line["fleet"]["figures"]["infeed"]["count"] == 2
     dead, slow = line["workers"]
     assert (dead["worker"], dead["state"], dead["causes"], dead["sample"]) == ("b", "down", ["unavailable"], None)
-    assert (slow["worker"], slow["severity"], slow["causes"]) == ("a", "warn", ["infeed 10%"])
+    assert (slow["worker"], slow["severity"], slow["causes"]) == ("a", "warning", ["infeed 10%"])
     assert slow["sample"]["infeed_ratio"]["avg"] == 0.1
 
 

@@ -610,9 +610,8 @@ def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(t
     async def call(_address):
         return None
 
-    def history_with(history, target):
-        history.add(sample(target.worker, process=target.process))
-        return history.restarted
+    def after(history, target):
+        return history.with_sample(sample(target.worker, process=target.process))
 
     async def main():
         process, port = started(script, 0, TPUMON_JOB="gemma", TPU_NAME="my-tpu", SECRET="s")
@@ -629,15 +628,16 @@ def test_a_real_process_is_shown_without_its_arguments_and_its_restart_is_seen(t
                 assert abs(first.process.started_unix_s - time.time()) < 60
                 assert (first.job, first.slice, first.independent) == ("gemma", "my-tpu", False)
                 history = WorkerHistory(first)
-                assert history_with(history, first) is None
-                assert history_with(history, first) is None
+                history = after(after(history, first), first)
+                assert history.restarted is None
 
                 ended(process)
                 process, _ = started(script, port)
                 await watch.until(lambda: watch.found[-1].targets[0].process.pid == process.pid)
                 (second,) = watch.found[-1].targets
                 assert (second.worker, second.job, second.slice) == (first.worker, None, None)
-                assert history_with(history, second) is history.last
+                history = after(history, second)
+                assert history.restarted is history.last
         finally:
             ended(process)
 

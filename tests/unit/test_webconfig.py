@@ -160,8 +160,8 @@ def test_changes_count_from_the_next_connection(files):
     """Users, and a certificate that was renewed; a file that will not do changes nothing, and is reported once."""
     path = config(files, TLS + USERS)
     said = []
-    with serving(web_config=path) as output:
-        output.say = said.append
+    with serving(web_config=path, log=said.append) as output:
+        said.clear()  # where it listens
         password = basic("prometheus", PASSWORD)
         assert get(output, "/-/healthy", tls=client(files), Authorization=password).status == 200
         path.write_text("tls_server_config: {cert_file: gone.crt, key_file: server.key}\n")
@@ -181,8 +181,8 @@ def test_an_emptied_file_takes_no_protection_away(files):
     """As a redirection that went wrong leaves it: users are still asked for, and it is reported."""
     path = config(files, USERS)
     said = []
-    with serving(web_config=path) as output:
-        output.say = said.append
+    with serving(web_config=path, log=said.append) as output:
+        said.clear()  # where it listens
         path.write_text("")
         for _ in range(2):
             assert get(output, "/-/healthy").status == 401

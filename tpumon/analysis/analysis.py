@@ -5,24 +5,28 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 
-from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, Verdict, WorkerStatus
-from tpumon.analysis.upstream import Upstream, merged_causes, merged_findings
+from tpumon.analysis.judgement import Judgement, add_failure, resumed, verdict_of
+from tpumon.analysis.kept import Kept, kept_worker
+from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
+from tpumon.analysis.upstream import Upstream, merged_findings
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds
-from tpumon.history import NO_FIGURES, WELL, Changes, Course, Histories, Moment, Tiers, WorkerHistory
+from tpumon.history import NO_FIGURES, Changes, Histories, Moment, Tiers, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
     Finding,
-    FindingId,
     Handover,
+    KeptState,
+    KeptWorker,
     Sample,
     Severity,
     Standing,
     State,
+    Target,
     What,
     Workers,
 )
@@ -33,39 +37,6 @@ MOST_HISTORY_BYTES = 12_000_000
 
 _OVERLAP_S = 60.0  # the longest that a query may take
 _STALE_S = 1.0  # how often to look for stale workers: that visits all of them
-
-
-@dataclass(slots=True)
-class _Judgement:
-    """What is known of a worker beside its history.
-
-    Attributes:
-        upstream: True if its samples come judged, by the exporter that they come from.
-        causes: its findings, as judged here or upstream, and why its last query failed.
-        handed_on: the findings that came from upstream last; None: none came yet. Of several samples that come together
-            only the last has them.
-        raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
-        judged, not_judged, needs_more: as in `WorkerStatus`.
-        is_faulty: True if a bug in a rule kept its last sample from being judged.
-        changed_unix_s, number: time and number of the last change of its course.
-    """
-
-    upstream: bool = False
-    causes: tuple[Cause, ...] = ()
-    handed_on: tuple[Cause, ...] | None = None
-    raised: tuple[Cause, ...] = ()
-    judged: tuple[FindingId, ...] = ()
-    not_judged: tuple[tuple[FindingId, str], ...] = ()
-    needs_more: bool = False
-    is_faulty: bool = False
-    course: Course = field(default_factory=Course)
-    changed_unix_s: float = -inf
-    number: int = 0
-
-    @property
-    def all_causes(self) -> tuple[Cause, ...]:
-        """Causes, with those raised here."""
-        return merged_causes(self.causes, self.raised) if self.raised else self.causes
 
 
 class Analysis:
@@ -95,12 +66,29 @@ class Analysis:
         self._log = log
         self._has_logged = False
         self._judge = Judge(self.thresholds)
-        self._judgements: dict[str, _Judgement] = {}
+        self._judgements: dict[str, Judgement] = {}
         self._upstream = Upstream()
         self._stale: frozenset[str] = frozenset()
         self._looked_unix_s = -inf
         self._number = 0
         self._pending: list[Change] = []
+        self._kept = Kept()
+
+    def resume(self, state: KeptState, now_unix_s: float) -> None:
+        """Goes on from what was known before tpumon was restarted; call it before the first event."""
+        self._kept = Kept(state, now_unix_s)
+
+    def kept(self, now_unix_s: float) -> KeptState:
+        """What `resume` needs."""
+        with self._lock:
+            return KeptState(
+                time_unix_s=now_unix_s,
+                workers=tuple(
+                    kept_worker(history, self._standing(history, now_unix_s), self._judge, now_unix_s)
+                    for history in self._histories.all()
+                    if history.last is not None
+                ),
+            )
 
     def remember(self) -> None:
         """Keeps the figures of a week, from the first sample on; call it before that."""
@@ -130,7 +118,10 @@ class Analysis:
         self._judge.follow(workers.targets)
         self._upstream.follow(workers.targets)
         known = self._judgements
-        self._judgements = {target.worker: known.get(target.worker) or _Judgement() for target in workers.targets}
+        self._judgements = {target.worker: known.get(target.worker) or Judgement() for target in workers.targets}
+        for target in workers.targets:
+            if target.worker not in known and (kept := self._kept.take(target)) is not None:
+                self._resume(target, kept)
         return Update(time_unix_s=self._looked_unix_s, workers=workers, changes=self._flushed())
 
     def take_together(self, samples: Sequence[Sample]) -> None:
@@ -138,15 +129,24 @@ class Analysis:
         with self._lock:
             for sample in samples:
                 self._histories.add(sample)
+                self._judgements[sample.worker].upstream |= sample.findings is not None
             self._judge_queries(samples)
             for sample in samples:
                 self._concluded(sample)
 
+    def _resume(self, target: Target, kept: KeptWorker) -> None:
+        history = self._histories.get(target.worker)
+        assert history is not None
+        self._histories.put(history.resumed(kept.process, kept.uptime_s))
+        self._judgements[target.worker].course = resumed(kept.standing)
+        self._judge.resume(target.worker, kept, self._kept.until_unix_s)
+
     def _add(self, sample: Sample) -> Update:
-        at_unix_s = sample.time_unix_s + sample.took_s
+        at_unix_s = sample.time_unix_s + min(sample.took_s, _OVERLAP_S)
         if self._histories.add(sample) is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
-        if not 0 <= at_unix_s - self._looked_unix_s < _STALE_S:
+        passed_s = at_unix_s - self._looked_unix_s
+        if passed_s >= _STALE_S or passed_s < -_OVERLAP_S:  # samples of exporters come late, and in any order
             self._look(at_unix_s)
         self._stale -= {sample.worker}
         judgement = self._judgements[sample.worker]
@@ -212,12 +212,12 @@ class Analysis:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
         history = history.with_last(sample)
         self._histories.put(history)
-        severity = _add_failure(judgement, sample, history.last_state)
+        severity = add_failure(judgement, sample, history.last_state)
         began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
         self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
-    def _take_causes(self, worker: str, judgement: _Judgement) -> None:
+    def _take_causes(self, worker: str, judgement: Judgement) -> None:
         """Takes what the judge says of a worker."""
         causes = self._judge.causes(worker)
         judgement.is_faulty = False
@@ -239,7 +239,7 @@ class Analysis:
         self._take_causes(worker, judgement)
         if not judgement.upstream:
             self._histories.put(history.with_last(replace(history.last, findings=judgement.causes)))
-            severity = _add_failure(judgement, history.last, history.last_state)
+            severity = add_failure(judgement, history.last, history.last_state)
             self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
 
     def _look(self, now_unix_s: float) -> None:
@@ -335,7 +335,7 @@ class Analysis:
         sample = history.current(now_unix_s)
         return WorkerStatus(
             history=history,
-            verdict=_verdict(history, judgement, now_unix_s),
+            verdict=verdict_of(history, judgement, now_unix_s),
             sample=sample,
             figures=NO_FIGURES if sample is None else history.figures,
             judged=judgement.judged,
@@ -429,10 +429,13 @@ class Analysis:
         for standing in handover.standings:
             judgement = self._judgements.get(standing.worker)
             if judgement is not None:
-                judgement.course = _resumed(standing)
+                judgement.course = resumed(standing)
                 judgement.number = self._number = self._number + 1
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
-            self._judgements[worker].upstream = True
+            judgement, history = self._judgements[worker], self._histories.get(worker)
+            judgement.upstream = True
+            if history is not None:
+                judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
         return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=handover.complete)
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
@@ -454,70 +457,6 @@ class Analysis:
             self._histories.put(replace(history, tiers=tiers))
 
 
-_RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
-
-
-def _add_failure(judgement: _Judgement, sample: Sample, state: State) -> Severity:
-    """Adds to a worker's causes why its query failed, if it did; returns the severity of its sample."""
-    found = judgement.causes
-    if sample.failure is not None:
-        judgement.causes = (*found, Cause(words=sample.failure.message))
-    if state == "down":
-        return "critical"
-    if not sample.responded or state in {"busy", "continuous", "paused"}:
-        return "unknown" if sample.of_exporter else judgement.course.severity
-    if judgement.upstream and judgement.handed_on is None:
-        return judgement.course.severity
-    if found:
-        return found[0].severity
-    never = any(finding == "hang" for finding, _ in judgement.not_judged)
-    if state == "no-activity":
-        return "ok" if never or "hang" in judgement.judged else "unknown"
-    return "ok" if sample.failure is None else "unknown"
-
-
-def _verdict(history: WorkerHistory, judgement: _Judgement, now_unix_s: float) -> Verdict:
-    course, now_s, state = judgement.course, history.monotonic_s(), history.state(now_unix_s)
-    severity: Severity = "unknown" if state in {"stale", "waiting"} else course.severity
-    failure = None if history.last is None else history.last.failure
-    causes = judgement.all_causes if state != "stale" or failure is not None else ()
-    since = None if course.since is None else course.since.unix_s(now_unix_s, now_s)
-    critical = None
-    if state == "live" and severity == "critical" and course.critical_since is not None:
-        critical = course.critical_since.unix_s(now_unix_s, now_s)
-    if judgement.raised and severity in _RAISED_TO:
-        raised = judgement.raised[0].severity
-        began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
-        if _RAISED_TO.index(raised) > _RAISED_TO.index(severity):
-            since = began if severity in WELL or since is None else min(since, began or since)
-            critical = began if raised == "critical" else None
-            severity = raised
-    return Verdict(
-        state=state,
-        severity=severity,
-        causes=causes,
-        since_unix_s=since,
-        critical_since_unix_s=critical,
-        excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
-    )
-
-
 def _average(values: Sequence[float]) -> float | None:
     count = len(values)
     return sum(value / count for value in values) if count else None  # of the sum, the largest floats would overflow
-
-
-def _resumed(standing: Standing) -> Course:
-    """The course of a worker as an exporter knows it."""
-
-    def moment(time_unix_s: float | None) -> Moment | None:
-        return None if time_unix_s is None else Moment(time_unix_s)
-
-    return Course(
-        state=None if standing.state == "waiting" else standing.state,
-        severity=standing.severity,
-        mark_since=moment(standing.mark_since_unix_s),
-        ok=standing.ok,
-        ok_since=moment(standing.ok_since_unix_s),
-        critical_since=moment(standing.critical_since_unix_s),
-    )

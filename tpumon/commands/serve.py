@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpumon.feed import Feed, FeedSettings
+from tpumon.system.console import say
 from tpumon.system.signals import StoppedError
 
 
@@ -16,6 +17,8 @@ def run(settings: FeedSettings) -> int:
         UsageError: it cannot listen at the address.
         NoTargetError: with `num_queries`, no worker ever answered.
     """
+    if settings.state is None:
+        say("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
     try:
         with Feed(settings) as feed:
             for _ in feed.updates():

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from tpumon.figures import STEP
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
-from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, Sample, State, Target
+from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, KeptWorker, Sample, State, Target
 from tpumon.model.frozen import frozen
 
 MemoryT = TypeVar("MemoryT")
@@ -158,6 +158,9 @@ class Rule(Generic[MemoryT, AcrossT]):
 
     def take(self, memory: MemoryT, seen: Seen) -> None:
         """Remembers what a query showed."""
+
+    def resume(self, memory: MemoryT, kept: KeptWorker) -> None:
+        """Goes on from what was known of the worker before tpumon was restarted."""
 
     def across(self, _peers: Sequence[Peer[MemoryT]]) -> AcrossT:
         """What these workers have in common; computed once per batch of samples. Needs `compares`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median_low
@@ -11,12 +11,13 @@ from statistics import median_low
 from tpumon.findings.base import Account, Member, Peer, Rule, Seen, seconds_between
 from tpumon.findings.recent import Recent, alike_s
 from tpumon.history import Moment
-from tpumon.model import Evidence, Grade
+from tpumon.model import Evidence, Grade, KeptActivity, KeptWorker
 from tpumon.model.frozen import frozen
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
 _FEW = 5
+_SAME_S = 2.0
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ class Hang(Rule[_Memory, _Slice]):
     def take(self, memory: _Memory, seen: Seen) -> None:
         """Counts samples without activity in a row."""
         if seen.state == "no-activity":
+            memory.active = memory.active or _last_activity(seen)
             memory.silent += 1
             if memory.active is not None:
                 memory.silent_s = seconds_between(memory.active, seen.at)
@@ -116,6 +118,23 @@ class Hang(Rule[_Memory, _Slice]):
             memory.active, memory.silent, memory.silent_s = seen.at, 0, 0.0
             if seen.step_s:
                 memory.step_s.add(seen.step_s)
+
+    def resume(self, memory: _Memory, kept: KeptWorker) -> None:
+        """Takes when it last did something, and its longest pause."""
+        activity = kept.activity
+        if activity.active_unix_s is not None:
+            memory.active = Moment(activity.active_unix_s)
+            memory.silent, memory.longest_s = activity.silent, activity.longest_s
+
+    def kept(self, memory: _Memory, unix_s: Callable[[Moment], float]) -> KeptActivity:
+        """What `resume` needs.
+
+        Args:
+            memory: of the worker.
+            unix_s: a moment by the wall clock as it is set now.
+        """
+        active = None if memory.active is None else unix_s(memory.active)
+        return KeptActivity(active_unix_s=active, silent=memory.silent, longest_s=memory.longest_s)
 
     def across(self, peers: Sequence[Peer[_Memory]]) -> _Slice:
         """Compares the queues of programs that wait for the devices."""
@@ -134,7 +153,7 @@ class Hang(Rule[_Memory, _Slice]):
     def strength(self, member: Member[_Memory, _Slice]) -> float | str:
         """Samples without activity in a row, relative to how many must agree; more for who stopped first."""
         if member.memory.active is None:
-            return "it has run nothing yet"
+            return "it has run nothing yet, or is silent since before tpumon: older than tpumon"
         if not member.memory.silent:
             return 0.0
         strength = 2.0 * member.memory.silent / max(self.limits.sustained, 1) - 0.5
@@ -176,6 +195,17 @@ class Hang(Rule[_Memory, _Slice]):
             severity=grade,
             confidence="low" if grade == "info" else "high",
         )
+
+
+def _last_activity(seen: Seen) -> Moment | None:
+    """When its devices last ran something, as the runtime says; None: never since it started, or it does not say."""
+    idle_s = [device.runtime_tensorcore_idle_s for device in seen.figures.devices]
+    known = [each for each in idle_s if each is not None]
+    uptime_s = seen.figures.runtime.uptime_s
+    if not known or uptime_s is None or min(known) >= uptime_s - _SAME_S:
+        return None
+    at, silent_s = seen.at, min(known)
+    return Moment(at.time_unix_s - silent_s, None if at.monotonic_s is None else at.monotonic_s - silent_s)
 
 
 def _queue(seen: Seen) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
 from tpumon.history import Moment
-from tpumon.model import Cause, FindingId, State, Target
+from tpumon.model import Cause, FindingId, KeptFinding, State, Target
 
 GroupKey = tuple[str, str, str]
 """Job, slice, and the worker if it is compared with none; empty where that is not known."""
@@ -39,6 +39,8 @@ class Held:
         was_there: whether the first samples showed it already.
         account: how it concerns the worker, while it is present.
         strength: of the last sample that could be judged.
+        kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
+            judged; None: it was judged since.
     """
 
     rule: AnyRule
@@ -54,6 +56,44 @@ class Held:
     was_there: bool = False
     account: Account | None = None
     strength: float = 0.0
+    kept_until_unix_s: float | None = None
+
+    def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
+        """Goes on with a finding that was present before tpumon was restarted."""
+        self.known = self.above = self.needed
+        self.since, self.was_there = Moment(kept.since_unix_s), kept.since_or_earlier
+        self.strength, self.kept_until_unix_s = 1.0, until_unix_s
+        self.account = Account(
+            words=kept.words,
+            sentence=kept.sentence,
+            evidence=kept.evidence,
+            severity=kept.severity,
+            confidence=kept.confidence,
+            figure=kept.figure,
+            remedy=kept.remedy,
+        )
+
+    def kept(self, unix_s: Callable[[Moment], float]) -> KeptFinding | None:
+        """What `resume` needs; None: the finding is not present.
+
+        Args:
+            unix_s: a moment by the wall clock as it is set now.
+        """
+        account = self.account
+        if self.since is None or account is None:
+            return None
+        return KeptFinding(
+            finding=self.rule.finding,
+            since_unix_s=unix_s(self.since),
+            since_or_earlier=self.was_there,
+            words=account.words,
+            sentence=account.sentence,
+            severity=account.severity,
+            confidence=account.confidence,
+            figure=account.figure,
+            remedy=account.remedy,
+            evidence=account.evidence,
+        )
 
     @property
     def is_judged(self) -> bool:
@@ -81,7 +121,7 @@ class Held:
         if isinstance(strength, str):
             self._note_unknown(strength, at)
             return
-        self.unknown, self.reason, self.strength = 0, None, strength
+        self.unknown, self.reason, self.strength, self.kept_until_unix_s = 0, None, strength, None
         self.known += 1
         if strength <= 1 and self.since is None:  # as of nearly all samples
             self.above = 0
@@ -97,7 +137,8 @@ class Held:
         self.reason = reason
         if isinstance(reason, TooFew) and self.began is None:
             self.began = at
-        if self.unknown >= UNKNOWN_AFTER:
+        is_kept = self.kept_until_unix_s is not None and at.time_unix_s < self.kept_until_unix_s
+        if self.unknown >= UNKNOWN_AFTER and not is_kept:
             self.since = self.account = None
             self.known = self.above = self.below = 0
 

@@ -13,11 +13,25 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
+from tpumon.findings.hang import Hang
 from tpumon.findings.held import UNKNOWN_AFTER, Compared, Group, GroupKey, Held, Job, Outline, Watched
+from tpumon.findings.slow_down import SlowDown
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.history import Moment
-from tpumon.model import Cause, Finding, FindingId, Grade, State, StateId, Target
+from tpumon.model import (
+    Cause,
+    Finding,
+    FindingId,
+    Grade,
+    KeptActivity,
+    KeptFinding,
+    KeptProgram,
+    KeptWorker,
+    State,
+    StateId,
+    Target,
+)
 
 URL = "docs/findings.md#"
 
@@ -75,6 +89,50 @@ class Judge:
                 self._note(group, held.rule.finding, worker, held.since)
         for group in self._groups.values():
             group.hidden = self._hidden(group)
+
+    def resume(self, worker: str, kept: KeptWorker, until_unix_s: float) -> None:
+        """Goes on from what was known of a worker before tpumon was restarted.
+
+        Args:
+            worker: its name; it is followed, and was not queried yet.
+            kept: what was known.
+            until_unix_s: until when findings that were present stay without being judged.
+        """
+        known = self._workers.get(worker)
+        if known is None or known.held:
+            return
+        group = self._groups[known.group]
+        self._begin(known, group)
+        present = {one.finding: one for one in kept.findings}
+        for held in known.held:
+            held.rule.resume(held.memory, kept)
+            found = present.get(held.rule.finding)
+            if found is not None:
+                held.resume(found, until_unix_s)
+                known.having.add(found.finding)
+                self._note(group, found.finding, known, held.since)
+        group.hidden = self._hidden(group)
+
+    def kept(
+        self, worker: str, unix_s: Callable[[Moment], float]
+    ) -> tuple[tuple[KeptFinding, ...], KeptActivity, tuple[KeptProgram, ...]]:
+        """What `resume` needs of a worker: its findings, activity and programs.
+
+        Args:
+            worker: its name.
+            unix_s: a moment by the wall clock as it is set now.
+        """
+        known = self._workers.get(worker)
+        findings: list[KeptFinding] = []
+        activity, programs = KeptActivity(), tuple[KeptProgram, ...]()
+        for held in () if known is None else known.held:
+            found = held.kept(unix_s)
+            findings += [] if found is None else [found]
+            if isinstance(held.rule, Hang):
+                activity = held.rule.kept(held.memory, unix_s)
+            elif isinstance(held.rule, SlowDown):
+                programs = held.rule.kept(held.memory)
+        return tuple(findings), activity, programs
 
     def _begin(self, worker: Watched, group: Group) -> None:
         """Begins to judge a worker, or a new job of it."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tpumon.figures import MXU, STEP
 from tpumon.findings.base import Account, Member, Rule, Seen
 from tpumon.findings.recent import median_of_ascending, spread
-from tpumon.model import Evidence
+from tpumon.model import Evidence, KeptProgram, KeptWorker
 
 _LIMIT_RATIO = 0.06
 _LEAST_RATIO = 0.03  # by which steps are longer if the worker's own work is
@@ -112,6 +112,36 @@ class SlowDown(Rule[_Memory, None]):
         program.step.add(step_s)
         if seen.own_work_s:
             program.work.add(seen.own_work_s)
+
+    def resume(self, memory: _Memory, kept: KeptWorker) -> None:
+        """Takes the best times of its programs."""
+        memory.programs = [
+            _Program(
+                (one.source, one.step_source, one.step_name, one.program),
+                one.flops,
+                _Best(best_s=one.step_s, spread_ratio=one.step_spread),
+                _Best(best_s=one.work_s, spread_ratio=one.work_spread),
+            )
+            for one in kept.programs
+        ]
+
+    def kept(self, memory: _Memory) -> tuple[KeptProgram, ...]:
+        """What `resume` needs."""
+        return tuple(
+            KeptProgram(
+                step_s=one.step.best_s,
+                step_spread=one.step.spread_ratio,
+                work_s=one.work.best_s,
+                work_spread=one.work.spread_ratio,
+                source=one.key[0],
+                step_source=one.key[1],
+                step_name=one.key[2],
+                program=one.key[3],
+                flops=one.flops,
+            )
+            for one in memory.programs
+            if one.step.best_s is not None
+        )
 
     def strength(self, member: Member[_Memory, None]) -> float | str:
         """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""

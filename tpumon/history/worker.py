@@ -87,6 +87,15 @@ class WorkerHistory:
     _was_closed: bool = field(default=False, repr=False)
     monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
 
+    @property
+    def job_signs(self) -> tuple[Process | None, float | None]:
+        """The process of its job and the uptime of its runtime, as known last; others are a restart."""
+        return self._process, self._uptime_s
+
+    def resumed(self, process: Process | None, uptime_s: float | None) -> WorkerHistory:
+        """The history of a worker whose job was known before tpumon was restarted."""
+        return replace(self, _process=process, _uptime_s=uptime_s)
+
     def with_sample(self, sample: Sample) -> WorkerHistory:
         """The history after one more query. Figures over time are shared with the one before."""
         history = replace(self)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged, StateId
     from tpumon.model.job import Framework, JobSigns
+    from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
     from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
     from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
     from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
@@ -64,6 +65,11 @@ __all__ = [
     "Grade",
     "Handover",
     "JobSigns",
+    "KeptActivity",
+    "KeptFinding",
+    "KeptProgram",
+    "KeptState",
+    "KeptWorker",
     "Mark",
     "MxuMethod",
     "NotJudged",
@@ -88,7 +94,7 @@ __all__ = [
     "bounded",
 ]
 
-_MODULES = ("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job", "runtime")
+_MODULES = ("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job", "runtime", "kept")
 
 
 def __dir__() -> list[str]:

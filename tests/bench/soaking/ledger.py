@@ -17,7 +17,7 @@ _RUNTIME_ANSWERS = 4  # that may still be shown: they are read every 15 s
 _REMEMBERED_S = 120.0
 _SLACK_S = 10.0  # of a busy machine
 _MOST_SHOWN = 10
-_SERIES = re.compile(r'^(tpu_\w+)\{worker="([^"]*)"\} (\S+)$', re.MULTILINE)
+_SERIES = re.compile(r'^(tpu_\w+)\{worker="([^"]*)"(?:,tpu_(?:job|slice)="[^"]*")*\} (\S+)$', re.MULTILINE)
 _TOTAL = re.compile(r'^tpumon_sample(?:s|_errors)_total\{worker="([^"]*)"[^}]*\} (\S+)$', re.MULTILINE)
 _FIGURE_OF: Mapping[str, Callable[[Raw], float | None]] = {
     "tpu_mxu_utilization_ratio": lambda raw: raw["mxu_utilization_ratio"],
