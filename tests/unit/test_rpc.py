@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from contextlib import suppress
 
 import grpc
 import pytest
 
-from fakes.tpu_node import TpuNode
+from fakes.tpu_node import Answer, TpuNode
 from tpumon import wire
 from tpumon.errors import SourceError
 from tpumon.sources.rpc import Client, _explain, channel_options
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
+
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_HEADERS, _SETTINGS, _PING, _ACK, _INITIAL_WINDOW_SIZE = 1, 4, 6, 1, 4  # of RFC 9113
 
 
 def test_a_long_profile_is_not_pinged_to_death():
@@ -67,3 +72,47 @@ def test_connections_are_counted():
                 return seen
 
     assert asyncio.run(main()) == [0, 1, 1]
+
+
+def test_calls_are_not_followed_by_pings_and_a_usual_trace_needs_no_round_trips():
+    """gRPC would ping after each answer to find out how much it may ask for at once."""
+
+    frames = []
+
+    async def relay(reader, writer):
+        node_reader, node_writer = await asyncio.open_connection(*node.address.split(":"))
+        back = asyncio.create_task(copy(node_reader, writer))
+        node_writer.write(await reader.readexactly(len(_PREFACE)))
+        with suppress(asyncio.IncompleteReadError):
+            while True:
+                head = await reader.readexactly(9)
+                payload = await reader.readexactly(int.from_bytes(head[:3]))
+                frames.append((head[3], head[4], payload))
+                node_writer.write(head + payload)
+        back.cancel()
+        for each in (node_writer, writer):
+            each.close()
+            await each.wait_closed()
+        closed.set()
+
+    async def copy(reader, writer):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+
+    async def main():
+        server = await asyncio.start_server(relay, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            async with Client(f"127.0.0.1:{port}") as client:
+                for _ in range(5):
+                    await client.call(wire.MONITOR, MonitorRequest(), MonitorResponse, timeout_s=30)
+            await asyncio.wait_for(closed.wait(), 30)
+
+    closed = asyncio.Event()
+    with TpuNode(monitor=Answer()) as node:
+        asyncio.run(main())
+    assert [kind for kind, _, _ in frames].count(_HEADERS) == 5
+    assert [payload for kind, flags, payload in frames if kind == _PING and not flags & _ACK] == []
+    settings = next(payload for kind, _, payload in frames if kind == _SETTINGS)
+    window = dict(struct.iter_unpack(">HI", settings)).get(_INITIAL_WINDOW_SIZE, 65_535)
+    assert window >= 2_600_000

@@ -46,8 +46,8 @@ def bounded(sample: Sample) -> Sample:
 
 
 def _changes(value: Any, names: Iterable[str]) -> dict[str, Any]:
-    """What is left of those fields that hold anything impossible."""
-    return {name: left for name in names if (left := _left(name, item := getattr(value, name))) is not item}
+    """What is left of those fields that hold anything impossible; nothing, 0 and what is empty are possible."""
+    return {name: left for name in names if (item := getattr(value, name)) and (left := _left(name, item)) is not item}
 
 
 def _left(name: str, value: Any) -> Any:

@@ -37,6 +37,10 @@ class WorkerCompanions:
     def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
         self._readers = [_Reader(kind, open_client, options) for kind in kinds]
 
+    def are_due(self, target: Target) -> bool:
+        """Whether `read` would read any of them now; else `looks` says the same for less."""
+        return any(reader.is_due(target, again=False) for reader in self._readers)
+
     async def read(self, target: Target, workers: int, *, again: bool = False) -> list[Look]:
         """The latest reading of each companion that is there, or why it could not be read.
 
@@ -45,12 +49,13 @@ class WorkerCompanions:
             workers: how many are followed: the more, the less often each is read.
             again: read anew whatever gave a reading before.
         """
-        results = await asyncio.gather(*(reader.read(target, workers, again=again) for reader in self._readers))
-        return [
-            Look(reader.kind, result)
-            for reader, result in zip(self._readers, results, strict=True)
-            if result is not None
-        ]
+        due = [reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again)]
+        await asyncio.gather(*due)
+        return self.looks()
+
+    def looks(self) -> list[Look]:
+        """What they gave when they were read last."""
+        return [Look(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
 
     async def aclose(self) -> None:
         """Closes their channels."""
@@ -66,28 +71,32 @@ class _Reader:
         self._options = options
         self._target: Target | None = None
         self._companion: Companion | None = None
-        self._last: Reading | Failure | None = None
+        self.last: Reading | Failure | None = None
         self._next_s = 0.0
         self._was_there = False
 
-    async def read(self, target: Target, workers: int, *, again: bool) -> Reading | Failure | None:
+    def is_due(self, target: Target, *, again: bool) -> bool:
+        if target is not self._target and target != self._target:
+            return True
+        if self._companion is None:
+            return False
+        return (again and self.last is not None) or self._next_s <= asyncio.get_running_loop().time()
+
+    async def read(self, target: Target, workers: int) -> None:
         if target != self._target:
             await self.aclose()
-            self._target, self._last, self._next_s, self._was_there = target, None, 0.0, False
+            self._target, self.last, self._next_s, self._was_there = target, None, 0.0, False
             self._companion = None
-            self._last = await _guarded(self.kind, target, self._open)
-        now_s = asyncio.get_running_loop().time()
-        soon = self._next_s > now_s and not (again and self._last is not None)
-        if self._companion is None or soon:
-            return self._last
-        companion = self._companion
-        self._last = await _guarded(self.kind, target, lambda: companion.read())  # noqa: PLW0108 - it may have no read
-        if isinstance(self._last, Failure) and MEANING[self._last.reason].unreached and not self._was_there:
-            self._last = None  # it was only looked for and need not exist
-        self._was_there = self._was_there or self._last is not None
+            self.last = await _guarded(self.kind, target, self._open)
+        companion, now_s = self._companion, asyncio.get_running_loop().time()
+        if companion is None:
+            return
+        self.last = await _guarded(self.kind, target, lambda: companion.read())  # noqa: PLW0108 - it may have no read
+        if isinstance(self.last, Failure) and MEANING[self.last.reason].unreached and not self._was_there:
+            self.last = None  # it was only looked for and need not exist
+        self._was_there = self._was_there or self.last is not None
         gap_s = max(self.kind.usual_interval_s, _GAP_PER_WORKER_S * workers)
         self._next_s = now_s + (gap_s if self._was_there else _GAP_WITHOUT_S)
-        return self._last
 
     async def _open(self) -> None:
         assert self._target is not None

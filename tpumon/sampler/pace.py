@@ -17,7 +17,7 @@ LONGEST_PAUSE_S = 10.0
 _LEAST_WORKERS = 8
 _LATE = 1.5
 _FIRST_PAUSE_S = 0.5
-_TICK_S = 0.05
+_LONGEST_TICK_S = 0.1
 
 
 @frozen
@@ -115,6 +115,7 @@ class KeepingUp:
         return f"tpumon cannot keep up: raise --interval to {math.ceil(1.2 * interval_s)} s"
 
 
-def on_a_tick(due_s: float) -> float:
-    """The next common tick, so that workers that are due together wake this process once."""
-    return math.ceil(due_s / _TICK_S) * _TICK_S
+def on_a_tick(due_s: float, interval_s: float) -> float:
+    """The nearest tick of those of this interval, so that workers that are due together wake this process once."""
+    tick_s = min(interval_s / 10, _LONGEST_TICK_S)
+    return round(due_s / tick_s) * tick_s

@@ -165,7 +165,9 @@ class Sampler:
                 else:  # a second query, or one after a failure, waits for those that have not answered yet
                     round_s = self._keeping_up.round_s if responded < 2 else None
                 responded += sample.responded
-                sample = self._paced(replace(sample, warnings=limit.pass_on(sample.warnings, clock_s())), round_s)
+                if sample.warnings:
+                    sample = replace(sample, warnings=limit.pass_on(sample.warnings, clock_s()))
+                sample = self._paced(sample, round_s)
                 self._on_sample(sample)
                 asked += 1
                 if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
@@ -190,7 +192,10 @@ class Sampler:
         """Runs one query of the profiler and of the companions at the same time; any may be missing."""
         workers = len(self._targets)
         asked_s = time.monotonic()
-        sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
+        if companions.are_due(target):
+            sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
+        else:  # three tasks less, which would cost as much as the call
+            sample, readings = await worker.ask(), companions.looks()
         if worker.gone:  # the job may have ended since
             readings = await companions.read(target, workers, again=True)
         if sample.failure is None or sample.failure.reason != "paused":

@@ -118,7 +118,10 @@ class Worker:
         window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
         due_s = start_s + interval_s
         if interval_s > window_s:  # back to back is back to back; a gap is jittered
-            due_s = on_a_tick(start_s + max(window_s, jittered(interval_s)))
+            due_s = start_s + jittered(interval_s)
+            if not self._profiler.costs_job:  # traces are too rare to save by it, and could lock onto steps
+                due_s = on_a_tick(due_s, interval_s)
+            due_s = max(due_s, start_s + window_s)
         if self._cost_s:
             gap_s = self._account.ready_s(self._cost_s) - start_s
             due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + JITTER_RATIO))  # never sooner than it may
@@ -201,7 +204,9 @@ class Worker:
     async def _fetch(self) -> Sample:
         """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
         await self._check_pause()
-        query = replace(self._query, interval_s=self._interval_s)
+        query, interval_s = self._query, self._interval_s
+        if query.interval_s != interval_s:
+            self._query = query = replace(query, interval_s=interval_s)
         for profiler in self._profilers[self._profilers.index(self._profiler) :]:
             try:
                 sample = await self._ask_source(profiler, query)

@@ -6,11 +6,10 @@ import math
 import re
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpumon import wire
 from tpumon.errors import SourceError
-from tpumon.figures import of_level
 from tpumon.model import SIMULATED_MARK, Figures, Query, Sample, Spread, StepTimes, Target
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Examination
@@ -19,7 +18,7 @@ from tpumon.text import safe
 from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse, MonitorResult
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _USUAL_WINDOW_S = 1.0
 _MAX_TEXT_CHARS = 64 * 1024
@@ -77,7 +76,7 @@ class MonitorSource(ProfilerSource):
             message = "Monitor answered without figures; check that the job is running"
             raise SourceError("empty-trace", message, address=self._client.address)
         lines = [line.strip() for line in text.splitlines() if len(line) <= _LONGEST_LINE_CHARS]
-        figures = _from_result(reply.monitor_result) if has_result else _from_text(lines)
+        figures = _figures_of_result(reply.monitor_result, query) if has_result else _figures_of_text(lines, query)
         return Sample(
             worker=self._target.worker,
             address=self._target.address,
@@ -89,7 +88,7 @@ class MonitorSource(ProfilerSource):
             simulated=SIMULATED_MARK in text,
             device_type=_first(_DEVICE_TYPE, lines),
             cores=int(cores) if (cores := _first(_CORES, lines)) else None,
-            figures=_complete(figures, query),
+            figures=figures,
             server_text=text if text.strip() else None,
         )
 
@@ -111,81 +110,61 @@ async def why_no_profiler(client: Client, *, timeout_s: float) -> SourceError | 
     return None
 
 
-def _from_result(result: MonitorResult) -> Figures:
-    sent: list[str] = []
-    mxu = idle = None
-    step = infeed = None
+def _figures_of_result(result: MonitorResult, query: Query) -> Figures:
+    sent: dict[str, Any] = {}
     if result.response_type >= MonitorResult.UTIL_ONLY:
-        mxu = ratio_of_percent(result.matrix_unit_utilization_percent)
-        sent.append("mxu_utilization_ratio")
+        sent["mxu_utilization_ratio"] = ratio_of_percent(result.matrix_unit_utilization_percent)
     if result.response_type >= MonitorResult.UTIL_IDLE:
-        idle = ratio_of_percent(result.device_idle_time_percent)
-        sent.append("idle_ratio")
+        sent["idle_ratio"] = ratio_of_percent(result.device_idle_time_percent)
     if result.response_type >= MonitorResult.UTIL_IDLE_STEP:
         times_ms = (result.step_time_ms_avg, result.step_time_ms_min, result.step_time_ms_max)
-        step = _step_times(*(time_ms / 1000 for time_ms in times_ms))
-        infeed = _spread(result.infeed_percent_avg, result.infeed_percent_min, result.infeed_percent_max)
-        sent += ["step_time_s", "infeed_ratio"]
-    return Figures(
-        mxu_utilization_ratio=mxu,
-        idle_ratio=idle,
-        step_time_s=step,
-        infeed_ratio=infeed,
-        absent=dict.fromkeys(sent, "the server sent an impossible value"),
-    )
+        sent["step_time_s"] = _step_times(*(time_ms / 1000 for time_ms in times_ms))
+        sent["infeed_ratio"] = _spread(result.infeed_percent_avg, result.infeed_percent_min, result.infeed_percent_max)
+    return _figures(sent, query, impossible="the server sent an impossible value")
 
 
-def _from_text(lines: Sequence[str]) -> Figures:
-    sent: list[str] = []
-    mxu = idle = None
-    step = infeed = None
+def _figures_of_text(lines: Sequence[str], query: Query) -> Figures:
+    sent: dict[str, Any] = {}
     for line in lines:
         if match := _IDLE.match(line):
-            idle = ratio_of_percent(_float(match[1]))
-            sent.append("idle_ratio")
+            sent["idle_ratio"] = ratio_of_percent(_float(match[1]))
         elif match := _MXU.match(line):
-            mxu = ratio_of_percent(_float(match[1]))
-            sent.append("mxu_utilization_ratio")
+            sent["mxu_utilization_ratio"] = ratio_of_percent(_float(match[1]))
         elif match := _STEP.match(line):
             pairs = zip(match.groups()[::2], match.groups()[1::2], strict=True)
-            step = _step_times(*(_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs))
-            sent.append("step_time_s")
+            sent["step_time_s"] = _step_times(
+                *(_float(number) * _SECONDS.get(unit, math.nan) for number, unit in pairs)
+            )
         elif match := _INFEED.match(line):
-            infeed = _spread(*(_float(number) for number in match.groups()))
-            sent.append("infeed_ratio")
-    return Figures(
-        mxu_utilization_ratio=mxu,
-        idle_ratio=idle,
-        step_time_s=step,
-        infeed_ratio=infeed,
-        absent=dict.fromkeys(sent, "the server's text cannot be parsed"),
-    )
+            sent["infeed_ratio"] = _spread(*(_float(number) for number in match.groups()))
+    return _figures(sent, query, impossible="the server's text cannot be parsed")
 
 
+_ASKED = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")
 _ONLY_FROM_TRACES = (
     *("op_time_ratios", "matmul_padding_ratio", "barrier_ratio", "debug_print_ratio", "compile_ratio"),
     *("input_wait_ratio", "callback_ratio"),
 )
 
 
-def _complete(figures: Figures, query: Query) -> Figures:
+def _figures(sent: Mapping[str, Any], query: Query, *, impossible: str) -> Figures:
     """The figures of a level with their methods, and a reason for each that is absent.
 
     Args:
-        figures: as sent; their `absent` has the reason that applies if a value that was sent is None.
+        sent: the figures that were sent, by field name; None: an impossible value.
         query: what was asked for.
+        impossible: the reason for those.
     """
     level = query.level
-    shown = of_level(figures, level)
-    asked = ("mxu_utilization_ratio", "idle_ratio", "step_time_s", "infeed_ratio")[: 4 if level > 1 else 1]
+    asked = _ASKED if level > 1 else _ASKED[:1]
     from_traces = (*_ONLY_FROM_TRACES, *(("ops",) if query.ops else ())) if level > 1 else ()
-    absent = dict.fromkeys(from_traces, "only traces show it")
-    return replace(
-        shown,
-        mxu_method=None if shown.mxu_utilization_ratio is None else "server",
-        step_source=None if shown.step_time_s is None else "server",
-        absent=absent
-        | {name: figures.absent.get(name, "not sent by the server") for name in asked if getattr(shown, name) is None},
+    there = {name: value for name in asked if (value := sent.get(name)) is not None}
+    absent = {name: impossible if name in sent else "not sent by the server" for name in asked if name not in there}
+    return Figures(
+        **there,
+        mxu_method="server" if "mxu_utilization_ratio" in there else None,
+        step_source="server" if "step_time_s" in there else None,
+        absent=dict.fromkeys(from_traces, "only traces show it") | absent,
     )
 
 

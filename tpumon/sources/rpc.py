@@ -31,6 +31,7 @@ MAX_TRACE_MB = 64
 """Largest answer accepted unless the user says otherwise, in MB. gRPC's default of 4 MB refuses ordinary traces."""
 
 _SMALL_ANSWER_BYTES = 4 << 20
+_ON_ITS_WAY_BYTES = 4 << 20  # of an answer, unacknowledged: a usual trace takes one round trip, however far it comes
 _SMALL_ANSWERS = (wire.MONITOR, wire.TERMINATE, wire.GET_RUNTIME_METRIC, wire.LIST_SUPPORTED_METRICS)
 
 ANSWER_GRACE_S = 30.0
@@ -63,6 +64,9 @@ def channel_options(*, use_proxy: bool, max_bytes: int) -> list[tuple[str, int |
         ("grpc.per_message_decompression", 0),
         # gRPC keeps buffers for the next answer to be as large as the last: 2 MB a worker, for traces. 64 KiB will do.
         ("grpc.experimental.tcp_max_read_buffer_size", 64 << 10),
+        # How much may be on its way is otherwise found by a ping after each answer: a quarter of a small call's cost.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", _ON_ITS_WAY_BYTES),
         ("grpc.enable_http_proxy", int(use_proxy)),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", 20_000),
@@ -105,7 +109,7 @@ class Client:
         self.address = address
         self.connection = 0
         """Number of connections so far: what was learned about a server holds for one of them."""
-        self._called: set[str] = set()
+        self._methods: dict[str, grpc.aio.UnaryUnaryMultiCallable] = {}  # that were called
         self._options = channel_options(use_proxy=use_proxy, max_bytes=max_bytes)
         self._channel: grpc.aio.Channel | None = None  # it costs memory: made for the first call
         self._connecting_with = connecting or Connecting()
@@ -172,22 +176,20 @@ class Client:
             raise SourceError(error.reason, error.message, address=self.address) from error
 
     async def _answer(self, path: str, request: Message, timeout_s: float) -> bytes:
-        if not self.connected:
+        connecting = not self.connected
+        if connecting:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self.wait_for_turn()
             except TimeoutError:
                 raise SourceError("unavailable", _MANY_CONNECTIONS, address=self.address) from None
-        connecting = not self.connected
+            connecting = not self.connected
         if connecting:
             if not may_connect(Client._connecting):
                 self._end_turn()
                 raise SourceError("internal", _NO_DESCRIPTORS, address=self.address)
             self.connection += 1
-        self._called.add(path)
-        if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
-        method = self._channel.unary_unary(path, response_deserializer=_Answer)  # a bad answer is ours to report
+        method = self._method(path)
         Client._connecting += connecting
         try:
             answer: _Answer = await method(request.SerializeToString(), timeout=timeout_s)
@@ -198,9 +200,16 @@ class Client:
             self._end_turn()
         return answer.take()
 
+    def _method(self, path: str) -> grpc.aio.UnaryUnaryMultiCallable:
+        if self._channel is None:
+            self._channel = grpc.aio.insecure_channel(self.address, options=self._options)
+        if path not in self._methods:  # a bad answer is ours to report
+            self._methods[path] = self._channel.unary_unary(path, response_deserializer=_Answer)
+        return self._methods[path]
+
     def grace_s(self, path: str) -> float:
         """How far past its window the next call of a method may run; short until the method has been called once."""
-        return ANSWER_GRACE_S if path in self._called else FIRST_ANSWER_S
+        return ANSWER_GRACE_S if path in self._methods else FIRST_ANSWER_S
 
     @property
     def connected(self) -> bool:
