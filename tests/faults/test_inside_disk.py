@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 FILL = """
 import json, os, sys
 from support.samples import sample
-from tpumon.outputs import OutputOptions, Ticking, open_output
+from support.wired import wired
 name, disk, where = sys.argv[1:]
 output = wired(name, where)
 written, number = [], 0
@@ -34,8 +34,7 @@ def write():
     global number
     number += 1
     output.take(sample(f"w{number}", step_name=os.urandom(40).hex(), slice="s" * SIZE))
-    if isinstance(output, Ticking):
-        output.tick(1000.0 + number)
+    output.tick(1000.0 + number)
     written.append(number)
 for _ in range(3):
     write()

@@ -123,7 +123,7 @@ def test_samples_between_two_looks_are_all_judged():
     changes = [one for one in status.changes if one.worker == "a"]
     assert [one.title for one in changes] == ["capture began", "capture ended, ok"]
     assert [one.words for one in changes] == ["busy", "after about 10 s"]
-    assert (a.since_unix_s, d.severity, d.since_unix_s) == (NOW, "critical", NOW + 15)
+    assert (a.since_unix_s, d.severity, d.since_unix_s) == (NOW, "critical", NOW + 5)
 
 
 def test_a_worker_that_falls_silent_is_told_once():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from tpumon.analysis.judgement import Judgement, add_failure, resumed, verdict_of
+from tpumon.analysis.judgement import Judgement, add_failure, began_of, resumed, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
 from tpumon.analysis.upstream import Upstream, merged_findings
@@ -271,7 +271,8 @@ class Analysis:
         judgement = self._judgements[history.target.worker]
         course = judgement.course
         before, since = course.mark, course.mark_since
-        what = course.note(at, state, severity, restarted=restarted)
+        began = began_of(judgement.causes, at) if state == "live" else at
+        what = course.note(at, state, severity, began=began, restarted=restarted)
         if judgement.upstream or (what is None and not restarted and course.mark == before):
             return  # what an exporter judges, it also remembers
         words = "; ".join(cause.words for cause in judgement.causes)
@@ -280,7 +281,8 @@ class Analysis:
         changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
         changes += [] if what is None else [(what, words)]
         # A query that began before the last change may end after it.
-        judgement.changed_unix_s = max(time_unix_s, min(judgement.changed_unix_s, time_unix_s + _OVERLAP_S))
+        earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + _OVERLAP_S)
+        judgement.changed_unix_s = max(min(time_unix_s, began.time_unix_s), earliest_unix_s)
         for kind, why in changes:
             self._remember(
                 Change(

@@ -67,6 +67,15 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
     return "ok" if sample.failure is None else "unknown"
 
 
+def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
+    """When the first of a worker's warnings began, if that was before the sample that completes it."""
+    since = [cause.since_unix_s for cause in causes if cause.finding is not None and cause.severity != "info"]
+    earlier_s = at.time_unix_s - min((time for time in since if time is not None), default=at.time_unix_s)
+    if earlier_s <= 0:
+        return at
+    return Moment(at.time_unix_s - earlier_s, None if at.monotonic_s is None else at.monotonic_s - earlier_s)
+
+
 def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Verdict:
     course, now_s, state = judgement.course, history.monotonic_s(), history.state(now_unix_s)
     severity: Severity = "unknown" if state in {"stale", "waiting"} else course.severity

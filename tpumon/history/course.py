@@ -62,12 +62,21 @@ class Course:
         judged = self.state == "live" and self.severity != "unknown"
         return self.ok_since if judged else self.mark_since
 
-    def note(self, at: Moment, state: State, severity: Severity, *, restarted: bool = False) -> What | None:
+    def note(
+        self, at: Moment, state: State, severity: Severity, *, began: Moment | None = None, restarted: bool = False
+    ) -> What | None:
         """Notes what the worker counts as at a moment; returns what changed, None for nothing.
 
         A worker that is well from the first is no change.
+
+        Args:
+            at: the moment.
+            state, severity: the worker's.
+            began: when its trouble began, by its findings; None: then.
+            restarted: whether its job was restarted before it.
         """
         before, before_state = self.mark, self.state
+        began = began or at
         self.state, self.severity = state, severity
         if restarted:
             self.ok, self.critical_since = None, None
@@ -78,12 +87,14 @@ class Course:
                 self.mark_since = at
             else:
                 known, since = self.before_gap or (None, None)
-                self.mark_since = since if since is not None and known == self.mark else at
+                self.mark_since = since if since is not None and known == self.mark else began
                 self.before_gap = None
         if state == "live" and severity != "unknown":
-            if self.ok is not (severity in WELL):
-                self.ok, self.ok_since = severity in WELL, at
-            self.critical_since = (self.critical_since or at) if severity == "critical" else None
+            is_new = self.ok is not (severity in WELL)
+            if is_new:
+                self.ok, self.ok_since = severity in WELL, began
+            first = began if is_new else at
+            self.critical_since = (self.critical_since or first) if severity == "critical" else None
         elif state in _NOT_WELL and self.ok:
             self.ok = None
         if self.mark == before or (self.mark in WELL and (before is None or before in WELL)):

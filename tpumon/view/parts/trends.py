@@ -17,6 +17,7 @@ POINTS = 200
 _AT_FIRST = 64  # queries that a trend begins with: as many as a row shows
 _USUAL_INTERVAL_S = 10.0
 _ALL = 1 << 30
+_WEEK_S = 7 * 86_400.0
 
 
 class Trend:
@@ -122,7 +123,7 @@ def _restored(tiers: Tiers, span_s: float, end_unix_s: float) -> Trend:
     trend, newest_unix_s = Trend(), tiers.newest_unix_s
     if newest_unix_s is None:
         return trend
-    end_unix_s = min(newest_unix_s, end_unix_s)
+    end_unix_s, span_s = min(newest_unix_s, end_unix_s), min(span_s, _WEEK_S)
     series = [tiers.series(key, end_unix_s - span_s, end_unix_s, most_points=_ALL) for key in COMPARED]
     for points in zip(*series, strict=True):
         trend.add(points[0].start_unix_s, [point.median for point in points])
