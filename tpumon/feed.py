@@ -29,6 +29,7 @@ from tpumon.system.heartbeat import Heartbeat
 from tpumon.system.ledger import Ledger
 from tpumon.system.memory import reuse_memory
 from tpumon.targets.selection import Selection, open_discovery
+from tpumon.text import unexpected
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -237,6 +238,7 @@ class Feed:
         self._fleet = Analysis(settings.output_options.thresholds, log=say)
         self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
         self._cannot_keep = False
+        self._has_failed = False
         if remembers:
             self._fleet.remember()
         self.context = Context(
@@ -308,7 +310,9 @@ class Feed:
         """Runs in the thread: outputs get each update before it waits for the consumer."""
 
         def send(event: Event) -> None:
-            pass_on(self._fleet.take(event))
+            update = self._analysed(lambda: self._fleet.take(event))
+            if update is not None:
+                pass_on(update)
             if not isinstance(event, Handover):
                 self._say(self._notices.update(event))
 
@@ -329,12 +333,22 @@ class Feed:
         ticks = 0
         while True:
             await asyncio.sleep(_TICK_S)
-            update = self._fleet.tick(time.time())
+            update = self._analysed(lambda: self._fleet.tick(time.time()))
             if update is not None:
                 pass_on(update)
             ticks += 1
             if self._state is not None and ticks % WRITE_S == 0:
                 await asyncio.to_thread(self._keep)
+
+    def _analysed(self, analyse: Callable[[], Update | None]) -> Update | None:
+        """An update; None if a bug keeps it from being made: that must not end sampling, and is said once."""
+        try:
+            return analyse()
+        except Exception as error:  # noqa: BLE001 - see above
+            if not self._has_failed:
+                self._has_failed = True
+                say(f"an event cannot be analysed, a bug in tpumon: {unexpected(error)}")
+            return None
 
     def _keep(self) -> None:
         """Keeps what verdicts rest on."""

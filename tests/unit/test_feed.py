@@ -153,3 +153,25 @@ def test_json_lines_of_a_run_are_its_samples(tmp_path):
     assert written["findings"] == []
     assert "hang" in written["judged"]
     assert written == sample.to_json()
+
+
+def test_a_bug_in_the_analysis_ends_neither_sampling_nor_outputs(tmp_path, monkeypatch, capfd):
+    """It is said once; what can be analysed goes on."""
+    from tpumon.analysis import Analysis
+    from tpumon.system import console
+
+    original, calls = Analysis.take, []
+
+    def take(self, event):
+        calls.append(event)
+        if len(calls) == 3:
+            raise ZeroDivisionError("made up")
+        return original(self, event)
+
+    monkeypatch.setattr(Analysis, "take", take)
+    file = tmp_path / "samples.jsonl"
+    with Feed(simulated(4, exports=[Export(name="jsonl", where=str(file))]), consumer="the test") as feed:
+        list(feed.updates())
+    console.flush(5.0)
+    assert len(file.read_text().splitlines()) == 3
+    assert capfd.readouterr().err.count("a bug in tpumon: ZeroDivisionError: made up") == 1

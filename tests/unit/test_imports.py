@@ -57,7 +57,7 @@ ALLOWED: dict[str, set[str]] = {
     "notices": {"errors", "history", "model"},
     "feed": {
         *("analysis", "errors", "model", "notices", "outputs", "recording", "remote", "sampler", "sources", "system"),
-        "targets",
+        *("targets", "text"),
     },
     "commands": {
         *("analysis", "errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),

@@ -71,7 +71,8 @@ class Course:
 
         Args:
             at: the moment.
-            state, severity: the worker's.
+            state: of the worker then.
+            severity: of the worker then.
             began: when its trouble began, by its findings; None: then.
             restarted: whether its job was restarted before it.
         """
