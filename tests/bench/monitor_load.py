@@ -1,8 +1,9 @@
 """Processor time and RSS of following 256 workers by Monitor once a second, beside gRPC's own calls.
 
-Followers take turns on one core, the servers have another: `tpumon serve`, `tpumon --output jsonl`, and two loops that
-make the same calls and parse the answers, with gRPC's asyncio and with its futures. Targets: processor time for a query
-at most 1.6 times that of the asyncio loop; 90 MB.
+Followers take turns on one core, the servers have another: `tpumon serve`, `tpumon --output jsonl`, and loops that only
+make the same calls and parse the answers: with gRPC's asyncio, all at once or each worker at a moment of its own (twice
+as much, because each answer wakes the process), and with gRPC's futures. Targets: processor time for a query at most
+1.6 times that of the loop that asks all at once; 90 MB.
 
 python tests/bench/monitor_load.py [--workers 256] [--rounds 3] [--span 60] [FOLLOWER ...]
 """
