@@ -190,8 +190,8 @@ def test_a_name_server_that_flaps():
                 return {worker for worker, _ in SERIES.findall(exporter.get(output, "/metrics").text)}
 
             sampler = Sampler(
-                DnsNames(["svc:9999", "pod-0:9999"], resolve=resolve), Query(level=2), Pace(), on_sample=output.write,
-                on_workers=output.follow, open_client=nullcontext, profilers=[_Steady], say=lines.append,
+                DnsNames(["svc:9999", "pod-0:9999"], resolve=resolve), Query(level=2), Pace(), on_sample=output.take,
+                on_workers=output.take, open_client=nullcontext, profilers=[_Steady], say=lines.append,
             )  # fmt: skip
             running = asyncio.create_task(sampler.run())
             await asyncio.sleep(20)

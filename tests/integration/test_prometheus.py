@@ -37,7 +37,7 @@ def exporters(tmp_path_factory):
         for output in started.values():
             output.take(sample("w0", idle_ratio=0.0, step_durations_s=(0.004, 0.02)))
         for worker in WORKERS[1:]:
-            started["plain"].write(sample(worker))
+            started["plain"].take(sample(worker))
         yield started, files
 
 

@@ -144,14 +144,14 @@ def test_since_when_counts_through_a_capture_and_to_critical(node, view):
     """A gap is no new beginning, nor is another severity; both changes are listed."""
     worker = node(*[told(infeed=10)] * 9, BUSY_STEP, *[told(infeed=10)] * 6, told(infeed=50))
     window = view("--service-addr", worker.address, *QUICK)
-    window.wait_for(lambda: since(window, "warn"))
-    first, gone_s = since(window, "warn"), time.time()
-    window.wait_for("BUSY").wait_for(lambda: since(window, "warn") and time.time() > gone_s + 2)
-    wrong = {"after a capture": since(window, "warn") == first}
+    window.wait_for(lambda: since(window, "warning"))
+    first, gone_s = since(window, "warning"), time.time()
+    window.wait_for("BUSY").wait_for(lambda: since(window, "warning") and time.time() > gone_s + 2)
+    wrong = {"after a capture": since(window, "warning") == first}
     window.wait_for(lambda: since(window, "critical"))
     wrong["when critical"] = f"since {first}" in window.text
     window.send("e")
-    changes = r"critical, was warn.*(\n.*)*capture ended.*(\n.*)*capture began.*(\n.*)*warn, was ok"
+    changes = r"critical, was warning.*(\n.*)*capture ended.*(\n.*)*capture began.*(\n.*)*warning, was ok"
     with contextlib.suppress(pytest.fail.Exception):
         window.wait_for(lambda: re.search(changes, window.text), 5)
     wrong["changes"] = bool(re.search(changes, window.text))

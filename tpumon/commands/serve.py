@@ -17,10 +17,10 @@ def run(settings: FeedSettings) -> int:
         UsageError: it cannot listen at the address.
         NoTargetError: with `num_queries`, no worker ever answered.
     """
-    if settings.state is None:
-        say("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
     try:
         with Feed(settings) as feed:
+            if settings.state is None:
+                say("a restart of tpumon forgets since when workers are as they are; to keep it: --state DIR")
             for _ in feed.updates():
                 pass
     except StoppedError:
