@@ -150,7 +150,7 @@ def running(arguments: list[str], core: int) -> Iterator[int]:
         try:
             yield started.pid
         finally:
-            started.send_signal(signal.SIGINT)
+            started.terminate()  # a shell's background ignores SIGINT
             started.wait(20)
 
 
