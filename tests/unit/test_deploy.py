@@ -240,9 +240,9 @@ def test_root_is_for_the_kubelet_s_socket_and_a_directory_of_its_own():
     assert mounts["pod-resources"]["readOnly"] is True
 
 
-@pytest.mark.parametrize("name", ["daemonset", "fleet/deployment"])
+@pytest.mark.parametrize("name", ["daemonset", "fleet/deployment", "central/deployment", "sidecar", "attached"])
 def test_state_is_kept_on_a_volume(name):
-    """Where `--state` points, the file system can be written to, and outlasts the pod."""
+    """Where `--state` points, the file system can be written to; that of a node and of the fleet outlasts the pod."""
     args, spec = our_container(name)["args"], pod(name)
     (mount,) = [each for each in our_container(name)["volumeMounts"] if each["name"] == "state"]
     (volume,) = [each for each in spec["volumes"] if each["name"] == "state"]
@@ -252,9 +252,11 @@ def test_state_is_kept_on_a_volume(name):
     if name == "daemonset":
         assert volume["hostPath"] == {"path": "/var/lib/tpumon", "type": "DirectoryOrCreate"}  # made as root's
         assert spec["securityContext"]["runAsUser"] == 0
-    else:
+    elif name == "fleet/deployment":
         assert volume["persistentVolumeClaim"]["claimName"] == manifest("fleet/claim")["metadata"]["name"]
         assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    else:
+        assert "emptyDir" in volume
 
 
 def test_the_fleet_s_process_reads_the_daemonset():
