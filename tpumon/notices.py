@@ -27,14 +27,14 @@ _QUIET_LINES = 2.0  # that may be printed and are not: so nothing more comes to 
 
 @dataclass(slots=True)
 class _Trouble:
-    """Why a worker does not answer, and for how many queries so far."""
+    """Reason why a worker does not answer, and number of queries so far."""
 
     reason: Reason
     queries: int
 
 
 class _Limit:
-    """How many lines are passed on: some at once, then a few from time to time.
+    """Limit of the lines that are passed on: some at once, then a few from time to time.
 
     Attributes:
         left_out: how many were not, since the last one that was.
@@ -49,7 +49,7 @@ class _Limit:
         self.left_out = 0
 
     def allowed(self, now_s: float) -> float:
-        """How many may be passed on now."""
+        """Number of lines that may be passed on now."""
         self._allowed = min(self._allowed + (now_s - self._counted_s) * self._per_s, self._at_once)
         self._counted_s = now_s
         return self._allowed
@@ -67,7 +67,7 @@ class _Limit:
 
 @dataclass(slots=True)
 class _Worker:
-    """What was said about one worker.
+    """Lines said about one worker.
 
     Attributes:
         limit: of lines about it.
@@ -80,7 +80,7 @@ class _Worker:
     kinds: dict[str, None] = field(default_factory=dict)
 
     def is_new(self, kind: str) -> bool:
-        """Whether this kind of warning was not reported lately."""
+        """Tells that this kind of warning was not reported lately."""
         new = kind not in self.kinds
         self.kinds.pop(kind, None)
         self.kinds[kind] = None
@@ -107,7 +107,7 @@ class Notices:
         self._traced = False
         self._workers: Workers | None = None
         self.any_answered = False
-        """Whether any worker answered at least once, if only that nothing runs, or was not to be asked."""
+        """Tells that any worker answered at least once, if only that nothing runs, or was not to be asked."""
 
     @property
     def none_answered(self) -> str:
@@ -143,7 +143,7 @@ class Notices:
         return about_exporter + self._about_source(event) + lines
 
     def _about_workers(self, workers: Workers) -> list[str]:
-        """Why there are no workers, or which come and go."""
+        """Lines about why there are no workers, or which come and go."""
         before, self._workers = self._workers, workers
         followed = {target.worker for target in workers.targets}
         self._about = {worker: about for worker, about in self._about.items() if worker in followed}
@@ -211,7 +211,7 @@ def _trouble(sample: Sample, failure: Failure, about: _Worker) -> list[str]:
 
 
 def _place(worker: str, failure: Failure) -> str:
-    """Who failed, and at which address, as the start of a line; one of them if it says both."""
+    """The worker that failed, and its address, as the start of a line; one of them if it says both."""
     address = failure.address
     if address is None:
         return f"{worker}: "

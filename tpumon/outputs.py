@@ -1,4 +1,4 @@
-"""What an output is, how `--export` finds one and reads its options, and the thread that each further output has."""
+"""The base class of outputs, how `--export` finds one and reads its options, the thread of each further output."""
 
 from __future__ import annotations
 
@@ -433,5 +433,5 @@ class QueuedOutput:
 
 
 def reason(error: Exception) -> str:
-    """What went wrong with an output, in a few words."""
+    """Fault of an output, in a few words."""
     return error.strerror or str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import signal
+import socket
 import sys
 import time
 import urllib.request
@@ -55,8 +56,9 @@ def view(tmp_path):
 
 
 def row_of(window, node):
-    """A worker's line on the list: its mark comes first."""
-    lines = (line for line in window.lines if f":{node.port} " in line and "·" not in line)
+    """A worker's line on the list: its mark comes first. One worker of this host has the host's name alone."""
+    names = (f":{node.port} ", f" {socket.gethostname()} ")
+    lines = (line for name in names for line in window.lines if name in line and "·" not in line)
     return next(lines, "").lstrip(" ▌▸>")
 
 

@@ -21,11 +21,13 @@ from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
 from support.helm import chart, rendered
 from support.prometheus import promtool
 from tpumon import __version__
+from tpumon.remote.places import sources_of
 from tpumon.targets.pods import SOCKET
 from tpumon.targets.target_file import TargetFile
 
 OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace", *(f"central/{name}" for name in
-                 ("deployment", "service", "namespace"))]  # fmt: skip
+                 ("deployment", "service", "namespace")), *(f"fleet/{name}" for name in
+                 ("headless", "claim", "deployment", "service"))]  # fmt: skip
 
 
 def pod(name):
@@ -163,46 +165,149 @@ def test_the_central_one_has_names_and_slices(tmp_path):
     assert all(target.worker.startswith("pretrain-slice-") for target in targets)
 
 
-def test_the_chart_s_daemonset_is_the_manifest_s():
-    """The chart, with its values as they are, says what kustomize says."""
-    daemonset, monitor = rendered()
-    plain = manifest("daemonset")
-    plain["spec"]["template"]["spec"]["containers"][0]["image"] = f"registry.example.com/tpumon:{__version__}"
+IMAGE = f"registry.example.com/tpumon:{__version__}"
 
-    assert daemonset == plain
+
+def with_image(name, image=IMAGE):
+    """A manifest with the image that kustomize puts there."""
+    made = manifest(name)
+    made["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return made
+
+
+def test_the_chart_is_what_kustomize_makes():
+    """With its values as they are: the DaemonSet, the fleet's process, the PodMonitor."""
+    daemonset, headless, service, fleet, claim, monitor = rendered()
+
+    assert daemonset == with_image("daemonset")
+    assert headless == manifest("fleet/headless")
+    assert service == manifest("fleet/service")
+    assert fleet == with_image("fleet/deployment")
+    assert claim == manifest("fleet/claim")
     assert monitor == manifest("podmonitor")
 
 
-def with_pod_names():
-    """The DaemonSet with the component's patch, as kustomize merges it: lists by name."""
-    daemonset, spec = manifest("daemonset"), manifest("pod-names/daemonset")["spec"]["template"]["spec"]
+def unprivileged():
+    """The DaemonSet with the component's patch, as kustomize merges it: lists by their keys, null takes away."""
+    daemonset, spec = with_image("daemonset"), manifest("unprivileged/daemonset")["spec"]["template"]["spec"]
     ours = daemonset["spec"]["template"]["spec"]
     assert set(spec) == {"securityContext", "containers", "volumes"}
     ours["securityContext"] |= spec["securityContext"]
-    ours["volumes"] += spec["volumes"]
+    ours["volumes"] = merged(ours["volumes"], spec["volumes"], "name")
     ((container,), (patch,)) = ours["containers"], spec["containers"]
     assert patch.pop("name") == container["name"]
-    container["volumeMounts"] += patch.pop("volumeMounts")
+    container["volumeMounts"] = merged(container["volumeMounts"], patch.pop("volumeMounts"), "mountPath")
     assert not patch
     return daemonset
 
 
+def merged(items, patches, key):
+    by_key = {item[key]: item for item in items}
+    for patch in patches:
+        assert patch[key] in by_key
+        if patch.pop("$patch", None) == "delete":
+            del by_key[patch[key]]
+        else:
+            both = by_key[patch[key]] | patch
+            by_key[patch[key]] = {name: value for name, value in both.items() if value is not None}
+    return list(by_key.values())
+
+
 @pytest.mark.real
-def test_pod_names_need_the_kubelet_s_socket_and_root(schemas):
-    """The chart and the component agree; nothing but the socket's directory is mounted, and no right is added."""
-    component = manifest("pod-names/kustomization")
-    made, _ = rendered(daemonset={"podNames": True})
-    plain = with_pod_names()
-    spec = plain["spec"]["template"]["spec"]
-    spec["containers"][0]["image"] = f"registry.example.com/tpumon:{__version__}"
+def test_without_root_there_is_no_path_of_the_node(schemas):
+    """The chart and the component agree."""
+    component = manifest("unprivileged/kustomization")
+    made = rendered(daemonset={"root": False})[0]
+    spec = made["spec"]["template"]["spec"]
 
     assert [each["path"] for each in component["patches"]] == ["daemonset.yaml"]
-    assert made == plain
-    assert Path(spec["volumes"][-1]["hostPath"]["path"]) == SOCKET.parent
-    assert Path(spec["containers"][0]["volumeMounts"][-1]["mountPath"]) == SOCKET.parent
-    assert spec["containers"][0]["volumeMounts"][-1]["readOnly"] is True
-    assert spec["containers"][0]["securityContext"] == our_container("daemonset")["securityContext"]
+    assert made == unprivileged()
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert "hostPath" not in str(spec)
     schemas.validate(made, "1.33", strict=True)
+
+
+def test_root_is_for_the_kubelet_s_socket_and_a_directory_of_its_own():
+    """No capability, no other path of the node; the socket's directory cannot be written to."""
+    paths = {volume["name"]: volume["hostPath"] for volume in pod("daemonset")["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in our_container("daemonset")["volumeMounts"]}
+
+    assert {name: path["path"] for name, path in paths.items()} == {
+        "state": "/var/lib/tpumon",
+        "pod-resources": str(SOCKET.parent),
+    }
+    assert Path(mounts["pod-resources"]["mountPath"]) == SOCKET.parent
+    assert mounts["pod-resources"]["readOnly"] is True
+
+
+@pytest.mark.parametrize("name", ["daemonset", "fleet/deployment", "central/deployment", "sidecar", "attached"])
+def test_state_is_kept_on_a_volume(name):
+    """Where `--state` points, the file system can be written to; that of a node and of the fleet outlasts the pod."""
+    args, spec = our_container(name)["args"], pod(name)
+    (mount,) = [each for each in our_container(name)["volumeMounts"] if each["name"] == "state"]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == "state"]
+
+    assert args[args.index("--state") + 1] == mount["mountPath"]
+    assert not mount.get("readOnly")
+    if name == "daemonset":
+        assert volume["hostPath"] == {"path": "/var/lib/tpumon", "type": "DirectoryOrCreate"}  # made as root's
+        assert spec["securityContext"]["runAsUser"] == 0
+    elif name == "fleet/deployment":
+        assert volume["persistentVolumeClaim"]["claimName"] == manifest("fleet/claim")["metadata"]["name"]
+        assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    else:
+        assert "emptyDir" in volume
+
+
+def test_the_fleet_s_process_reads_the_daemonset():
+    """By the name of a headless Service of its pods, and their port; one process, which Prometheus scrapes, too."""
+    args = our_container("fleet/deployment")["args"]
+    headless, service = manifest("fleet/headless"), manifest("fleet/service")
+    deployment, daemonset = manifest("fleet/deployment")["spec"], manifest("daemonset")["spec"]
+    (port,) = headless["spec"]["ports"]
+
+    (source,) = sources_of(args[args.index("--from") + 1])
+    assert source == f"dns:{headless['metadata']['name']}:{port['port']}"
+    assert headless["spec"]["clusterIP"] == "None"
+    assert headless["spec"]["publishNotReadyAddresses"] is True
+    assert headless["spec"]["selector"].items() <= daemonset["template"]["metadata"]["labels"].items()
+    assert not headless["spec"]["selector"].items() <= deployment["template"]["metadata"]["labels"].items()
+    assert port["port"] == our_container("daemonset")["ports"][0]["containerPort"]
+    assert service["spec"]["selector"].items() <= deployment["template"]["metadata"]["labels"].items()
+    assert deployment["replicas"] == 1
+    assert deployment["strategy"] == {"type": "Recreate"}
+    (label,) = manifest("podmonitor")["spec"]["selector"]["matchLabels"].items()
+    assert label in deployment["template"]["metadata"]["labels"].items()
+    told = manifest("fleet/kustomization")
+    assert all((KUBERNETES / "fleet" / name).exists() for name in told["resources"])
+
+
+@pytest.mark.real
+def test_the_chart_s_fleet_without_a_claim(schemas):
+    """With further sources and options, a digest; its state then goes with the pod."""
+    sources = "dns:tpumon-headless:10466,dns:tpumon.training:10466"
+    objects = rendered(
+        image={"digest": "sha256:abc"},
+        daemonset={"enabled": False},
+        fleet={"from": sources, "storage": "", "args": ["--sustained", "5"]},
+        podMonitor={"enabled": False},
+    )
+    headless, service, fleet = objects
+
+    plain = with_image("fleet/deployment", "registry.example.com/tpumon@sha256:abc")
+    container = plain["spec"]["template"]["spec"]["containers"][0]
+    container["args"][container["args"].index("--from") + 1] = sources
+    container["args"] += ["--sustained", "5"]
+    plain["spec"]["template"]["spec"]["volumes"][0] = {"name": "state", "emptyDir": {"sizeLimit": "64Mi"}}
+    assert fleet == plain
+    for made in (headless, service, fleet):
+        schemas.validate(made, "1.33", strict=True)
+
+
+@pytest.mark.parametrize("name", ["daemonset", "fleet/deployment", "central/deployment"])
+def test_no_service_s_name_is_taken_for_an_option(name):
+    """Kubernetes would set TPUMON_PORT=tcp://... for a Service called tpumon beside it."""
+    assert pod(name)["enableServiceLinks"] is False
 
 
 @pytest.mark.real
@@ -212,6 +317,7 @@ def test_the_chart_s_central_one_is_the_manifest_s(schemas):
     objects = rendered(
         image={"digest": "sha256:abc"},
         daemonset={"enabled": False},
+        fleet={"enabled": False},
         central={"enabled": True, "targets": groups, "args": ["--max-duty", "0.005"]},
         podMonitor={"enabled": False},
         podMonitoring={"enabled": True},
@@ -220,9 +326,8 @@ def test_the_chart_s_central_one_is_the_manifest_s(schemas):
 
     assert json.loads(config["data"]["targets.json"]) == groups
     assert service == manifest("central/service")
-    plain = manifest("central/deployment")
+    plain = with_image("central/deployment", "registry.example.com/tpumon@sha256:abc")
     container = plain["spec"]["template"]["spec"]["containers"][0]
-    container["image"] = "registry.example.com/tpumon@sha256:abc"
     container["args"] += ["--max-duty", "0.005"]
     assert deployment == plain
     assert monitoring == manifest("podmonitoring")
@@ -235,17 +340,18 @@ def test_the_chart_is_of_this_version():
     assert chart()["appVersion"] == chart()["version"] == __version__
 
 
-@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached"])
+@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "fleet/deployment"])
 def test_pods_ask_for_no_rights(name):
-    """Not root, no capabilities, nothing to write to but /tmp, for `tpumon pause`; a bound on memory, none on CPU."""
+    """No capabilities, nothing to write to but /tmp, for `tpumon pause`, and state; a bound on memory, none on CPU."""
     security = (pod(name).get("securityContext") or {}) | our_container(name)["securityContext"]
+    written = {mount["mountPath"] for mount in our_container(name)["volumeMounts"] if not mount.get("readOnly")}
 
-    assert security["runAsNonRoot"] is True
+    assert security["runAsNonRoot"] is (name != "daemonset")
     assert security["readOnlyRootFilesystem"] is True
     assert security["allowPrivilegeEscalation"] is False
     assert security["capabilities"] == {"drop": ["ALL"]}
     assert security["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert [mount["mountPath"] for mount in our_container(name)["volumeMounts"]] == ["/tmp"]
+    assert written <= {"/tmp", "/var/lib/tpumon"}
     assert set(our_container(name)["resources"]["limits"]) == {"memory"}
 
 
@@ -298,12 +404,13 @@ def command_lines():
         "sidecar": our_container("sidecar")["args"],
         "attached": our_container("attached")["args"],
         "central": our_container("central/deployment")["args"],
+        "fleet": our_container("fleet/deployment")["args"],
         "unit": re.search(r"^ExecStart=/opt/tpumon/bin/tpumon (.+)$", unit, re.MULTILINE)[1].split(),
         "image": yaml.safe_load(re.search(r"^CMD (.+)$", image, re.MULTILINE)[1]),
     }
 
 
-@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "central", "unit", "image"])
+@pytest.mark.parametrize("name", ["daemonset", "sidecar", "attached", "central", "fleet", "unit", "image"])
 def test_command_lines_are_understood(name):
     """`tpumon` knows the command and all its options; the port is the one that the manifest opens."""
     args = command_lines()[name]

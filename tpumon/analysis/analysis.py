@@ -33,7 +33,7 @@ from tpumon.model import (
 from tpumon.text import one_line, unexpected
 
 MOST_HISTORY_BYTES = 12_000_000
-"""How much history of all workers together is handed on."""
+"""Most history of all workers together that is handed on."""
 
 _OVERLAP_S = 60.0  # the longest that a query may take
 _STALE_S = 1.0  # how often to look for stale workers: that visits all of them
@@ -79,7 +79,7 @@ class Analysis:
         self._kept = Kept(state, now_unix_s)
 
     def kept(self, now_unix_s: float) -> KeptState:
-        """What `resume` needs."""
+        """The state of all workers, as `resume` takes it."""
         with self._lock:
             return KeptState(
                 time_unix_s=now_unix_s,

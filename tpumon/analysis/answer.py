@@ -33,7 +33,7 @@ _MOST_EVIDENCE = 4
 _MOST_NAMES = 200  # of one sample
 
 REMEDIES: Mapping[FindingId, str] = {rule.finding: rule.remedy for rule in RULES}
-"""What to do about each finding that is looked for."""
+"""The remedy of each finding that is looked for."""
 
 _GAPS: Mapping[State, str] = {
     "stale": "have no current figures",
@@ -322,7 +322,7 @@ def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:
 
 
 def _unsure(status: FleetStatus, not_judged: Sequence[NotJudged]) -> list[str]:
-    """Why no finding is no all-clear: whether the devices wait, and for whom, must be known of all that run."""
+    """Reasons why no finding is no all-clear: of all that run it must be known whether they wait, and for whom."""
     if not status.workers:
         return ["No worker is followed."]
     together = compared(status)

@@ -1,4 +1,4 @@
-"""What a running exporter hands on to its readers, as a part of its `/samples` page."""
+"""The knowledge that a running exporter hands on to its readers, as a part of its `/samples` page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a worker beside its history: its findings, since when, and the verdict that they make."""
+"""Knowledge of a worker beside its history: its findings, since when, and the verdict that they make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tpumon.model import Cause, FindingId, Sample, Severity, Standing, State
 
 @dataclass(slots=True)
 class Judgement:
-    """What is known of a worker beside its history.
+    """Knowledge of a worker beside its history.
 
     Attributes:
         upstream: True if its samples come judged, by the exporter that they come from.

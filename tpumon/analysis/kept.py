@@ -1,4 +1,4 @@
-"""What verdicts rest on, kept in a small file, so that they go on after tpumon was restarted."""
+"""Grounds of verdicts, kept in a small file, so that they go on after tpumon was restarted."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class Kept:
         self.until_unix_s = now_unix_s + _FINDINGS_S
 
     def take(self, target: Target) -> KeptWorker | None:
-        """What is known of a worker; None: nothing, or it was taken."""
+        """The kept state of a worker; None: nothing, or it was taken."""
         return self._workers.pop((target.job, target.slice, target.name or target.worker), None)
 
 
 def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_unix_s: float) -> KeptWorker:
-    """What is to be kept of a worker."""
+    """The state of a worker that is to be kept."""
     target, now_s = history.target, history.monotonic_s()
     process, uptime_s = history.job_signs
 

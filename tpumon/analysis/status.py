@@ -54,7 +54,7 @@ class Verdict:
 
     @property
     def mark(self) -> Mark:
-        """What the worker counts as: its severity while it is live, otherwise its state."""
+        """Mark of the worker: its severity while it is live, otherwise its state."""
         return self.severity if self.state == "live" else self.state
 
     @property
@@ -228,7 +228,7 @@ class Update:
 
 
 Event = Workers | Sample | Handover
-"""What sources of events give: a list of workers, the sample of one query, or what a running exporter hands on."""
+"""Events that sources give: a list of workers, the sample of one query, or what a running exporter hands on."""
 
 
 def across_of(found: Sequence[tuple[float, str]]) -> Across | None:

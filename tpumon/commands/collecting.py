@@ -17,7 +17,7 @@ from tpumon.view.progress import Bar
 LOOK_S = 0.5
 
 RECENT_S = 3600.0
-"""How much of a recording is judged, from its end."""
+"""Seconds of a recording that are judged, from its end."""
 
 _LONG_S = 5.0
 _PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take

@@ -23,7 +23,7 @@ _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 @frozen
 class EventsSettings:
-    """What to show.
+    """Settings of `tpumon events`.
 
     Attributes:
         feed: where samples come from.

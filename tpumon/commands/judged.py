@@ -1,4 +1,4 @@
-"""What is wrong in a saved profile: its hosts judged as one sample each."""
+"""Judges a saved profile: its hosts are one sample each."""
 
 from __future__ import annotations
 

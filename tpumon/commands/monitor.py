@@ -27,7 +27,7 @@ _LIVE_OPS = 10  # costs 0.5 to 2 ms per trace, 1 to 3 % of reading it
 
 @frozen
 class MonitorSettings:
-    """What to show, and how.
+    """Settings of a view or a stream of samples.
 
     Attributes:
         feed: where samples come from, and the outputs beside stdout.
@@ -61,7 +61,7 @@ def run(settings: MonitorSettings) -> int:
 
 
 def _is_live(settings: MonitorSettings) -> bool:
-    """Whether to draw the live view: asked for, or by default if the terminal allows it and the run has no end."""
+    """Tells that the live view is drawn: asked for, or by default if the terminal allows it and the run has no end."""
     origin = settings.feed.origin
     ends = origin.ends and not origin.is_over
     if settings.output != "live" and (settings.output != "auto" or ends):

@@ -23,7 +23,7 @@ from tpumon.view.drawing.style import LOOKS
 
 @frozen
 class OnceSettings:
-    """What to judge, and how to print it.
+    """Settings of `tpumon once`.
 
     Attributes:
         feed: where samples come from.

@@ -22,7 +22,7 @@ from tpumon.view.drawing.cells import age, clock
 
 @frozen
 class WhySettings:
-    """What to judge, and how to print it.
+    """Settings of `tpumon why`.
 
     Attributes:
         feed: where samples come from.
@@ -72,7 +72,7 @@ def read_status(settings: WhySettings) -> FleetStatus:
 
 
 def is_capture(where: str) -> bool:
-    """Whether a path leads to a saved profile rather than to recorded samples."""
+    """Tells that a path leads to a saved profile rather than to recorded samples."""
     path = Path(where).expanduser()
     if not path.is_dir():
         return path.name.endswith((TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz", f"{TRACE_SUFFIX}.zst"))  # packed: refused later
