@@ -98,7 +98,7 @@ def one_line(scene: Scene, figures: Sequence[Figure], width: int) -> list[Segmen
 
 
 def counts_line(scene: Scene, width: int) -> list[Segment]:
-    """Workers by state: `224 ok   X 3 critical   ! 29 warn`."""
+    """Workers by state: `224 ok   X 3 critical   ! 29 warning`."""
     line = Line(width)
     counts = scene.counts
     for kind in _COUNTED:
