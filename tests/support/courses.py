@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
@@ -62,7 +63,7 @@ def made(name: str, targets: Sequence[Target], make: Make, rounds: int = 12, *, 
     for number in range(rounds):
         taken = []
         for place, target in enumerate(targets):
-            one = make(target.name or target.worker, number)
+            one = make(target.worker, number)
             if one is not None:
                 at = BEGIN_UNIX_S + INTERVAL_S * (number + place / len(targets))
                 known = {"worker": target.worker, "address": target.address, "job": target.job, "slice": target.slice}
@@ -121,15 +122,16 @@ def _slow(worker: str, _number: int) -> Sample:
 
 
 NAMESPACES = (
-    *(target(f"one/train/{name}", job="one/train", name=name) for name in ("w0", "w1", "w2")),
-    *(target(f"two/train/{name}", job="two/train", name=name) for name in ("w0", "w1", "w2")),
+    *(
+        target(f"{job}/s/{name}", job=job, name=name)
+        for job in ("one/train", "two/train")
+        for name in ("w0", "w1", "w2")
+    ),
 )
 
 
-def _namespaces(worker: str, number: int, count=[0]) -> Sample:  # noqa: B006 - the second three are of the other job
-    count[0] += 1
-    second = (count[0] - 1) % 6 >= 3
-    return running(worker, step_work_s=0.09) if second and worker == "w1" and number > 2 else running(worker)
+def _namespaces(worker: str, number: int) -> Sample:
+    return _slow(worker, number) if worker == "two/train/s/w1" and number > 2 else running(worker)
 
 
 def by_hand() -> Iterator[Course]:
@@ -148,7 +150,9 @@ def by_hand() -> Iterator[Course]:
     yield made("down", _FOUR, _from(6, lambda worker, _: failed_sample(worker, "unavailable", "connection refused")))
     yield made("all down", _FOUR, lambda worker, number: running(worker) if number < 6
                else failed_sample(worker, "unavailable", "connection refused"))  # fmt: skip
-    yield made("down from the first", _FOUR, _from(0, lambda worker, _: failed_sample(worker, "unavailable", "refused")))
+    yield made(
+        "down from the first", _FOUR, _from(0, lambda worker, _: failed_sample(worker, "unavailable", "refused"))
+    )
     yield made("down and back", _FOUR, _down_then_back)
     yield made("stale", _FOUR, _from(6, lambda _worker, _number: None))
     yield made("stale straggler", _FOUR,
@@ -204,15 +208,20 @@ TRACED: Sequence[tuple[str, Sequence[str]]] = (
 )
 
 
-def every() -> Iterator[Callable[[], Course]]:
-    """Makes each course, when it is called."""
+def every() -> Iterator[tuple[str, Callable[[], Course]]]:
+    """The name of each course, and what makes it."""
     for scenario, wanted in COMPUTED:
-        yield lambda scenario=scenario, wanted=wanted: simulated(scenario, 18, wanted=wanted, computed=True)
+        yield scenario, partial(simulated, scenario, 18, wanted=wanted, computed=True)
     for scenario, wanted in TRACED:
-        yield lambda scenario=scenario, wanted=wanted: simulated(
-            scenario, 11, wanted=wanted, topology="v6e-8" if "straggler" not in scenario else "v6e-16"
-        )
-    yield lambda: simulated("hang@120:worker=1", 18, wanted=["hang"], interval_s=60.0, computed=True)
-    yield lambda: simulated("hbm-leak@60:over=3600+jitter", 110, wanted=["hbm-growing"], topology="v6e-8", computed=True)
+        topology = "v6e-8" if "jax" not in scenario else "v6e-16"
+        yield scenario, partial(simulated, scenario, 11, wanted=wanted, topology=topology)
+    long = "hang@120:worker=1"
+    yield f"{long}, for minutes", partial(simulated, long, 18, wanted=["hang"], interval_s=60.0, computed=True)
+    leak = "hbm-leak@60:over=3600+jitter"
+    yield leak, partial(simulated, leak, 110, wanted=["hbm-growing"], topology="v6e-8", computed=True)
     for course in by_hand():
-        yield lambda course=course: course
+        yield course.name, partial(_itself, course)
+
+
+def _itself(course: Course) -> Course:
+    return course

@@ -184,6 +184,7 @@ class EveryOutput:
         self.behind = Reader([self.reader], "behind")
         halves = [Exporter(self.clock, f"half {number}") for number in range(2)]
         self.halves, self.both = halves, Reader(halves, "both")
+        self.behind_both = Reader([self.both], "behind both")
         self._share = {one.worker: number % 2 for number, one in enumerate(course.workers.targets)}
 
     def run(self, rounds: slice = slice(None)) -> Iterator[int]:
@@ -191,7 +192,9 @@ class EveryOutput:
         if rounds.start is None:
             self._take(self.course.workers)
             for number, half in enumerate(self.halves):
-                half.take(Workers(targets=tuple(t for t in self.course.workers.targets if self._share[t.worker] == number)))
+                half.take(
+                    Workers(targets=tuple(t for t in self.course.workers.targets if self._share[t.worker] == number))
+                )
         for number in range(len(self.course.rounds))[rounds]:
             for sample in self.course.rounds[number]:
                 self.clock.now = max(self.clock.now, sample.time_unix_s + sample.took_s)
@@ -205,7 +208,7 @@ class EveryOutput:
             self._recorder.tick(self.clock())
             for half in self.halves:
                 half.tick()
-            for reader in (self.reader, self.behind, self.both):
+            for reader in (self.reader, self.behind, self.both, self.behind_both):
                 reader.poll()
             self.display.refresh(self.clock())
             yield number
@@ -235,12 +238,13 @@ class EveryOutput:
 
     def by_text(self) -> Mapping[str, frozenset[tuple[str, str]]]:
         """Finding and severity in the last block of each worker that has one."""
-        found = {}
+        found, names = {}, [one.worker for one in self.course.workers.targets]
         for block in self.text.getvalue().split("\n\n"):
             worker = re.search(r"^Worker: (.*)$", block, re.MULTILINE)
-            if worker:
-                found[worker[1]] = frozenset(
-                    (name, severity) for severity, name in re.findall(r"^Finding \((\w+)\): ([\w-]+)\.", block, re.M)
+            if worker or (len(names) == 1 and not block.startswith("Not judged") and block.strip()):
+                found[worker[1] if worker else names[0]] = frozenset(
+                    (name, severity)
+                    for severity, name in re.findall(r"^Finding \((\w+)\): ([\w-]+)\.", block, re.MULTILINE)
                 )
         return found
 
@@ -259,7 +263,7 @@ class EveryOutput:
             if value:
                 grade = ("", "info", "warning", "critical")[int(value)]
                 found.setdefault(worker, set()).add((finding, grade, round(since[worker, finding], 1)))
-        up = {worker: value for (worker, _), value in values["tpumon_target_up"].items()}
+        up = {worker: value for (worker, _), value in values.get("tpumon_target_up", {}).items()}
         return {worker: frozenset(each) for worker, each in found.items()}, up
 
     def screen(self, *keys: str) -> list[str]:

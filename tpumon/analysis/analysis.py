@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from tpumon.analysis.judgement import Judgement, add_failure, resumed, verdict_of
+from tpumon.analysis.judgement import Judgement, add_failure, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
 from tpumon.analysis.upstream import Upstream, merged_findings
@@ -84,7 +84,12 @@ class Analysis:
             return KeptState(
                 time_unix_s=now_unix_s,
                 workers=tuple(
-                    kept_worker(history, self._standing(history, now_unix_s), self._judge, now_unix_s)
+                    kept_worker(
+                        history,
+                        standing_of(history, self._judgements[history.target.worker], now_unix_s),
+                        self._judge,
+                        now_unix_s,
+                    )
                     for history in self._histories.all()
                     if history.last is not None
                 ),
@@ -208,6 +213,7 @@ class Analysis:
                 judgement.handed_on, judgement.judged = sample.findings, sample.judged or ()
             judgement.causes = () if sample.of_exporter else judgement.handed_on or ()
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
+            sample = judgement.with_findings(sample) if sample.findings is not None else sample
         elif not judgement.is_faulty:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
         history = history.with_last(sample)
@@ -237,8 +243,10 @@ class Analysis:
         if history is None or judgement is None or history.last is None or judgement.course.state == "stale":
             return
         self._take_causes(worker, judgement)
+        if history.last.findings is not None:
+            self._histories.put(history.with_last(judgement.with_findings(history.last)))
         if not judgement.upstream:
-            self._histories.put(history.with_last(replace(history.last, findings=judgement.causes)))
+            judgement.number = self._number = self._number + 1  # readers have its last sample as it was judged then
             severity = add_failure(judgement, history.last, history.last_state)
             self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
 
@@ -388,7 +396,7 @@ class Analysis:
                 complete=after is None,
                 number=self._number,
                 standings=tuple(
-                    self._standing(history, now_unix_s)
+                    standing_of(history, self._judgements[history.target.worker], now_unix_s)
                     for history in histories
                     if after is None or self._judgements[history.target.worker].number > after
                 ),
@@ -398,23 +406,6 @@ class Analysis:
                 findings=status.findings,
                 not_judged=status.not_judged(),
             )
-
-    def _standing(self, history: WorkerHistory, now_unix_s: float) -> Standing:
-        judgement, now_s = self._judgements[history.target.worker], history.monotonic_s()
-        course = judgement.course
-
-        def time_of(moment: Moment | None) -> float | None:
-            return None if moment is None else moment.unix_s(now_unix_s, now_s)
-
-        return Standing(
-            worker=history.target.worker,
-            state=course.state or "waiting",
-            severity=course.severity,
-            mark_since_unix_s=time_of(course.mark_since),
-            ok=course.ok,
-            ok_since_unix_s=time_of(course.ok_since),
-            critical_since_unix_s=time_of(course.critical_since),
-        )
 
     def _take_over(self, handover: Handover) -> Update:
         """Takes over what an exporter knows: changes of its workers are those that it notes."""
@@ -431,12 +422,23 @@ class Analysis:
             if judgement is not None:
                 judgement.course = resumed(standing)
                 judgement.number = self._number = self._number + 1
+                self._take_findings(standing, judgement)
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
             judgement.upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
         return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=handover.complete)
+
+    def _take_findings(self, standing: Standing, judgement: Judgement) -> None:
+        """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""
+        history = self._histories.get(standing.worker)
+        last = None if history is None else history.last
+        if history is None or last is None or last.of_exporter or standing.findings is None:
+            return
+        judgement.handed_on = judgement.causes = standing.findings
+        self._histories.put(history.with_last(judgement.with_findings(last)))
+        add_failure(judgement, last, history.last_state)
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
         """Takes a history that goes further back than the one known here."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from tpumon.analysis.status import Verdict
@@ -44,6 +44,11 @@ class Judgement:
         """Causes, with those raised here."""
         return merged_causes(self.causes, self.raised) if self.raised else self.causes
 
+    def with_findings(self, sample: Sample) -> Sample:
+        """A sample of the worker with all that is found, as it is handed on."""
+        found = tuple(cause for cause in self.all_causes if cause.finding is not None)
+        return sample if sample.findings == found else replace(sample, findings=found)
+
 
 _RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
 
@@ -76,13 +81,8 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
     critical = None
     if state == "live" and severity == "critical" and course.critical_since is not None:
         critical = course.critical_since.unix_s(now_unix_s, now_s)
-    if judgement.raised and severity in _RAISED_TO:
-        raised = judgement.raised[0].severity
-        began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
-        if _RAISED_TO.index(raised) > _RAISED_TO.index(severity):
-            since = began if severity in WELL or since is None else min(since, began or since)
-            critical = began if raised == "critical" else None
-            severity = raised
+    severity, raised_since, critical = _raised(judgement, severity, since, critical)
+    since, critical = (raised_since, critical) if state == "live" else (since, None)
     return Verdict(
         state=state,
         severity=severity,
@@ -91,6 +91,52 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
         critical_since_unix_s=critical,
         excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
     )
+
+
+def standing_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Standing:
+    """What readers get to know of a worker beyond its last sample, with what comparing it here adds."""
+    course, now_s = judgement.course, history.monotonic_s()
+
+    def time_of(moment: Moment | None) -> float | None:
+        return None if moment is None else moment.unix_s(now_unix_s, now_s)
+
+    severity, mark_since, ok, ok_since = (
+        course.severity,
+        time_of(course.mark_since),
+        course.ok,
+        time_of(course.ok_since),
+    )
+    critical = time_of(course.critical_since)
+    if judgement.raised:
+        severity, since, critical = _raised(judgement, severity, ok_since, critical)
+        if course.state == "live" and severity not in {*WELL, course.severity}:
+            mark_since, ok, ok_since = since, False, since
+    return Standing(
+        worker=history.target.worker,
+        state=course.state or "waiting",
+        severity=severity,
+        mark_since_unix_s=mark_since,
+        ok=ok,
+        ok_since_unix_s=ok_since,
+        critical_since_unix_s=critical,
+        findings=None if history.last is None else history.last.findings,
+    )
+
+
+def _raised(
+    judgement: Judgement, severity: Severity, since: float | None, critical: float | None
+) -> tuple[Severity, float | None, float | None]:
+    """Severity, since when, and since when it is critical, with the findings that comparing a worker here adds."""
+    if not judgement.raised or severity not in _RAISED_TO:
+        return severity, since, critical
+    raised = judgement.raised[0].severity
+    began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
+    if raised in WELL or _RAISED_TO.index(raised) < _RAISED_TO.index(severity):
+        return max(severity, raised, key=_RAISED_TO.index), since, critical
+    since = began if severity in WELL or since is None else min(since, began or since)
+    if raised == "critical":
+        critical = began if critical is None or began is None else min(critical, began)
+    return raised, since, critical
 
 
 def resumed(standing: Standing) -> Course:
