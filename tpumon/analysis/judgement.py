@@ -109,8 +109,8 @@ def standing_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float)
     critical = time_of(course.critical_since)
     if judgement.raised:
         severity, since, critical = _raised(judgement, severity, ok_since, critical)
-        if course.state == "live" and severity not in {*WELL, course.severity}:
-            mark_since, ok, ok_since = since, False, since
+        if course.state == "live" and severity not in WELL:
+            mark_since, ok, ok_since = (mark_since if severity == course.severity else since), False, since
     return Standing(
         worker=history.target.worker,
         state=course.state or "waiting",
