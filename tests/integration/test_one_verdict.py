@@ -22,6 +22,7 @@ from tpumon.analysis import FleetStatus
 from tpumon.commands import collecting, mcp, once, why
 from tpumon.commands.collecting import Needs
 from tpumon.feed import FeedSettings, Recorded
+from tpumon.findings import RULES
 from tpumon.view.drawing.cells import clock
 from tpumon.view.drawing.style import LOOKS
 
@@ -54,6 +55,7 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
         assert grouped_findings(there.findings) == grouped_findings(reference.findings)
         assert exit_of(there) == exit_of(reference)
         assert run.by_metrics(reader) == run.by_metrics()
+    _fleet(course, reference, run.both.status())
     replayed = run.replayed()
     assert said_of(replayed) == said_of(reference)
     assert marks_of(replayed) == marks_of(reference)
@@ -63,6 +65,31 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
 def _wanted(course: Course, status: FleetStatus) -> None:
     """The course is the one that it is called: what it should show is found, so the test compares something."""
     assert course.wanted <= {one.finding for one in status.findings}, course.name
+
+
+_CONSEQUENCES = {rule.finding: {*rule.hidden_by, *rule.begins_it} for rule in RULES if rule.hidden_by or rule.begins_it}
+
+
+def _fleet(course: Course, status: FleetStatus, both: FleetStatus) -> None:
+    """Two exporters of half of the workers each.
+
+    By design they differ from one in three things: what is found by comparing may be found some intervals earlier or
+    later, as others are compared; an exporter that follows none but the waiting workers says that they wait, because
+    a reader hides nothing that an exporter says; and workers of no known job are compared with those of their exporter
+    only.
+    """
+    if any(target.job is None for target in course.workers.targets):
+        return
+    found = {finding for each in said_of(status).values() for finding, *_ in each}
+    for name, each in said_of(status).items():
+        there = {finding: (grade, since) for finding, grade, since in said_of(both)[name]}
+        for finding, grade, since in each:
+            assert finding in there, f"{course.name}: {finding} of {name}"
+            assert there[finding][0] == grade
+            assert abs(there[finding][1] - since) <= 3 * course.interval_s
+        for finding in there.keys() - {one[0] for one in each}:
+            assert _CONSEQUENCES.get(finding, set()) & found, f"{course.name}: {finding} of {name}"
+    assert exit_of(both) == exit_of(status)
 
 
 def _lines_and_text(run: EveryOutput, status: FleetStatus) -> None:
