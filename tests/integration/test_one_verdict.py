@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -55,6 +56,9 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
         assert grouped_findings(there.findings) == grouped_findings(reference.findings)
         assert exit_of(there) == exit_of(reference)
         assert run.by_metrics(reader) == run.by_metrics()
+        assert [replace(one, number=0) for one in there.changes] == [
+            replace(one, number=0) for one in reference.changes
+        ]
     _fleet(course, reference, run.both.status())
     replayed = run.replayed()
     assert said_of(replayed) == said_of(reference)

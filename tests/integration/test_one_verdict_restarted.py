@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import types
+from copy import copy
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from support.courses import INTERVAL_S, by_hand, running, simulated
+from support.courses import COMPUTED, INTERVAL_S, by_hand, running, simulated
 from support.every_output import Clock, marks_of, said_of
 from tpumon.analysis import Analysis
 from tpumon.analysis import kept as kept_module
@@ -108,6 +110,38 @@ def test_a_verdict_goes_on(fault, away, tmp_path, monkeypatch):
         assert run.verdicts(run.now)[worker] == run.verdicts(run.always)[worker], run.clock() - restarted_unix_s
     assert run.verdicts(run.now) == run.verdicts(run.always)
     assert changes_since(run.now, restarted_unix_s) == changes_since(run.always, restarted_unix_s)
+
+
+_COURSES = {
+    **{scenario: partial(simulated, scenario, 20, computed=True) for scenario, _ in COMPUTED},
+    # Of a worker that is not sampled any more nothing is known after a restart, not even that it is stale.
+    **{course.name: partial(copy, course) for course in by_hand() if "stale" not in course.name},
+}
+
+
+@pytest.mark.parametrize("name", _COURSES)
+def test_a_restart_at_any_time_is_made_up_for_within_three_samples(name, tmp_path, monkeypatch):
+    """What was present stays as it was. What is about to appear or to leave does so later by three samples at most.
+
+    By design: samples in a row that agree are not kept; they are taken again.
+    """
+    course = _COURSES[name]()
+    for middle in range(2, len(course.rounds) - 6, 2):
+        run = Restarted(course, tmp_path, monkeypatch)
+        consume(run.give(range(middle)))
+        before = run.verdicts(run.always)
+        run.write()
+        assert run.restart() is not None
+        consume(run.give(range(middle, middle + 6)))
+        for worker, (mark, found) in run.verdicts(run.always).items():
+            mark_now, found_now = run.verdicts(run.now)[worker]
+            since = {finding: at for finding, _, at in found_now}
+            assert {one[:2] for one in found_now} == {one[:2] for one in found}, (middle, worker)
+            assert mark_now[0] == mark[0], (middle, worker)
+            if (mark, found) == before[worker]:
+                assert (mark_now, found_now) == (mark, found), (middle, worker)
+            for finding, _, at in found:
+                assert since[finding] == pytest.approx(at, abs=3 * INTERVAL_S), (middle, worker, finding)
 
 
 @pytest.mark.parametrize("fault", ["hang", "straggler", "slow-down"])
