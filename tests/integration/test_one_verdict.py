@@ -12,6 +12,7 @@ import pytest
 from support.courses import Course, every
 from support.every_output import (
     EveryOutput,
+    Reader,
     exit_of,
     grouped_causes,
     grouped_findings,
@@ -60,6 +61,13 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
             replace(one, number=0) for one in reference.changes
         ]
     _fleet(course, reference, run.both.status())
+    for exporter in (run.exporter, run.reader, run.both):
+        late = Reader([exporter], "late")
+        late.poll()
+        assert said_of(late.status()) == said_of(exporter.status())
+        assert marks_of(late.status()) == marks_of(exporter.status())
+        assert grouped_findings(late.status().findings) == grouped_findings(exporter.status().findings)
+        assert exit_of(late.status()) == exit_of(exporter.status())
     replayed = run.replayed()
     assert said_of(replayed) == said_of(reference)
     assert marks_of(replayed) == marks_of(reference)

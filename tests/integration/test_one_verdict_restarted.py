@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 
 from support.courses import COMPUTED, INTERVAL_S, by_hand, running, simulated
-from support.every_output import Clock, marks_of, said_of
+from support.every_output import Clock, Exporter, Reader, marks_of, said_of
 from tpumon.analysis import Analysis
 from tpumon.analysis import kept as kept_module
 from tpumon.analysis.kept import StateFile
@@ -259,3 +259,50 @@ def _signed(sample, sign, number):
     process = Process(pid=7 if number >= 0 else 8, started_unix_s=None)
     runtime = replace(sample.figures.runtime, uptime_s=None)
     return replace(sample, process=process, figures=replace(sample.figures, runtime=runtime))
+
+
+class _Ahead(Clock):
+    """Two hours ahead of another clock."""
+
+    def __init__(self, other):
+        self._other = other
+
+    def __call__(self):
+        return self._other() + 7200.0
+
+    def monotonic_s(self):
+        return self._other.monotonic_s()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_readers_of_an_exporter_that_is_restarted_go_on_with_it(fault, tmp_path, monkeypatch):
+    """Also one whose clock is set otherwise: findings, severities, since when, marks; no change is said twice."""
+    run = Restarted(course_of(fault), tmp_path, monkeypatch)
+    exporter = Exporter(run.clock, "first")
+    exporter.take(run.course.workers)
+    readers = [Reader([exporter], "reader"), Reader([exporter], "ahead", _Ahead(run.clock))]
+    rounds, middle = len(run.course.rounds), len(run.course.rounds) - 5
+    for number in range(rounds):
+        if number == middle:
+            state = exporter.fleet.kept(run.clock())
+            exporter = Exporter(run.clock, "second")
+            exporter.fleet.resume(state, run.clock())
+            exporter.take(run.course.workers)
+            for reader in readers:
+                reader.replace_exporter(0, exporter)
+                reader.poll()
+        for sample in run.course.rounds[number]:
+            run.clock.now = sample.time_unix_s + sample.took_s
+            run.always.take(sample)
+            exporter.take(sample)
+            for reader in readers:
+                reader.poll()
+                if number >= middle:
+                    mine, always = run.verdicts(run.always)[sample.worker], readers[0]
+                    assert run.verdicts(always.fleet)[sample.worker] == mine
+    ahead = readers[1].status()
+    for name, found in said_of(readers[0].status()).items():
+        there = {(finding, grade): since for finding, grade, since in said_of(ahead)[name]}
+        assert there == {(finding, grade): pytest.approx(since + 7200, abs=0.2) for finding, grade, since in found}
+        assert marks_of(ahead)[name][0] == marks_of(readers[0].status())[name][0]
+        assert marks_of(ahead)[name][1] == pytest.approx(marks_of(readers[0].status())[name][1] + 7200, abs=0.2)

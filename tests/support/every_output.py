@@ -41,6 +41,7 @@ class Clock:
         self.now = 0.0
 
     def __call__(self) -> float:
+        """The wall clock."""
         return self.now
 
     def monotonic_s(self) -> float:
@@ -134,10 +135,16 @@ class Exporter:
 
 
 class Reader(Exporter):
-    """What `--from` makes of exporters; it has pages, too."""
+    """What `--from` makes of exporters; it has pages, too.
 
-    def __init__(self, exporters: Sequence[Exporter], run: str = "reader") -> None:
-        super().__init__(exporters[0].clock, run)
+    Args:
+        exporters: what it reads.
+        run: its name.
+        clock: its own; None: that of the exporters.
+    """
+
+    def __init__(self, exporters: Sequence[Exporter], run: str = "reader", clock: Clock | None = None) -> None:
+        super().__init__(clock or exporters[0].clock, run)
         self._merging = Merging(self.take, _no, clock=self.clock, monotonic_s=self.clock.monotonic_s)
         self._exporters = []
         for number, exporter in enumerate(exporters):
@@ -147,6 +154,12 @@ class Reader(Exporter):
             source = Source(name=remote.name, ask_for_everything=remote.ask_for_everything)
             self._exporters.append((exporter, remote, source))
         self._merging.sources = [source for _, _, source in self._exporters]
+
+    def replace_exporter(self, number: int, exporter: Exporter) -> None:
+        """Another run answers where an exporter was: it was restarted."""
+        _, remote, source = self._exporters[number]
+        remote.ask_for_everything()
+        self._exporters[number] = exporter, remote, source
 
     def poll(self) -> None:
         """Asks each exporter once."""
