@@ -20,11 +20,13 @@ from support.every_output import (
     said_of,
 )
 from support.given_feed import GivenFeed
+from support.scenes import BEGIN_UNIX_S
 from tpumon.analysis import FleetStatus
 from tpumon.commands import collecting, mcp, once, why
 from tpumon.commands.collecting import Needs
 from tpumon.feed import FeedSettings, Recorded
 from tpumon.findings import RULES
+from tpumon.model import Change
 from tpumon.view.drawing.cells import clock
 from tpumon.view.drawing.style import LOOKS
 
@@ -60,7 +62,11 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
         assert [replace(one, number=0) for one in there.changes] == [
             replace(one, number=0) for one in reference.changes
         ]
-    _fleet(course, reference, run.both.status())
+    both, behind = run.both.status(), run.behind_both.status()
+    _fleet(course, reference, both)
+    assert grouped_findings(both.findings) == grouped_findings(behind.findings) == grouped_causes(both)
+    assert run.by_metrics(run.behind_both) == run.by_metrics(run.both)
+    assert _unnumbered(both) == _unnumbered(behind)
     for exporter in (run.exporter, run.reader, run.both):
         late = Reader([exporter], "late")
         late.poll()
@@ -77,6 +83,13 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
 def _wanted(course: Course, status: FleetStatus) -> None:
     """The course is the one that it is called: what it should show is found, so the test compares something."""
     assert course.wanted <= {one.finding for one in status.findings}, course.name
+    began = re.search(r"@(\d+)", course.name)
+    for one in status.findings if began is not None else ():
+        assert one.since_unix_s >= BEGIN_UNIX_S + float(began[1]) - course.interval_s, (course.name, one.finding)
+
+
+def _unnumbered(status: FleetStatus) -> list[Change]:
+    return [replace(change, number=0) for change in status.changes]
 
 
 _CONSEQUENCES = {rule.finding: {*rule.hidden_by, *rule.begins_it} for rule in RULES if rule.hidden_by or rule.begins_it}
