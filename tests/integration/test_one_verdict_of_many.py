@@ -60,6 +60,12 @@ def test_64_exporters_of_a_worker_each_say_what_one_says(scenario, wanted):
     """Of findings that take comparing, since when is within an interval: others are compared at other times."""
     one, many = both_of(scenario, computed=True)
     _same(one, many, wanted)
+    ours, theirs = (
+        {change.mark: change.time_unix_s for change in reversed(status.changes) if change.worker.endswith("-w17")}
+        for status in (one, many)
+    )
+    for mark, time_unix_s in ours.items():
+        assert theirs[mark] == pytest.approx(time_unix_s, abs=INTERVAL_S), "what comparing finds is also a change"
 
 
 def test_64_exporters_say_the_same_of_collectives():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from tpumon.analysis.judgement import Judgement, add_failure, resumed, standing_of, verdict_of
+from tpumon.analysis.judgement import Judgement, add_failure, note_raised, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
 from tpumon.analysis.upstream import Upstream, merged_findings
@@ -245,7 +245,9 @@ class Analysis:
         self._take_causes(worker, judgement)
         if history.last.findings is not None:
             self._histories.put(history.with_last(judgement.with_findings(history.last)))
-        if not judgement.upstream:
+        if judgement.upstream:
+            self._note_raised(history, at.time_unix_s)
+        else:
             judgement.number = self._number = self._number + 1  # readers have its last sample as it was judged then
             severity = add_failure(judgement, history.last, history.last_state)
             self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
@@ -280,8 +282,11 @@ class Analysis:
         course = judgement.course
         before, since = course.mark, course.mark_since
         what = course.note(at, state, severity, restarted=restarted)
-        if judgement.upstream or (what is None and not restarted and course.mark == before):
-            return  # what an exporter judges, it also remembers
+        if judgement.upstream:  # what an exporter judges, it also remembers
+            self._note_raised(history, time_unix_s)
+            return
+        if what is None and not restarted and course.mark == before:
+            return
         words = "; ".join(cause.words for cause in judgement.causes)
         if what == "capture-ended" and since is not None:
             words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
@@ -304,6 +309,26 @@ class Analysis:
             )
         self._number += not changes
         judgement.number = self._number
+
+    def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
+        """Remembers that comparing a worker with those of other exporters has changed what it counts as."""
+        judgement = self._judgements[history.target.worker]
+        if (changed := note_raised(judgement)) is None:
+            return
+        (severity, before), worst = changed, judgement.raised[:1]
+        judgement.number = self._number + 1
+        self._remember(
+            Change(
+                number=judgement.number,
+                time_unix_s=time_unix_s,
+                worker=history.target.worker,
+                what="severity",
+                state="live",
+                severity=severity,
+                before=before,
+                words=one_line("; ".join(cause.words for cause in worst)),
+            )
+        )
 
     def _remember(self, change: Change) -> None:
         self._number = change.number

@@ -9,7 +9,7 @@ from math import inf
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import merged_causes
 from tpumon.history import WELL, Course, Moment, WorkerHistory
-from tpumon.model import Cause, FindingId, Sample, Severity, Standing, State
+from tpumon.model import Cause, FindingId, Mark, Sample, Severity, Standing, State
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class Judgement:
         handed_on: the findings that came from upstream last; None: none came yet. Of several samples that come together
             only the last has them.
         raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
+        raised_to: the severity that these have raised it to, as noted last; None: to none.
         judged, not_judged, needs_more: as in `WorkerStatus`.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         changed_unix_s, number: time and number of the last change of its course.
@@ -31,6 +32,7 @@ class Judgement:
     causes: tuple[Cause, ...] = ()
     handed_on: tuple[Cause, ...] | None = None
     raised: tuple[Cause, ...] = ()
+    raised_to: Severity | None = None
     judged: tuple[FindingId, ...] = ()
     not_judged: tuple[tuple[FindingId, str], ...] = ()
     needs_more: bool = False
@@ -91,6 +93,20 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
         critical_since_unix_s=critical,
         excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
     )
+
+
+def note_raised(judgement: Judgement) -> tuple[Severity, Mark] | None:
+    """Notes whether findings that comparing a worker here adds raise its severity.
+
+    Returns:
+        Its severity, and what it counted as before, if that changed and its exporter does not know of it.
+    """
+    own, state, before = judgement.course.severity, judgement.course.state, judgement.raised_to
+    now = _raised(judgement, own, None, None)[0]
+    judgement.raised_to = now if state == "live" and now != own and now not in WELL else None
+    if judgement.raised_to == before or state != "live" or now == before:
+        return None
+    return now, before or own
 
 
 def standing_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Standing:
