@@ -22,6 +22,8 @@ class Course:
         workers: who they are.
         rounds: samples of each round, in order of time.
         ends: the time at the end of each round.
+        interval_s: seconds from one sample of a worker to its next one.
+        wanted: findings that must be there at the end.
     """
 
     name: str
