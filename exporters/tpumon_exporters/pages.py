@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 
 from tpumon import __version__
-from tpumon.analysis import MOST_HISTORY_BYTES, Update
+from tpumon.analysis import MOST_HISTORY_BYTES, FleetStatus, Update
 from tpumon.analysis.handover import page_of
 from tpumon.model import SCHEMA_VERSION, Sample
 from tpumon.outputs import Context
@@ -168,7 +168,7 @@ class Pages:
             "targets": [{name: getattr(each.target, name) for name in _SAID} for each in status.all()],
             **({} if handover is None else page_of(handover)),
         }
-        encoded = filter(None, map(_encoded, samples))
+        encoded = filter(None, (_encoded(_as_judged_now(sample, status)) for sample in samples))
         body = f'{json.dumps(header)[:-1]}, "samples": [{", ".join(encoded)}]}}\n'
         return Response(body=body, content_type="application/json")
 
@@ -229,6 +229,15 @@ def _known_formats(accept: str) -> str:
 def _whole(sample: Sample, last: Sample | None) -> Sample:
     """A remembered sample, with its top operations if it is its worker's last one."""
     return last if last is not None and last.time_unix_s == sample.time_unix_s else sample
+
+
+def _as_judged_now(sample: Sample, status: FleetStatus) -> Sample:
+    """A sample, if it is its worker's last one with the findings that it has by now: those of others may explain it."""
+    worker = status.workers.get(sample.worker)
+    last = None if worker is None else worker.history.last
+    if last is None or last.time_unix_s != sample.time_unix_s or last.findings == sample.findings:
+        return sample
+    return replace(sample, findings=last.findings)
 
 
 def _encoded(sample: Sample) -> str | None:

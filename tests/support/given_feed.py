@@ -20,6 +20,7 @@ class GivenFeed:
         events: makes the events; None: nothing came in time.
         remembers: as of `open_feed`.
         on_exit: called at the end.
+        clock: returns the time at which `status` is asked for.
 
     Attributes:
         context: as of `Feed`.
@@ -32,13 +33,14 @@ class GivenFeed:
         *,
         remembers: bool = False,
         on_exit: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.time,
         **_more: Any,
     ) -> None:
-        self._events, self._on_exit = events, on_exit
+        self._events, self._on_exit, self._clock = events, on_exit, clock
         self._fleet = Analysis(settings.output_options.thresholds)
         if remembers:
             self._fleet.remember()
-        self.context = Context(run=settings.output_options, fleet=self._fleet)
+        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=clock)
 
     def __enter__(self) -> Self:
         return self
@@ -50,7 +52,7 @@ class GivenFeed:
 
     def status(self) -> FleetStatus:
         """As of `Feed`."""
-        return self._fleet.status(time.time())
+        return self._fleet.status(self._clock())
 
     def updates(self, *, timeout_s: float) -> Iterator[Update | None]:
         """As of `Feed`."""

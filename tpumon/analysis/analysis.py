@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from tpumon.analysis.judgement import Judgement, add_failure, began_of, resumed, verdict_of
+from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
 from tpumon.analysis.upstream import Upstream, merged_findings
@@ -84,7 +84,12 @@ class Analysis:
             return KeptState(
                 time_unix_s=now_unix_s,
                 workers=tuple(
-                    kept_worker(history, self._standing(history, now_unix_s), self._judge, now_unix_s)
+                    kept_worker(
+                        history,
+                        standing_of(history, self._judgements[history.target.worker], now_unix_s),
+                        self._judge,
+                        now_unix_s,
+                    )
                     for history in self._histories.all()
                     if history.last is not None
                 ),
@@ -208,6 +213,7 @@ class Analysis:
                 judgement.handed_on, judgement.judged = sample.findings, sample.judged or ()
             judgement.causes = () if sample.of_exporter else judgement.handed_on or ()
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
+            sample = judgement.with_findings(sample) if sample.findings is not None else sample
         elif not judgement.is_faulty:
             sample = replace(sample, findings=judgement.causes, judged=judgement.judged)
         history = history.with_last(sample)
@@ -237,8 +243,12 @@ class Analysis:
         if history is None or judgement is None or history.last is None or judgement.course.state == "stale":
             return
         self._take_causes(worker, judgement)
-        if not judgement.upstream:
-            self._histories.put(history.with_last(replace(history.last, findings=judgement.causes)))
+        if history.last.findings is not None:
+            self._histories.put(history.with_last(judgement.with_findings(history.last)))
+        if judgement.upstream:
+            self._note_raised(history, at.time_unix_s)
+        else:
+            judgement.number = self._number = self._number + 1  # readers have its last sample as it was judged then
             severity = add_failure(judgement, history.last, history.last_state)
             self._note(history, at, at.time_unix_s, judgement.course.state or history.last_state, severity)
 
@@ -273,8 +283,11 @@ class Analysis:
         before, since = course.mark, course.mark_since
         began = began_of(judgement.causes, at) if state == "live" else at
         what = course.note(at, state, severity, began=began, restarted=restarted)
-        if judgement.upstream or (what is None and not restarted and course.mark == before):
-            return  # what an exporter judges, it also remembers
+        if judgement.upstream:  # what an exporter judges, it also remembers
+            self._note_raised(history, time_unix_s)
+            return
+        if what is None and not restarted and course.mark == before:
+            return
         words = "; ".join(cause.words for cause in judgement.causes)
         if what == "capture-ended" and since is not None:
             words = f"after about {max(at.time_unix_s - since.time_unix_s, 0.0):.0f} s"
@@ -298,6 +311,26 @@ class Analysis:
             )
         self._number += not changes
         judgement.number = self._number
+
+    def _note_raised(self, history: WorkerHistory, time_unix_s: float) -> None:
+        """Remembers that comparing a worker with those of other exporters has changed what it counts as."""
+        judgement = self._judgements[history.target.worker]
+        if (changed := note_raised(judgement)) is None:
+            return
+        (severity, before), worst = changed, judgement.raised[:1]
+        judgement.number = self._number + 1
+        self._remember(
+            Change(
+                number=judgement.number,
+                time_unix_s=time_unix_s,
+                worker=history.target.worker,
+                what="severity",
+                state="live",
+                severity=severity,
+                before=before,
+                words=one_line("; ".join(cause.words for cause in worst)),
+            )
+        )
 
     def _remember(self, change: Change) -> None:
         self._number = change.number
@@ -390,7 +423,7 @@ class Analysis:
                 complete=after is None,
                 number=self._number,
                 standings=tuple(
-                    self._standing(history, now_unix_s)
+                    standing_of(history, self._judgements[history.target.worker], now_unix_s)
                     for history in histories
                     if after is None or self._judgements[history.target.worker].number > after
                 ),
@@ -400,23 +433,6 @@ class Analysis:
                 findings=status.findings,
                 not_judged=status.not_judged(),
             )
-
-    def _standing(self, history: WorkerHistory, now_unix_s: float) -> Standing:
-        judgement, now_s = self._judgements[history.target.worker], history.monotonic_s()
-        course = judgement.course
-
-        def time_of(moment: Moment | None) -> float | None:
-            return None if moment is None else moment.unix_s(now_unix_s, now_s)
-
-        return Standing(
-            worker=history.target.worker,
-            state=course.state or "waiting",
-            severity=course.severity,
-            mark_since_unix_s=time_of(course.mark_since),
-            ok=course.ok,
-            ok_since_unix_s=time_of(course.ok_since),
-            critical_since_unix_s=time_of(course.critical_since),
-        )
 
     def _take_over(self, handover: Handover) -> Update:
         """Takes over what an exporter knows: changes of its workers are those that it notes."""
@@ -433,12 +449,23 @@ class Analysis:
             if judgement is not None:
                 judgement.course = resumed(standing)
                 judgement.number = self._number = self._number + 1
+                self._take_findings(standing, judgement)
         for worker in self._upstream.workers_of(handover.exporter) if handover.findings is not None else ():
             judgement, history = self._judgements[worker], self._histories.get(worker)
             judgement.upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
         return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=handover.complete)
+
+    def _take_findings(self, standing: Standing, judgement: Judgement) -> None:
+        """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""
+        history = self._histories.get(standing.worker)
+        last = None if history is None else history.last
+        if history is None or last is None or last.of_exporter or standing.findings is None:
+            return
+        judgement.handed_on = judgement.causes = standing.findings
+        self._histories.put(history.with_last(judgement.with_findings(last)))
+        add_failure(judgement, last, history.last_state)
 
     def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
         """Takes a history that goes further back than the one known here."""

@@ -55,7 +55,7 @@ class Answer:
     Attributes:
         time_unix_s: the time at which it holds.
         workers: number of workers that are followed.
-        answered: True if any of them ever answered.
+        answered: True if any of them ever answered, here or the exporter that it comes from.
         severity: of the worst finding or state.
         verdict: the worst finding or state; "ok"; or "unknown" where too little can be judged.
         sentence: the verdict in words.
@@ -180,7 +180,7 @@ def answer_of(status: FleetStatus) -> Answer:
     return Answer(
         time_unix_s=status.time_unix_s,
         workers=len(status.workers),
-        answered=any(worker.history.samples or worker.verdict.state in _ANSWERING for worker in status.all()),
+        answered=any(worker.verdict.state in _ANSWERING or worker.history.had_figures() for worker in status.all()),
         severity=_worst(counted, otherwise="unknown" if verdict == "unknown" else "ok"),
         verdict=verdict,
         sentence=sentence,

@@ -87,6 +87,7 @@ def _shifted(standing: Standing, shift_s: float) -> Standing:
         mark_since_unix_s=shifted(standing.mark_since_unix_s),
         ok_since_unix_s=shifted(standing.ok_since_unix_s),
         critical_since_unix_s=shifted(standing.critical_since_unix_s),
+        findings=None if standing.findings is None else tuple(dated(standing.findings, shift_s)),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import merged_causes
 from tpumon.history import WELL, Course, Moment, WorkerHistory
-from tpumon.model import Cause, FindingId, Sample, Severity, Standing, State
+from tpumon.model import Cause, FindingId, Mark, Sample, Severity, Standing, State
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class Judgement:
         handed_on: the findings that came from upstream last; None: none came yet. Of several samples that come together
             only the last has them.
         raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
+        raised_to: the severity that these have raised it to, as noted last; None: to none.
         judged, not_judged, needs_more: as in `WorkerStatus`.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         changed_unix_s, number: time and number of the last change of its course.
@@ -31,6 +32,7 @@ class Judgement:
     causes: tuple[Cause, ...] = ()
     handed_on: tuple[Cause, ...] | None = None
     raised: tuple[Cause, ...] = ()
+    raised_to: Severity | None = None
     judged: tuple[FindingId, ...] = ()
     not_judged: tuple[tuple[FindingId, str], ...] = ()
     needs_more: bool = False
@@ -43,6 +45,11 @@ class Judgement:
     def all_causes(self) -> tuple[Cause, ...]:
         """Causes, with those raised here."""
         return merged_causes(self.causes, self.raised) if self.raised else self.causes
+
+    def with_findings(self, sample: Sample) -> Sample:
+        """A sample of the worker with all that is found, as it is handed on."""
+        found = tuple(cause for cause in self.all_causes if cause.finding is not None)
+        return sample if sample.findings == found else replace(sample, findings=found)
 
 
 _RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
@@ -85,13 +92,8 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
     critical = None
     if state == "live" and severity == "critical" and course.critical_since is not None:
         critical = course.critical_since.unix_s(now_unix_s, now_s)
-    if judgement.raised and severity in _RAISED_TO:
-        raised = judgement.raised[0].severity
-        began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
-        if _RAISED_TO.index(raised) > _RAISED_TO.index(severity):
-            since = began if severity in WELL or since is None else min(since, began or since)
-            critical = began if raised == "critical" else None
-            severity = raised
+    severity, raised_since, critical = _raised(judgement, severity, since, critical)
+    since, critical = (raised_since, critical) if state == "live" else (since, None)
     return Verdict(
         state=state,
         severity=severity,
@@ -100,6 +102,66 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
         critical_since_unix_s=critical,
         excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
     )
+
+
+def note_raised(judgement: Judgement) -> tuple[Severity, Mark] | None:
+    """Notes whether findings that comparing a worker here adds raise its severity.
+
+    Returns:
+        Its severity, and what it counted as before, if that changed and its exporter does not know of it.
+    """
+    own, state, before = judgement.course.severity, judgement.course.state, judgement.raised_to
+    now = _raised(judgement, own, None, None)[0]
+    judgement.raised_to = now if state == "live" and now != own and now not in WELL else None
+    if judgement.raised_to == before or state != "live" or now == before:
+        return None
+    return now, before or own
+
+
+def standing_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) -> Standing:
+    """What readers get to know of a worker beyond its last sample, with what comparing it here adds."""
+    course, now_s = judgement.course, history.monotonic_s()
+
+    def time_of(moment: Moment | None) -> float | None:
+        return None if moment is None else moment.unix_s(now_unix_s, now_s)
+
+    severity, mark_since, ok, ok_since = (
+        course.severity,
+        time_of(course.mark_since),
+        course.ok,
+        time_of(course.ok_since),
+    )
+    critical = time_of(course.critical_since)
+    if judgement.raised:
+        severity, since, critical = _raised(judgement, severity, ok_since, critical)
+        if course.state == "live" and severity not in WELL:
+            mark_since, ok, ok_since = (mark_since if severity == course.severity else since), False, since
+    return Standing(
+        worker=history.target.worker,
+        state=course.state or "waiting",
+        severity=severity,
+        mark_since_unix_s=mark_since,
+        ok=ok,
+        ok_since_unix_s=ok_since,
+        critical_since_unix_s=critical,
+        findings=None if history.last is None else history.last.findings,
+    )
+
+
+def _raised(
+    judgement: Judgement, severity: Severity, since: float | None, critical: float | None
+) -> tuple[Severity, float | None, float | None]:
+    """Severity, since when, and since when it is critical, with the findings that comparing a worker here adds."""
+    if not judgement.raised or severity not in _RAISED_TO:
+        return severity, since, critical
+    raised = judgement.raised[0].severity
+    began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
+    if raised in WELL or _RAISED_TO.index(raised) < _RAISED_TO.index(severity):
+        return max(severity, raised, key=_RAISED_TO.index), since, critical
+    since = began if severity in WELL or since is None else min(since, began or since)
+    if raised == "critical":
+        critical = began if critical is None or began is None else min(critical, began)
+    return raised, since, critical
 
 
 def resumed(standing: Standing) -> Course:

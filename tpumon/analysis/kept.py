@@ -62,7 +62,7 @@ def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_un
         slice=target.slice,
         process=process,
         uptime_s=uptime_s,
-        standing=standing,
+        standing=replace(standing, findings=None),
         findings=findings,
         activity=activity,
         programs=programs,

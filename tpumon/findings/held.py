@@ -135,12 +135,14 @@ class Held:
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1
         self.reason = reason
-        if isinstance(reason, TooFew) and self.began is None:
-            self.began = at
         is_kept = self.kept_until_unix_s is not None and at.time_unix_s < self.kept_until_unix_s
+        if self.unknown >= UNKNOWN_AFTER and self.known and not is_kept:
+            self.began = None  # what is found later did not begin with the first sample
         if self.unknown >= UNKNOWN_AFTER and not is_kept:
             self.since = self.account = None
             self.known = self.above = self.below = 0
+        if isinstance(reason, TooFew) and self.began is None:
+            self.began = at
 
     def _note_known(self, strength: float, at: Moment) -> None:
         self.above = self.above + 1 if strength > 1 else 0

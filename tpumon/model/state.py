@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from tpumon.model.finding import Finding, NotJudged
+from tpumon.model.codec import limited
+from tpumon.model.finding import Cause, Finding, NotJudged
 from tpumon.model.frozen import frozen
+
+_MOST_FINDINGS = 30
 
 State = Literal["waiting", "live", "no-activity", "stale", "busy", "continuous", "paused", "down"]
 """waiting: not queried yet. live: answered, even if only with runtime metrics. no-activity: answers, but nothing runs.
@@ -79,6 +82,7 @@ class Standing:
         ok: whether it was well when last judged by its figures; None: not known.
         ok_since_unix_s: since when it is well, or since when it is not.
         critical_since_unix_s: since when it is critical; None: it is not.
+        findings: of its last sample, as they are by now; None: not known.
     """
 
     worker: str
@@ -88,6 +92,7 @@ class Standing:
     ok: bool | None = None
     ok_since_unix_s: float | None = None
     critical_since_unix_s: float | None = None
+    findings: tuple[Cause, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
 
 
 @frozen
