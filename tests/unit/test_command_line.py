@@ -64,6 +64,7 @@ SAMPLES = {
     "--follow": ("1", True),
     "--fail-on": ("warning", "warning"),
     "--timeout": ("30", "30"),
+    "--state": ("kept", "kept"),
     "--brief": ("1", True),
     "--against": ("old/", ["old/"]),
     "--fail-above": ("5%", "5%"),
