@@ -54,7 +54,7 @@ class Pages:
         self._context = context
         self._fleet = context.fleet
         self._clock = context.clock
-        self._exposition = Exposition(log)
+        self._exposition = Exposition(log, context.run.expose)
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()

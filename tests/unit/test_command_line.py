@@ -85,6 +85,8 @@ SAMPLES = {
     "--monitor-file": ("figures", "figures"),
     "--seed": ("9", 9),
     "--server": ("old", "old"),
+    "--state": ("d", "d"),
+    "--expose": ("all", "all"),
 }
 
 
@@ -208,6 +210,18 @@ def test_serve_hands_thresholds_to_its_outputs():
     assert (thresholds.hbm_warn_ratio, thresholds.hbm_critical_ratio) == (0.5, 0.6)
     assert (thresholds.idle_below_ratio, thresholds.sustained) == (0.3, 2)
     assert thresholds.infeed_critical_ratio == 0.20
+
+
+def test_what_is_exposed_of_workers_of_exporters():
+    """Findings unless all is asked for, which makes sense with exporters only."""
+    feeds = [settings("serve", "--from", "h:1", *more) for more in ([], ["--expose", "all"])]
+    assert [feed.output_options.expose for feed in feeds] == ["findings", "all"]
+    with pytest.raises(UsageError, match="--expose requires --from: of workers that this process samples itself"):
+        settings("serve", "--expose", "all")
+    with pytest.raises(UsageError, match="--expose most: choose one of findings, all"):
+        settings("serve", "--from", "h:1", "--expose", "most")
+    with pytest.raises(UsageError, match="no such option: --expose"):
+        settings("--from", "h:1", "--expose", "all")
 
 
 def test_the_live_view_and_the_outputs_judge_alike():
