@@ -61,7 +61,9 @@ def test_without_the_whole_slice_nothing_is_compared(job, reason):
     assert not COMPARED & set(job.rounds(4))
     assert not COMPARED & job.judged("s0")
     assert {name: why for name, why in job.reasons("s0").items() if name in COMPARED} == dict.fromkeys(COMPARED, reason)
-    assert "input-bound" in job.rounds(3, infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3)), "what it shows by itself is judged"
+    assert "input-bound" in job.rounds(3, infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3)), (
+        "what it shows by itself is judged"
+    )
 
 
 @pytest.mark.parametrize("known", [{}, {"slice_workers": 10}, {"slice_workers": 10, "job_slices": 1}])
