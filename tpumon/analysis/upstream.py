@@ -14,6 +14,9 @@ from tpumon.model import Cause, Finding, FindingId, Handover, StateId, Target
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
+SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
+"""Findings that need the whole job to be judged."""
+
 _NO_FIGURES = "the exporter does not say why"
 
 
