@@ -279,6 +279,14 @@ def test_how_a_server_is_asked_belongs_to_from(tmp_path):
         settings("once", "--from", str(tmp_path), "--from-auth", "f")
 
 
+@pytest.mark.parametrize("command", [[], ["serve"], ["once"], ["why"], ["mcp"]])
+def test_job_and_slice_go_to_exporters_workers_of_unknown_ones(command):
+    """What an exporter knows of its workers stands."""
+    chosen = settings(*command, "--from", "h:1", "--job", "j", "--slice", "s")
+    origin = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).origin
+    assert origin == Remote("http://h:1", job="j", slice="s")
+
+
 def test_from_takes_no_samples_itself():
     """The exporter's URL is where events come from."""
     assert settings("--from", "http://h:1").feed.origin == Remote("http://h:1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -278,7 +279,14 @@ def source_of(
     Raises:
         UsageError: options contradict each other.
     """
-    return sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
+    if origin.from_ is None:
+        return sampling_of(context, targets, measure)
+    from tpumon.feed import Remote
+
+    found = origin_of(origin)
+    if isinstance(found, Remote):
+        return replace(found, job=targets.job or None, slice=targets.slice or None)
+    return found
 
 
 def origin_of(origin: FromOptions) -> Recorded | Remote:
