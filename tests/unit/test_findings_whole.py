@@ -86,6 +86,21 @@ def test_a_slice_of_which_one_worker_is_not_followed_spoils_the_comparison_of_it
     assert job.reasons("b0")["straggler"] == "follows 1 of 2 workers"
 
 
+def test_a_worker_of_which_there_are_two_is_compared_with_none():
+    """One of ten: the others are compared."""
+    job = Job()
+    job.rounds(4)
+    targets = [
+        Target(worker=name, address=f"{name}:1", job="j", slice="s", ambiguous=name == "s0") for name in job.names
+    ]
+    job.fleet.take(Workers(targets=tuple(targets)))
+    found = job.rounds(4)
+    assert job.reasons("s0")["straggler"] == "two exporters have a worker of this name; tell them apart by --job"
+    assert "straggler" not in found
+    assert "straggler" in job.judged("s1")
+    assert found["collective-bound"].severity == "info"
+
+
 def test_one_without_figures_may_be_the_one_that_is_waited_for():
     """Of ten: the others are compared, but waiting is information only, until it returns."""
     job = Job()

@@ -120,6 +120,9 @@ class Analysis:
         known = self._judgements
         self._judgements = {target.worker: known.get(target.worker) or Judgement() for target in workers.targets}
         for target in workers.targets:
+            if target.ambiguous:
+                judgement = self._judgements[target.worker]
+                judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
                 self._resume(target, kept)
         return Update(time_unix_s=self._looked_unix_s, workers=workers, changes=self._flushed())

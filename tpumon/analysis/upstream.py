@@ -49,6 +49,8 @@ class Upstream:
 
     def compares(self, target: Target) -> bool:
         """True if workers of its job come from several exporters. Of an unknown job nobody knows what belongs to it."""
+        if target.ambiguous:
+            return False
         return target.job is not None and len(self._exporters_of.get(target.job, ())) > 1
 
     def added(self, causes: Sequence[Cause]) -> tuple[Cause, ...]:

@@ -190,8 +190,8 @@ class Watched:
         return self.step_name is None or step_name is None or self.step_name == step_name
 
     def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
-        """The worker as the rule at a place sees it; None if it was not queried yet."""
-        seen = self.seen
+        """The worker as the rule at a place sees it; None if it was not queried yet, or is ambiguous."""
+        seen = None if self.target.ambiguous else self.seen
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
         return None if seen is None else Peer(seen, self.held[place].memory)

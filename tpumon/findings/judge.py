@@ -18,7 +18,16 @@ from tpumon.findings.held import UNKNOWN_AFTER, Compared, Group, GroupKey, Held,
 from tpumon.findings.slow_down import SlowDown
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
-from tpumon.findings.whole import WAITING, has_enough, lacks_some, look, lowered, note_followed, why_not_compared
+from tpumon.findings.whole import (
+    WAITING,
+    has_enough,
+    lacks_some,
+    look,
+    lowered,
+    note_followed,
+    why_not_compared,
+    why_not_itself,
+)
 from tpumon.history import Moment
 from tpumon.model import (
     Cause,
@@ -273,7 +282,7 @@ class Judge:
                     across[key] = self._across(*key, stale)
                 before = held.since
                 member.memory, member.across = held.memory, across[key]
-                held.judge(member, why_not if spans else None)
+                held.judge(member, (why_not or why_not_itself(worker)) if spans else None)
                 if lacks and held.account is not None and held.rule.finding in WAITING:
                     held.account = lowered(held.account)
                 if held.since is not before:

@@ -52,6 +52,11 @@ def why_not_compared(group: Group) -> str | None:
     return TooFew(why) if any(worker.seen is None for worker in group.workers) else why
 
 
+def why_not_itself(worker: Watched) -> str | None:
+    """Why one worker is not compared with the others of its slice; None: it is."""
+    return "two exporters have a worker of this name; tell them apart by --job" if worker.target.ambiguous else None
+
+
 def has_enough(group: Group) -> bool:
     """True if nearly all workers of a slice have figures."""
     return group.current >= _ENOUGH_RATIO * len(group.workers)
@@ -75,7 +80,12 @@ def _not_followed(group: Group) -> str | None:
 
 def _is_current(worker: Watched, stale: Collection[str]) -> bool:
     seen = worker.seen
-    return seen is not None and seen.state in {"live", "no-activity"} and worker.target.worker not in stale
+    return (
+        not worker.target.ambiguous
+        and seen is not None
+        and seen.state in {"live", "no-activity"}
+        and worker.target.worker not in stale
+    )
 
 
 def _most(numbers: Iterable[int | None]) -> int | None:

@@ -57,6 +57,7 @@ class Target:
         name: what that exporter calls it, where `worker` is longer because other exporters have workers of that name.
         slice_workers: how many workers its slice has; None: not known.
         job_slices: how many slices its job has; None: not known.
+        ambiguous: True if two exporters have different workers of this job, slice and name: it is compared with none.
     """
 
     worker: str
@@ -73,6 +74,7 @@ class Target:
     name: str | None = None
     slice_workers: int | None = None
     job_slices: int | None = None
+    ambiguous: bool = False
 
 
 @frozen
