@@ -36,6 +36,7 @@ from tpumon.command_line.settings import (
     ReportFormat,
     check_from,
     check_no_queries,
+    expose_of,
     fail_on_of,
     feed_of,
     given,
@@ -171,6 +172,16 @@ def serve_command(
             help="Keep there what verdicts rest on across restarts. Default: systemd's state directory.",
         ),
     ] = None,
+    expose: Annotated[
+        str,
+        option(
+            "--expose",
+            panel=OUTPUT,
+            metavar="findings|all",
+            help="With --from, the metrics of the exporters' workers: findings, as Prometheus has the rest from the "
+            "hosts; or all, if it scrapes this process only.",
+        ),
+    ] = "findings",
     web_listen_address: Annotated[str | None, typer.Option("--web.listen-address", hidden=True)] = None,
     web_config_file: Annotated[str | None, typer.Option("--web.config.file", hidden=True)] = None,
 ) -> Command:
@@ -200,6 +211,7 @@ def serve_command(
         thresholds_of(context, thresholds),
         listen=web_listen_address or listen,
         web_config_file=None if is_typed(context, "web_config") else web_config_file,
+        expose=expose_of(context, origin, expose),
     )
     return partial(serve.run, replace(feed, state=state or os.environ.get("STATE_DIRECTORY") or None))
 

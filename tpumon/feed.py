@@ -28,6 +28,7 @@ from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.heartbeat import Heartbeat
 from tpumon.system.ledger import Ledger
 from tpumon.system.memory import reuse_memory
+from tpumon.targets.identity import names
 from tpumon.targets.selection import Selection, open_discovery
 from tpumon.text import unexpected
 
@@ -148,6 +149,7 @@ class Remote:
     Attributes:
         url: where they answer: `SOURCE[,SOURCE...]`.
         auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
+        job, slice: of workers whose job or slice the exporter does not know.
     """
 
     takes_samples: ClassVar[bool] = False
@@ -156,6 +158,8 @@ class Remote:
 
     url: str
     auth_file: str | None = None
+    job: str | None = None
+    slice: str | None = None
 
     @property
     def shown_name(self) -> str:
@@ -180,7 +184,8 @@ class Remote:
             send: gets the events.
             own_run: the run of this process: samples that come through it are refused.
         """
-        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, say=say).feed(send)
+        given = names(self.job, self.slice)
+        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, say=say, given=given).feed(send)
 
 
 @frozen

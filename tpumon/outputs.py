@@ -27,6 +27,9 @@ _WAITING_LIMIT = 10_000
 _LEAST_TICK_S = 0.01
 _CLOSE_S = 1.5
 
+Expose = Literal["findings", "all"]
+"""Metrics of workers that come from exporters: these have the rest, and two series of one worker break joins."""
+
 Own = TypeVar("Own")
 """An exporter's own options: a frozen dataclass whose fields all have defaults."""
 
@@ -40,6 +43,7 @@ class OutputOptions:
         web_config: path of the TLS and user settings of HTTP endpoints, in exporter-toolkit's format.
         thresholds: limits beyond which a worker stands out.
         ops: the most top operations of a sample that they get, and categories; 0: none.
+        expose: which metrics of workers that come from exporters are exposed.
         run: the name by which readers tell this run from others.
     """
 
@@ -47,6 +51,7 @@ class OutputOptions:
     web_config: str | None = None
     thresholds: Thresholds = field(default_factory=Thresholds)
     ops: int = 0
+    expose: Expose = "findings"
     run: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO
 from tpumon.errors import UsageError
 from tpumon.logdir import TRACE_SUFFIX
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
-from tpumon.model.codec import number, text
+from tpumon.model.codec import number, text, whole_number
 from tpumon.model.frozen import frozen
 from tpumon.text import one_line, unexpected
 
@@ -73,6 +73,8 @@ def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
             "job": one.job,
             "slice": one.slice,
             "independent": one.independent,
+            "slice_workers": one.slice_workers,
+            "job_slices": one.job_slices,
         }
         for one in workers.targets
     ]
@@ -384,6 +386,8 @@ def _workers(raw: dict[str, Any]) -> Workers:
                 job=text(one.get("job")),
                 slice=text(one.get("slice")),
                 independent=independent,
+                slice_workers=whole_number(one.get("slice_workers")),
+                job_slices=whole_number(one.get("job_slices")),
             )
     return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
 

@@ -15,6 +15,7 @@ from prometheus_client.utils import floatToGoString
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.metrics import Family, Metric, Series, collect
 from tpumon.model import Distribution, Target
+from tpumon.outputs import Expose
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""
@@ -32,10 +33,12 @@ class Exposition:
 
     Args:
         say: takes one line about each metric that raises, once.
+        expose: which metrics of workers that come from exporters to show.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], expose: Expose = "findings") -> None:
         self._say = say
+        self._expose = expose
         self._reported: set[str] = set()
 
     def render(
@@ -57,7 +60,7 @@ class Exposition:
         followed = status.all() if workers is None else workers
         labels: dict[str | None, str] = {worker.name: _labels(worker.target) for worker in followed}
         lines: list[str] = []
-        for family in collect(status, self._report, workers=workers, names=names):
+        for family in collect(status, self._report, workers=workers, names=names, whole=self._expose == "all"):
             lines.append(_header(family.metric, openmetrics=openmetrics))
             lines += self._lines(family, labels)
         return "".join(lines)
@@ -88,9 +91,9 @@ class Exposition:
 
 
 def _labels(target: Target) -> str:
-    """The labels that all series of a worker have."""
+    """The labels that all series of a worker have; they are those that it has where it is sampled."""
     known = [(name, value) for name, value in (("tpu_job", target.job), ("tpu_slice", target.slice)) if value]
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in (("worker", target.worker), *known))
+    return ",".join(f'{name}="{_escaped(value)}"' for name, value in (("worker", target.name or target.worker), *known))
 
 
 def _labelled_lines(metric: Metric, worker: str, series: Sequence[Series]) -> list[str]:

@@ -34,7 +34,7 @@ _STALLED_S = 15.0
 
 _OPENMETRICS = "application/openmetrics-text"
 _VERSIONS = {None, "0.0.4", "1.0.0"}
-_SAID = ("worker", "address", "job", "slice", "independent", "name")
+_SAID = ("worker", "address", "job", "slice", "independent", "name", "slice_workers", "job_slices")
 """What readers learn of a worker beside its samples."""
 
 _ENCODER = json.JSONEncoder(allow_nan=False)
@@ -54,7 +54,7 @@ class Pages:
         self._context = context
         self._fleet = context.fleet
         self._clock = context.clock
-        self._exposition = Exposition(log)
+        self._exposition = Exposition(log, context.run.expose)
         self._own = CollectorRegistry(auto_describe=True)
         ProcessCollector(registry=self._own)
         self._lock = threading.Lock()

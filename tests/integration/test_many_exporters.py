@@ -15,7 +15,7 @@ from fakes.run import Tpumon, tpumon
 from support import free_port, wait_until
 from support.exporter import get, sample, serving
 from support.wired import Wired
-from tpumon.model import Handover, Sample, Target, Workers
+from tpumon.model import Handover, Sample, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon.remote import RemoteFleet, exchange, fleet
 from tpumon.remote.places import ExporterList
@@ -270,7 +270,11 @@ def test_a_loop_is_refused(hosts):
             stack.enter_context(chained(addresses[number - 1], hosts[number].address, port=ports[number]))
             for number in range(3)
         ]
-        wait_until(lambda: any(lines for _, lines in round_), 30, "one refuses another")
+        wait_until(
+            lambda: any("leave it out of --from" in line for _, lines in round_ for line in lines),
+            60,
+            lambda: [lines for _, lines in round_],
+        )
         following = stack.enter_context(Following(round_[0][0].address, poll_s=0.05))
         following.wait_for(lambda: "w0" in following.workers, "its own")
         wait_until(lambda: not any(goes_round(output) for output, _ in round_), 30, "nothing goes round")
@@ -278,6 +282,67 @@ def test_a_loop_is_refused(hosts):
         refused = [line for line in said if "leave it out of --from" in line]
         assert all("Connection refused" in line for line in said if line not in refused), "one began before another"
         assert 1 <= len(refused) <= 3
+
+
+def series(output):
+    """Those of workers on a page of metrics, with their values."""
+    lines = get(output, "/metrics").text.splitlines()
+    return {name: value for name, _, value in (line.rpartition(" ") for line in lines) if "worker=" in name}
+
+
+def test_whoever_follows_the_whole_slice_compares_it():
+    """Ten hosts: each judges what its worker shows, the fleet's process adds the straggler and exposes findings."""
+    labels = 'worker="{}",tpu_job="j",tpu_slice="s"'
+    severity = "tpumon_finding_severity{{" + labels + ',finding="straggler"}}'
+    names = [f"w{number}" for number in range(10)]
+    with contextlib.ExitStack() as stack:
+        outputs = [stack.enter_context(serving()) for _ in names]
+        for name, output in zip(names, outputs, strict=True):
+            target = Target(worker=name, address="localhost:9999", job="j", slice="s", slice_workers=10)
+            output.take(Workers(targets=(target,)))
+        middle, lines = stack.enter_context(chained(*(output.address for output in outputs)))
+
+        def sample_all(count):
+            """One query of the first workers, which the fleet's process then has."""
+            sent = {}
+            for name, output in zip(names[:count], outputs[:count], strict=True):
+                idle = 0.01 if name == "w0" else 0.3
+                step = StepTimes(avg=0.1, min=0.1, max=0.1)
+                one = sample(name, address="localhost:9999", interval_s=1.0, idle_ratio=idle, step_time_s=step)
+                output.take(one)
+                sent[name] = one.time_unix_s
+
+            def arrived():
+                workers = middle.fleet.status(time.time()).workers
+                lasts = {name: workers[name].history.last for name in sent if name in workers}
+                return all((last := lasts.get(name)) and last.time_unix_s >= sent[name] - 0.001 for name in sent)
+
+            wait_until(arrived, 30, lambda: lines)
+
+        for _ in range(5):
+            sample_all(10)
+        assert severity.format("w0") not in series(outputs[0])
+        reasons = dict(outputs[0].fleet.status(time.time()).workers["w0"].not_judged)
+        assert reasons["straggler"] == "follows 1 of 10 workers"
+        shown = series(middle)
+        assert shown[severity.format("w0")] in {"2.0", "3.0"}
+        assert shown[severity.format("w1")] == "0.0", "judged here"
+        assert {name.partition("{")[0] for name in shown} == {
+            "tpumon_finding_severity", "tpumon_finding_since_timestamp_seconds"
+        }  # fmt: skip
+        assert "tpumon_build_info{" in get(middle, "/metrics").text
+        outputs[9].close()
+
+        def is_stale():
+            sample_all(9)
+            return middle.fleet.status(time.time()).workers["w9"].verdict.state == "stale"
+
+        wait_until(is_stale, 30, lambda: lines)
+        verdict = middle.fleet.status(time.time()).workers["w9"].verdict
+        assert verdict.severity == "unknown", "its exporter is down, which says nothing about it"
+        shown = series(middle)
+        assert not any(labels.format("w9") in name for name in shown)
+        assert shown[severity.format("w0")] in {"2.0", "3.0"}, "nine of ten"
 
 
 def test_the_command_follows_several(hosts):

@@ -113,7 +113,7 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run), log=_no)
+        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"), log=_no)
         self.pages = Pages(self.context, _no)
 
     def take(self, event: Any) -> Any:

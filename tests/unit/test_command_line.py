@@ -64,7 +64,6 @@ SAMPLES = {
     "--follow": ("1", True),
     "--fail-on": ("warning", "warning"),
     "--timeout": ("30", "30"),
-    "--state": ("kept", "kept"),
     "--brief": ("1", True),
     "--against": ("old/", ["old/"]),
     "--fail-above": ("5%", "5%"),
@@ -86,6 +85,8 @@ SAMPLES = {
     "--monitor-file": ("figures", "figures"),
     "--seed": ("9", 9),
     "--server": ("old", "old"),
+    "--state": ("d", "d"),
+    "--expose": ("all", "all"),
 }
 
 
@@ -211,6 +212,18 @@ def test_serve_hands_thresholds_to_its_outputs():
     assert thresholds.infeed_critical_ratio == 0.20
 
 
+def test_what_is_exposed_of_workers_of_exporters():
+    """Findings unless all is asked for, which makes sense with exporters only."""
+    feeds = [settings("serve", "--from", "h:1", *more) for more in ([], ["--expose", "all"])]
+    assert [feed.output_options.expose for feed in feeds] == ["findings", "all"]
+    with pytest.raises(UsageError, match="--expose requires --from: of workers that this process samples itself"):
+        settings("serve", "--expose", "all")
+    with pytest.raises(UsageError, match="--expose most: choose one of findings, all"):
+        settings("serve", "--from", "h:1", "--expose", "most")
+    with pytest.raises(UsageError, match="no such option: --expose"):
+        settings("--from", "h:1", "--expose", "all")
+
+
 def test_the_live_view_and_the_outputs_judge_alike():
     """One set of thresholds for the display and every output."""
     monitor = settings("--simulate", "v5e-8", "--step-limits", "1.5,2", "--level", "1")
@@ -264,6 +277,14 @@ def test_how_a_server_is_asked_belongs_to_from(tmp_path):
             settings(*command, "--from-auth", "f")
     with pytest.raises(UsageError, match="names recorded samples"):
         settings("once", "--from", str(tmp_path), "--from-auth", "f")
+
+
+@pytest.mark.parametrize("command", [[], ["serve"], ["once"], ["why"], ["mcp"]])
+def test_job_and_slice_go_to_exporters_workers_of_unknown_ones(command):
+    """What an exporter knows of its workers stands."""
+    chosen = settings(*command, "--from", "h:1", "--job", "j", "--slice", "s")
+    origin = (chosen if isinstance(chosen, FeedSettings) else chosen.feed).origin
+    assert origin == Remote("http://h:1", job="j", slice="s")
 
 
 def test_from_takes_no_samples_itself():

@@ -110,7 +110,7 @@ def test_a_finding_that_came_back_stays_for_one_sample_below():
 
 def test_workers_that_are_told_anew_keep_their_findings():
     job, (_, above, _) = Job("a", "b"), LIMITS["barrier-wait"]
-    assert job.round(3, **above)
+    assert job.round(4, **above)
     job.fleet.take(Workers(targets=tuple(Target(worker=w, address=f"{w}:1", slice="s") for w in ("b", "a", "c"))))
     assert set(job.round(1, **above)["barrier-wait"].workers) == {"a", "b"}
     verdict = job.fleet.status(job.now + 1).workers["a"].verdict

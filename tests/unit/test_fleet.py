@@ -363,7 +363,7 @@ def test_runtime_metrics_alone_are_not_ok():
 def test_excess_tells_the_worst_of_the_same_severity():
     """Who waits much less than the others is worse than who waits a little less."""
     fleet = fleet_of(dict.fromkeys("abcdefg", "s"))
-    workers = rounds(fleet, 3, **dict.fromkeys("abcde", 0.4), f=0.2, g=0.0).workers
+    workers = rounds(fleet, 4, **dict.fromkeys("abcde", 0.4), f=0.2, g=0.0).workers
     verdicts = {name: each.verdict for name, each in workers.items()}
     assert verdicts["f"].severity == verdicts["g"].severity == "critical"
     assert verdicts["g"].excess > verdicts["f"].excess > verdicts["a"].excess == 0

@@ -79,7 +79,7 @@ class Job(Exporter):
         at = {"time_unix_s": self.clock(), "interval_s": INTERVAL_S, "address": f"{name}:9999"}
         if name == "w2" and number == 100:
             return failed_sample(name, "busy", "another profiling session is active", **at)
-        if name == "w3" and 110 <= number < 113:
+        if name == "w3" and 111 <= number < 113:
             return failed_sample(name, "unavailable", "connection refused; nothing is there", **at)
         if name == "w4" and number >= 150:
             return failed_sample(name, "empty-trace", "the trace holds no event", **at)

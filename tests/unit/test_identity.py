@@ -25,6 +25,7 @@ from tpumon.targets.identity import (
     of_labels,
     of_pod_name,
 )
+from tpumon.targets.processes import environment_of
 from tpumon.targets.selection import Selection, open_discovery
 
 HERE = Target(worker="w", address="127.0.0.1:9999", independent=True)
@@ -92,6 +93,34 @@ def test_what_the_environment_of_a_job_says(
 ) -> None:
     assert set(environment) <= set(VARIABLES)
     assert of_environment(environment) == Names(job=job, slice=slice_name)
+
+
+@pytest.mark.parametrize(
+    ("environment", "workers", "slices"),
+    [
+        ({"TPUMON_LISTED_WORKERS": "64", "MEGASCALE_NUM_SLICES": "4"}, 64, 4),
+        ({"TPU_PROCESS_BOUNDS": "2,2,1", "TPUMON_LISTED_WORKERS": "1"}, 4, None),
+        ({"TPU_HOST_BOUNDS": "4,4,4"}, 64, None),
+        ({"TPU_HOST_BOUNDS": "4,x,4", "TPUMON_LISTED_WORKERS": "0", "MEGASCALE_NUM_SLICES": "-1"}, None, None),
+        ({"TPU_HOST_BOUNDS": "9999,9999", "MEGASCALE_NUM_SLICES": "9" * 5000}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_how_many_workers_and_slices_there_are(environment: dict[str, str], workers: int, slices: int) -> None:
+    assert set(environment) <= set(VARIABLES)
+    target = replace(HERE, environment=tuple(environment.items()))
+    one = identified(target, given=Names(), labelled=Names(), own={}, found=Names())
+    assert (one.slice_workers, one.job_slices) == (workers, slices)
+
+
+@pytest.mark.parametrize("name", ["TPU_WORKER_HOSTNAMES", "TPU_PROCESS_ADDRESSES"])
+def test_a_list_of_workers_is_counted_before_it_is_cut(name: str, tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    hosts = ",".join(f"a-host-of-a-large-slice-{number}" for number in range(2304))
+    (tmp_path / "7" / "environ").write_text(f"A=b\0{name}={hosts}\0")
+    found = environment_of(7, VARIABLES, tmp_path, "TPUMON_LISTED_WORKERS")
+    assert found["TPUMON_LISTED_WORKERS"] == "2304"
+    assert max(map(len, found.values())) < 1000
 
 
 def test_the_first_who_says_so_is_believed() -> None:

@@ -62,10 +62,10 @@ def rounds(count, workers=NAMES):
 
 
 def test_it_takes_as_many_samples_as_must_agree_and_names_the_straggler(run):
-    """Three of each, one more of the first, whose first one has none to be compared with; a status for scripts."""
+    """Three of each, one more of those who were asked before the last: none is compared then; a status for scripts."""
     status, printed, taken = run(rounds(9))
     answer, _, *lines = printed.splitlines()
-    assert (status, taken) == (1, 10)
+    assert (status, taken) == (1, 11)
     assert answer.startswith("straggler: On ")
     assert lines[0].split() == ["WORKER", "STATE", "SINCE", "MXU", "IDLE", "STEP", "ms", "WHY"]
     assert lines[1].startswith("X  w0      critical  ")
@@ -77,7 +77,7 @@ def test_a_sample_without_figures_is_made_up_for(run):
     """A window too short for a step is no sample to judge by: one more is taken, of the others too."""
     short = [lambda worker=worker: answered(worker, idle_ratio=None, step_time_s=None) for worker in ("w1", "w2")]
     status, _, taken = run([*rounds(1), *rounds(1, ["w0"]), *short, *rounds(9)])
-    assert (status, taken) == (1, 13)
+    assert (status, taken) == (1, 14)
 
 
 def test_workers_that_have_no_more_to_tell_are_not_asked_for_ever(run):
@@ -127,7 +127,8 @@ def test_a_worker_of_which_nothing_needs_several_samples_is_asked_once(run):
 
 def test_json_has_the_figures_of_samples_and_the_findings(run):
     """One object; nothing measured is null, not 0."""
-    events = [*rounds(1, ["w0", "w1"]), lambda: failed("w2"), *rounds(3, ["w0", "w1"])]
+    waits = [lambda: answered("w0", infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3))]
+    events = [*waits, lambda: failed("w2"), *[*waits, *rounds(1, ["w1"])] * 3]
     status, printed, _ = run(events, output="json")
     found = json.loads(printed)
     assert status == 1
@@ -136,7 +137,7 @@ def test_json_has_the_figures_of_samples_and_the_findings(run):
     assert (down["worker"], down["state"], down["step_time_s"], down["time_unix_s"]) == ("w2", "down", None, None)
     assert critical["step_time_s"]["avg"] == STEP_S
     (finding,) = critical["findings"]
-    assert finding | {"finding": "straggler", "severity": "critical", "words": critical["causes"][0]} == finding
+    assert finding | {"finding": "input-bound", "severity": "critical", "words": critical["causes"][0]} == finding
     assert finding["since_unix_s"] == pytest.approx(time.time(), abs=60)
     assert (ok["worker"], ok["severity"], ok["findings"]) == ("w1", "ok", [])
 

@@ -14,6 +14,7 @@ from tpumon.errors import UsageError
 from tpumon.feed import Recorded, Remote
 from tpumon.remote import shown
 from tpumon.remote.places import ExporterList, Place, sources_of
+from tpumon.targets.identity import Names
 
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 
@@ -123,6 +124,19 @@ def test_lists_change_while_they_are_followed(tmp_path):
             await until("first:1", f"{FIRST}:1", f"{SECOND}:1", "h:3")
 
     asyncio.run(main())
+
+
+def test_options_fill_in_what_labels_leave_unknown(tmp_path):
+    file = tmp_path / "hosts.json"
+    file.write_text(json.dumps([{"targets": ["h:1"], "labels": {"tpu_job": "j"}}]))
+    exporters = ExporterList(f"http://first:1,{file}", given=Names(job="given", slice="s"), say=pytest.fail)
+
+    async def first():
+        async with aclosing(exporters.watch(lambda _url: True)) as changes:
+            return await anext(changes)
+
+    places = asyncio.run(first()).places
+    assert [(place.job, place.slice) for place in places] == [("given", "s"), ("j", "s")]
 
 
 @pytest.mark.parametrize(

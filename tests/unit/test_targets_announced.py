@@ -62,10 +62,15 @@ def test_what_names_its_job_is_announced_and_nothing_else(folder: Path, monkeypa
     monkeypatch.setenv("SECRET", "s")
     monkeypatch.setenv("TPUMON_JOB", "gemma\nTPUMON_SLICE=9\x1b[31m")
     monkeypatch.setenv("TPU_NAME", "x" * 5000)
+    monkeypatch.setenv("TPU_PROCESS_ADDRESSES", ",".join(["10.0.0.1:8476"] * 2304))
     announcement.announce(PORT, "JAX")
 
     assert attached_processes([listener()]) == {PORT: PID}
-    assert announced_environment(PID) == {"TPUMON_JOB": "gemmaTPUMON_SLICE=9[31m", "TPU_NAME": "x" * 200}
+    assert announced_environment(PID) == {
+        "TPUMON_JOB": "gemmaTPUMON_SLICE=9[31m",
+        "TPU_NAME": "x" * 200,
+        "TPUMON_LISTED_WORKERS": "2304",
+    }
     assert announcement._NAMING == VARIABLES
 
 

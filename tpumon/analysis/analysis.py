@@ -11,7 +11,7 @@ from math import inf
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
-from tpumon.analysis.upstream import Upstream, merged_findings
+from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds
 from tpumon.history import NO_FIGURES, Changes, Histories, Moment, Tiers, WorkerHistory
@@ -125,6 +125,9 @@ class Analysis:
         known = self._judgements
         self._judgements = {target.worker: known.get(target.worker) or Judgement() for target in workers.targets}
         for target in workers.targets:
+            if target.ambiguous:
+                judgement = self._judgements[target.worker]
+                judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
                 self._resume(target, kept)
         return Update(time_unix_s=self._looked_unix_s, workers=workers, changes=self._flushed())
@@ -229,6 +232,8 @@ class Analysis:
         judgement.is_faulty = False
         if judgement.upstream:
             before, judgement.raised = judgement.raised, self._upstream.added(causes)
+            judgement.compared = tuple(one for one in self._judge.judged(worker) if one in SPANNING)
+            judgement.not_compared = tuple(each for each in self._judge.not_judged(worker) if each[0] in SPANNING)
             if [cause.finding for cause in before] != [cause.finding for cause in judgement.raised]:
                 judgement.number = self._number = self._number + 1
         else:
@@ -373,8 +378,8 @@ class Analysis:
             verdict=verdict_of(history, judgement, now_unix_s),
             sample=sample,
             figures=NO_FIGURES if sample is None else history.figures,
-            judged=judgement.judged,
-            not_judged=judgement.not_judged,
+            judged=judgement.all_judged,
+            not_judged=judgement.all_not_judged,
             needs_more=judgement.needs_more,
             judged_upstream=judgement.upstream,
         )

@@ -24,6 +24,8 @@ class Judgement:
         raised: of a worker that is judged upstream: findings that comparing it with workers of other exporters adds.
         raised_to: the severity that these have raised it to, as noted last; None: to none.
         judged, not_judged, needs_more: as in `WorkerStatus`.
+        compared, not_compared: of a worker that is judged upstream: findings that need the whole job; those
+            that are judged here, and the others with the reason.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         changed_unix_s, number: time and number of the last change of its course.
     """
@@ -33,6 +35,8 @@ class Judgement:
     handed_on: tuple[Cause, ...] | None = None
     raised: tuple[Cause, ...] = ()
     raised_to: Severity | None = None
+    compared: tuple[FindingId, ...] = ()
+    not_compared: tuple[tuple[FindingId, str], ...] = ()
     judged: tuple[FindingId, ...] = ()
     not_judged: tuple[tuple[FindingId, str], ...] = ()
     needs_more: bool = False
@@ -40,6 +44,20 @@ class Judgement:
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
+
+    @property
+    def all_judged(self) -> tuple[FindingId, ...]:
+        """The findings that can be judged, upstream or here."""
+        return tuple(dict.fromkeys((*self.judged, *self.compared))) if self.compared else self.judged
+
+    @property
+    def all_not_judged(self) -> tuple[tuple[FindingId, str], ...]:
+        """The findings that are judged nowhere; of those judged nowhere the reason here counts: it has a wider view."""
+        if not self.compared and not self.not_compared:
+            return self.not_judged
+        here = dict(self.not_compared)
+        known = {**dict(self.not_judged), **{one: why for one, why in here.items() if one not in self.judged}}
+        return tuple((one, why) for one, why in known.items() if one not in self.compared)
 
     @property
     def all_causes(self) -> tuple[Cause, ...]:

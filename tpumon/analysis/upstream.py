@@ -14,6 +14,9 @@ from tpumon.model import Cause, Finding, FindingId, Handover, StateId, Target
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
+SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
+"""Findings that need the whole job to be judged."""
+
 _NO_FIGURES = "the exporter does not say why"
 
 
@@ -46,6 +49,8 @@ class Upstream:
 
     def compares(self, target: Target) -> bool:
         """True if workers of its job come from several exporters. Of an unknown job nobody knows what belongs to it."""
+        if target.ambiguous:
+            return False
         return target.job is not None and len(self._exporters_of.get(target.job, ())) > 1
 
     def added(self, causes: Sequence[Cause]) -> tuple[Cause, ...]:

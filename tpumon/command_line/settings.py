@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tpumon.analysis.answer import FailOn
     from tpumon.feed import FeedSettings, Recorded, Remote, Sampling
     from tpumon.findings import Thresholds
-    from tpumon.outputs import Export
+    from tpumon.outputs import Export, Expose
     from tpumon.targets.selection import Selection
 
 _SIMULATED_INTERVAL_S = 1.0
@@ -84,6 +85,7 @@ def report_format(context: typer.Context, output: str) -> ReportFormat:
 _TIME = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|h)?")
 _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _FAIL_ON: tuple[FailOn, ...] = ("info", "warning", "critical", "never")
+_EXPOSE: tuple[Expose, ...] = ("findings", "all")
 
 
 def seconds_of(context: typer.Context, name: str, text: str) -> float:
@@ -154,6 +156,7 @@ def feed_of(
     *,
     listen: str | None,
     web_config_file: str | None = None,
+    expose: Expose = "findings",
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
     from tpumon.feed import FeedSettings
@@ -176,7 +179,9 @@ def feed_of(
     return FeedSettings(
         origin=origin.with_ops(most_ops),
         exports=exports,
-        output_options=OutputOptions(level=level, web_config=web_config, thresholds=thresholds, ops=most_ops),
+        output_options=OutputOptions(
+            level=level, web_config=web_config, thresholds=thresholds, ops=most_ops, expose=expose
+        ),
     )
 
 
@@ -248,6 +253,14 @@ def check_from(context: typer.Context, targets: TargetOptions, origin: FromOptio
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
 
 
+def expose_of(context: typer.Context, origin: FromOptions, expose: str) -> Expose:
+    """What serve exposes of workers that come from exporters."""
+    if origin.from_ is None and is_typed(context, "expose"):
+        raise UsageError("--expose requires --from: of workers that this process samples itself, it exposes everything")
+    check_choice(context, "--expose", expose, _EXPOSE)
+    return next(one for one in _EXPOSE if one == expose)
+
+
 def check_no_queries(origin: FromOptions, measure: MeasureOptions) -> None:
     """Refuses what a monitor with --from cannot do."""
     if origin.from_ is None:
@@ -266,7 +279,14 @@ def source_of(
     Raises:
         UsageError: options contradict each other.
     """
-    return sampling_of(context, targets, measure) if origin.from_ is None else origin_of(origin)
+    if origin.from_ is None:
+        return sampling_of(context, targets, measure)
+    from tpumon.feed import Remote
+
+    found = origin_of(origin)
+    if isinstance(found, Remote):
+        return replace(found, job=targets.job or None, slice=targets.slice or None)
+    return found
 
 
 def origin_of(origin: FromOptions) -> Recorded | Remote:

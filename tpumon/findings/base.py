@@ -126,7 +126,8 @@ class Rule(Generic[MemoryT, AcrossT]):
         samples: how many in a row must agree; None: as many as the user wants.
         leaves_below: the strength below which it counts as gone.
         compares: whether it compares workers, so that `across` gets those of a slice that may run the same program.
-        compares_slices: whether it gets those of all slices of their job.
+        compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
+            are followed, as far as their numbers are known, and nearly all have figures.
         states: states in which it is judged beside `live`.
         needs: fields of `tpumon.model.Figures`. While one of them is absent, the finding cannot be judged, for a reason
             that depends on nothing but which of them are. Its `strength` then remembers nothing of the query either.

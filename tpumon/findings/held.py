@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -114,10 +115,15 @@ class Held:
             return str(self.reason)
         return f"{self.needed} samples in a row must agree" if self.known else None
 
-    def judge(self, member: Member[Any, Any]) -> None:
-        """Adds what a sample says."""
+    def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
+        """Adds what a sample says.
+
+        Args:
+            member: the worker.
+            why_not: why it cannot be judged; None: that is for the rule to say.
+        """
         rule, at = self.rule, member.seen.at
-        strength = rule.strength(member)
+        strength = rule.strength(member) if why_not is None else why_not
         if isinstance(strength, str):
             self._note_unknown(strength, at)
             return
@@ -186,8 +192,8 @@ class Watched:
         return self.step_name is None or step_name is None or self.step_name == step_name
 
     def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
-        """The worker as the rule at a place sees it; None if it was not queried yet."""
-        seen = self.seen
+        """The worker as the rule at a place sees it; None if it was not queried yet, or is ambiguous."""
+        seen = None if self.target.ambiguous else self.seen
         if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
             seen = replace(seen, state="stale")
         return None if seen is None else Peer(seen, self.held[place].memory)
@@ -220,9 +226,14 @@ class Compared:
 
 @dataclass(slots=True, eq=False)
 class Job(Compared):
-    """The workers of all slices of a job, with the findings for which slices are compared."""
+    """The workers of all slices of a job, with the findings for which slices are compared.
+
+    Attributes:
+        looked: after how many queries was counted who has figures.
+    """
 
     slices: list[Group] = field(default_factory=list)
+    looked: float = -math.inf
 
 
 @dataclass(slots=True, eq=False)
@@ -233,8 +244,12 @@ class Group(Compared):
         job: what it is a slice of.
         hidden: findings that others explain.
         interval_s: from one query of a worker to its next one, as of the last query.
+        current: how many of its workers had figures when it was looked.
+        not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
     """
 
     job: Job = field(default_factory=Job)
     hidden: set[FindingId] = field(default_factory=set)
     interval_s: float = 0.0
+    current: int = 0
+    not_followed: str | None = None

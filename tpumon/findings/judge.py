@@ -18,6 +18,16 @@ from tpumon.findings.held import UNKNOWN_AFTER, Compared, Group, GroupKey, Held,
 from tpumon.findings.slow_down import SlowDown
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
+from tpumon.findings.whole import (
+    WAITING,
+    has_enough,
+    lacks_some,
+    look,
+    lowered,
+    note_followed,
+    why_not_compared,
+    why_not_itself,
+)
 from tpumon.history import Moment
 from tpumon.model import (
     Cause,
@@ -87,6 +97,8 @@ class Judge:
             whole.workers.append(worker)
             for held in worker.held:
                 self._note(group, held.rule.finding, worker, held.since)
+        for whole in jobs.values():
+            note_followed(whole)
         for group in self._groups.values():
             group.hidden = self._hidden(group)
 
@@ -253,6 +265,8 @@ class Judge:
         group.queries += len(changed)
         group.job.queries += len(changed)
         everything = (False,) * len(self._needs)
+        look(group.job, stale)
+        why_not, lacks = why_not_compared(group), lacks_some(group.job)
         for worker in changed:
             seen, outline, views = worker.seen, worker.outline, worker.held
             assert seen is not None
@@ -261,13 +275,16 @@ class Judge:
             # Three samples without what a rule needs make it forget what it knew. Further ones change nothing.
             for place in self._told_by(outline if worker.alike > UNKNOWN_AFTER else (outline[0], everything)):
                 held = views[place]
-                compared = group.job if held.rule.compares_slices else group
+                spans = held.rule.compares_slices
+                compared = group.job if spans else group
                 key = compared, place, worker.step_name if held.rule.compares else None
                 if key not in across:
                     across[key] = self._across(*key, stale)
                 before = held.since
                 member.memory, member.across = held.memory, across[key]
-                held.judge(member)
+                held.judge(member, (why_not or why_not_itself(worker)) if spans else None)
+                if lacks and held.account is not None and held.rule.finding in WAITING:
+                    held.account = lowered(held.account)
                 if held.since is not before:
                     finding = held.rule.finding
                     self._note(group, finding, worker, held.since)
@@ -290,7 +307,12 @@ class Judge:
         key = place, step_name
         queries, across = compared.across.get(key, (-math.inf, None))
         if (compared.queries - queries) * _QUERIES_PART >= len(compared.workers):
-            alike = (one for one in compared.workers if one.may_step_with(step_name))
+            spans = self._rules[place].compares_slices
+            alike = (
+                one
+                for one in compared.workers
+                if one.may_step_with(step_name) and (not spans or has_enough(self._groups[one.group]))
+            )
             across = self._rules[place].across([peer for one in alike if (peer := one.peer(place, stale)) is not None])
             if len(compared.across) >= _MOST_KEPT:
                 compared.across.clear()

@@ -67,6 +67,7 @@ def collect(
     *,
     workers: Sequence[WorkerStatus] | None = None,
     names: AbstractSet[str] | None = None,
+    whole: bool = False,
 ) -> Iterator[Family]:
     """Reads every metric, in the order of the table; also those without values.
 
@@ -77,11 +78,14 @@ def collect(
         on_error: called with each metric that raises, for each worker.
         workers: the workers to read; None: all.
         names: read only metrics with a series of one of these names; None: all.
+        whole: whether to read all metrics of workers that come from exporters, too, but for stale ones; else only
+            their findings.
     """
-    followed = status.all() if workers is None else workers
+    asked = status.all() if workers is None else workers
+    followed = [each for each in asked if each.target.exporter is None or (whole and each.verdict.state != "stale")]
     current = [(each, each.sample) for each in followed if each.sample is not None]
     # Also of a worker whose figures somebody keeps away: it is as judged last.
-    found = [(each.name, each.findings) for each in followed if each.verdict.state not in NOT_THERE]
+    found = [(each.name, each.findings) for each in asked if each.verdict.state not in NOT_THERE]
     for metric in METRICS:
         if names is not None and names.isdisjoint(metric.series_names):
             continue

@@ -55,6 +55,9 @@ class Target:
         environment: the variables of its job's environment that name the job, until that is decided.
         exporter: name of the exporter that samples it; None: this process does.
         name: what that exporter calls it, where `worker` is longer because other exporters have workers of that name.
+        slice_workers: how many workers its slice has; None: not known.
+        job_slices: how many slices its job has; None: not known.
+        ambiguous: True if two exporters have different workers of this job, slice and name: it is compared with none.
     """
 
     worker: str
@@ -69,6 +72,9 @@ class Target:
     environment: tuple[tuple[str, str], ...] = ()
     exporter: str | None = None
     name: str | None = None
+    slice_workers: int | None = None
+    job_slices: int | None = None
+    ambiguous: bool = False
 
 
 @frozen

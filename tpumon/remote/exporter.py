@@ -279,6 +279,8 @@ def _workers(page: Mapping[str, Any]) -> Workers:
                 slice=text(raw.get("slice")),
                 independent=raw.get("independent") is True,
                 name=text(raw.get("name")),
+                slice_workers=whole_number(raw.get("slice_workers")),
+                job_slices=whole_number(raw.get("job_slices")),
             )
     return Workers(targets=tuple(targets.values()), waiting=None if targets else text(page.get("waiting")))
 

@@ -13,8 +13,9 @@ from math import inf
 from tpumon.remote.exchange import Names
 from tpumon.remote.exporter import RemoteExporter, SamplesPage, Send, lost
 from tpumon.remote.merging import Merging, Source
-from tpumon.remote.places import ExporterList, Places, shown
+from tpumon.remote.places import NOT_GIVEN, ExporterList, Places, shown
 from tpumon.remote.server import Secret
+from tpumon.targets.identity import Names as Given
 
 _EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
 _MOST_PAUSE_S = 10.0
@@ -77,6 +78,7 @@ class RemoteFleet:
         own_run: the run of this process, whose samples are refused; None: this process has no readers.
         say: takes a line about an exporter while others have workers.
         exporters: finds them; None: by `where`.
+        given: job and slice of workers that neither their exporter nor a list of exporters knows.
         poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
         keep_s: for how long the workers of an exporter stay that leaves the list.
         clock: returns the seconds since the epoch.
@@ -94,6 +96,7 @@ class RemoteFleet:
         own_run: str | None = None,
         say: Callable[[str], None] = lambda _line: None,
         exporters: ExporterList | None = None,
+        given: Given = NOT_GIVEN,
         poll_s: float | None = None,
         keep_s: float = _KEEP_S,
         clock: Callable[[], float] = time.time,
@@ -101,7 +104,7 @@ class RemoteFleet:
     ) -> None:
         self.name = shown(where)
         self._secret = None if auth_file is None else Secret(auth_file)
-        self._exporters = exporters or ExporterList(where, auth=self._secret, say=say)
+        self._exporters = exporters or ExporterList(where, auth=self._secret, say=say, given=given)
         self._own_run = own_run
         self._say = say
         self._poll_s = poll_s

@@ -7,11 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tpumon.model import Finding, Handover, Sample, Target, Workers
+from tpumon.model import Finding, Handover, Sample, Severity, Target, Workers
 from tpumon.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Send
 from tpumon.remote.places import Place
 from tpumon.text import one_line
 
+_GRADES: tuple[Severity, ...] = ("critical", "warning", "info", "unknown", "ok")
 _TWICE_S = 30.0  # for so long two exporters may give a worker that moves from one to the other
 
 Key = tuple[str | None, str | None, str]
@@ -29,6 +30,7 @@ class Source:
         said: its workers, as it says.
         targets: the same with labels, by its own names.
         last: the last sample of each worker.
+        grades: how bad its worst finding was when its samples said so last; 0 is the worst.
         heard: whether it answered or failed at least once.
         left_s: when it left the list, by a monotonic clock: its workers are kept for a while; None: it is in it.
         is_new: whether its workers are not published yet.
@@ -41,6 +43,7 @@ class Source:
     said: Workers = field(default_factory=Workers)
     targets: dict[str, Target] = field(default_factory=dict)
     last: dict[str, Sample] = field(default_factory=dict)
+    grades: dict[str, int] = field(default_factory=dict)
     heard: bool = False
     left_s: float | None = None
     is_new: bool = False
@@ -51,6 +54,7 @@ class Source:
         self.said, self.is_new = workers, True
         self.targets = {target.worker: self._labelled(target) for target in workers.targets}
         self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
+        self.grades = {worker: grade for worker, grade in self.grades.items() if worker in self.targets}
 
     @property
     def is_gone(self) -> bool:
@@ -76,8 +80,9 @@ Candidate = tuple[Source, str]
 class Merging:
     """Sends what exporters say as if they were one.
 
-    (job, slice, name) is one worker: the first live one in the order of the exporters. Where workers differ in job or
-    slice only, JOB/SLICE/NAME is the name of each.
+    (job, slice, name) is one worker: the first live one in the order of the exporters. Where two are live for long,
+    these are different workers: that in the worse state is shown, and compared with none. Where workers differ in job
+    or slice only, JOB/SLICE/NAME is the name of each.
 
     Args:
         send: takes the events of the stream.
@@ -129,6 +134,8 @@ class Merging:
             return
         if isinstance(event, Sample) and event.worker in source.targets:
             source.last[event.worker] = event
+            if event.findings is not None:
+                source.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
         if source.is_new:
             source.held.append(event)
         else:
@@ -144,7 +151,8 @@ class Merging:
         self._choose()
         names = self._names = self._named()
         self._shown = frozenset(names.values())
-        targets = tuple(_target(*candidate, name) for candidate, name in names.items())
+        doubted = {self._owners[key] for key in self._said if self._is_doubted(key)}
+        targets = tuple(_target(*each, name, ambiguous=each in doubted) for each, name in names.items())
         runs = dict.fromkeys(run for source in self.sources if not source.is_gone for run in source.said.via)
         workers = Workers(
             targets=targets,
@@ -171,17 +179,27 @@ class Merging:
         for key, candidates in self._shared.items():
             live = self._live(candidates)
             owner = self._owners.get(key)
-            if live and live[0] != owner:
+            if live and self._best(key, live) != owner:
                 self.is_due = True
             if len(live) < 2 or set(live[0][0].said.via) & set(live[1][0].said.via):  # the same samples, by two ways
+                self.is_due |= self._is_doubted(key)
                 self._both_live.pop(key, None)
             elif now_s - self._both_live.setdefault(key, now_s) >= _TWICE_S and key not in self._said:
                 self._said.add(key)
+                self.is_due = True
                 first, second = live[0][0].name, live[1][0].name
                 self._say(
-                    f"{_joined(key)} is a worker of {first} and of {second}; the first is shown; "
+                    f"{_joined(key)} is a worker of {first} and of {second}; the worse is shown, compared with none; "
                     "tell them apart by --job where they are sampled"
                 )
+
+    def _is_doubted(self, key: Key) -> bool:
+        """True if two live exporters have had a worker for long."""
+        return key in self._said and key in self._both_live
+
+    def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
+        """The one of several live ones that is shown: the first, or the worst if these are different workers."""
+        return min(live, key=lambda each: each[0].grades.get(each[1], 9)) if self._is_doubted(key) else live[0]
 
     def _live(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         now_unix_s, now_s = self._clock(), self._monotonic_s()
@@ -200,7 +218,7 @@ class Merging:
                 there = [each for each in candidates if not each[0].is_gone] or candidates
                 live = self._live(there)
                 was = before.get(key)
-                owner = live[0] if live else was if was in there else there[0]
+                owner = self._best(key, live) if live else was if was in there else there[0]
                 self._shared[key] = candidates
             self._owners[key] = owner
         self._said &= self._shared.keys()
@@ -271,10 +289,10 @@ class Merging:
             self._send(_renamed(event, name_of))
 
 
-def _target(source: Source, worker: str, name: str) -> Target:
+def _target(source: Source, worker: str, name: str, *, ambiguous: bool) -> Target:
     target = source.targets[worker]
     plain = _plain(target)
-    return replace(target, worker=name, name=None if name == plain else plain)
+    return replace(target, worker=name, name=None if name == plain else plain, ambiguous=ambiguous)
 
 
 def _plain(target: Target) -> str:

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 
 from tpumon.errors import UsageError
@@ -16,10 +16,12 @@ from tpumon.remote.server import GOOD_FORM, Secret, Server
 from tpumon.targets.addresses import parse_address
 from tpumon.targets.base import Discovery
 from tpumon.targets.dns import DnsNames, Resolve, resolve_host
+from tpumon.targets.identity import Names as Given
 from tpumon.targets.target_file import TargetFile
 from tpumon.text import one_line
 
 EXPORTER_PORT = 10466
+NOT_GIVEN = Given()
 LISTS = (".json", ".yml", ".yaml")
 """Ends of the names of files that list exporters, as in Prometheus' file_sd."""
 
@@ -127,6 +129,7 @@ class ExporterList:
         text: `SOURCE[,SOURCE...]`.
         auth: of all of them; None: their URLs have passwords, or there is none.
         say: takes a line about trouble; the known exporters then stay.
+        given: job and slice of workers that neither their exporter nor the list knows.
         waits: whether to wait for a file that cannot be used at the start.
         resolve: looks up all addresses of a name; raises OSError without an answer.
         look_s: time between looks at files.
@@ -142,6 +145,7 @@ class ExporterList:
         *,
         auth: Secret | None = None,
         say: Callable[[str], None] = lambda _line: None,
+        given: Given = NOT_GIVEN,
         waits: bool = False,
         resolve: Resolve = resolve_host,
         look_s: float = 2.0,
@@ -159,6 +163,7 @@ class ExporterList:
                 self._dynamic[source] = TargetFile(
                     source, port=EXPORTER_PORT, waits=waits, say=say, option="--from", poll_s=look_s
                 )
+        self._given = given
         self._found: dict[str, Workers] = {}
 
     async def watch(self, answers: Callable[[str], bool]) -> AsyncGenerator[Places, None]:
@@ -213,7 +218,8 @@ class ExporterList:
         for source in self._sources:
             found = self._found.get(source)
             for place in [Place(url=source)] if source not in self._dynamic else _listed(found):
-                by_url.setdefault(place.url, place)
+                known = replace(place, job=place.job or self._given.job, slice=place.slice or self._given.slice)
+                by_url.setdefault(place.url, known)
             if found is not None:
                 waiting += [found.waiting] if found.waiting else []
                 for name, works in found.finders.items():

@@ -7,6 +7,7 @@ others: it is bounded, and control characters are removed.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -23,9 +24,15 @@ _LONGEST = 200
 JOB_VARIABLE, SLICE_VARIABLE = "TPUMON_JOB", "TPUMON_SLICE"
 """By these a job announces itself; for tpumon itself they are its options."""
 
+LISTED_VARIABLE = "TPUMON_LISTED_WORKERS"
+"""Stands for how many workers a variable lists: such lists are too long to be kept."""
+
+_MOST = 100_000  # workers or slices
+
 VARIABLES = (
     *(JOB_VARIABLE, SLICE_VARIABLE, "HOSTNAME", "JOB_COMPLETION_INDEX", "JOBSET_NAME", "REPLICATED_JOB_NAME"),
     *("LWS_LEADER_ADDRESS", "RAY_CLUSTER_NAME", "TPU_NAME", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID"),
+    *("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS", "MEGASCALE_NUM_SLICES", LISTED_VARIABLE),
 )
 """All that is read of a job's environment; tpumon/attach/pythonpath/tpumon_attach/announcement.py has the same list."""
 
@@ -116,6 +123,20 @@ def of_environment(environment: Mapping[str, str]) -> Names:
     )
 
 
+def workers_of(environment: Mapping[str, str]) -> int | None:
+    """How many workers the slice of a job's process has; None: not known."""
+    bounds = environment.get("TPU_PROCESS_BOUNDS") or environment.get("TPU_HOST_BOUNDS") or ""
+    sides = [side for text in bounds.split(",") if (side := number(text)) is not None]
+    product = number(str(math.prod(sides))) if len(sides) == len(bounds.split(",")) else None
+    return product or number(environment.get(LISTED_VARIABLE, ""))
+
+
+def number(text: str) -> int | None:
+    """A number of workers or slices; None: it is none."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 6 and 0 < int(text) <= _MOST else None
+
+
 def _of_jobset(environment: Mapping[str, str]) -> Names:
     """A JobSet gives its pods the host names JOBSET-REPLICATEDJOB-JOB-POD, and its own name as their domain."""
     host, _, domain = environment.get("TPU_WORKER_HOSTNAMES", "").partition(",")[0].partition(".")
@@ -174,7 +195,15 @@ def identified(target: Target, *, given: Names, labelled: Names, own: Mapping[st
     )
     named = names(named.job, named.slice)
     alone = target.independent and named == Names()
-    return replace(target, job=named.job, slice=named.slice, independent=alone, environment=())
+    return replace(
+        target,
+        job=named.job,
+        slice=named.slice,
+        independent=alone,
+        environment=(),
+        slice_workers=workers_of(environment) or target.slice_workers,
+        job_slices=number(environment.get("MEGASCALE_NUM_SLICES", "")) or target.job_slices,
+    )
 
 
 def _shares_pod(target: Target) -> bool:

@@ -15,7 +15,7 @@ from tpumon.model import Target, Workers
 from tpumon.system.first_port import NOTE_EVERY_S, first_port
 from tpumon.system.threads import in_thread
 from tpumon.targets.announced import announced_environment, attached_processes
-from tpumon.targets.identity import VARIABLES
+from tpumon.targets.identity import LISTED_VARIABLE, VARIABLES
 from tpumon.targets.jobs import Job, find_job
 from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, Owner, read_listeners
@@ -444,7 +444,7 @@ class LocalDiscovery:
 
 
 def _environment_of(pid: int, announced: bool, proc: Path) -> dict[str, str]:
-    environment = environment_of(pid, VARIABLES, proc)
+    environment = environment_of(pid, VARIABLES, proc, LISTED_VARIABLE)
     return environment | announced_environment(pid, proc) if announced else environment
 
 

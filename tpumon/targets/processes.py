@@ -15,6 +15,9 @@ from tpumon.text import one_line
 PROC = Path("/proc")
 _MOST_ANCESTORS = 64
 _MOST_ARGUMENTS_BYTES = 64 * 1024
+LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+"""Variables that list the workers of a slice; tpumon/attach/pythonpath/tpumon_attach/announcement.py has the same."""
+
 _MOST_ENVIRONMENT_BYTES = 512 * 1024
 _LONGEST_COMMAND = 80
 _INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
@@ -91,17 +94,28 @@ def program_and_arguments(line: Sequence[bytes]) -> tuple[tuple[bytes, ...], Seq
     return (program, *map(_name, line[at : at + 1])), line[at + 1 :]
 
 
-def environment_of(pid: int, names: Collection[str], proc: Path = PROC) -> dict[str, str]:
+def environment_of(pid: int, names: Collection[str], proc: Path = PROC, counted: str = "") -> dict[str, str]:
     """Variables with which a process was started; none if its environment may not be read.
 
     Source: /proc/PID/environ.
+
+    Args:
+        pid: the process.
+        names: of the variables.
+        proc: where /proc is.
+        counted: name of one that stands for how many workers the first of `LISTS` that is set lists.
     """
     try:
         with (proc / str(pid) / "environ").open("rb") as file:
-            pairs = file.read(_MOST_ENVIRONMENT_BYTES).split(b"\0")
+            pairs = file.read(_MOST_ENVIRONMENT_BYTES + 1).split(b"\0")
+            if file.tell() > _MOST_ENVIRONMENT_BYTES:
+                del pairs[-1]  # it may be cut
     except OSError:
         return {}
-    return variables((pair.decode(errors="replace") for pair in pairs), names)
+    texts = [pair.decode(errors="replace") for pair in pairs]
+    lists = {name: value for name, _, value in (text.partition("=") for text in texts) if name in LISTS and value}
+    count = next((f"{counted}={lists[name].count(',') + 1}" for name in LISTS if name in lists), "")
+    return variables((*texts, count), names)
 
 
 def variables(pairs: Iterable[str], names: Collection[str]) -> dict[str, str]:

@@ -82,7 +82,13 @@ class _Slice:
         """Its workers; those that did not answer at any port get the port of most of the others."""
         ports = [self._port(ip) for ip in self.ips]
         return [
-            Target(worker=f"{self.name}-w-{index}", address=str(Address(ip, port)), job=self.job, slice=self.name)
+            Target(
+                worker=f"{self.name}-w-{index}",
+                address=str(Address(ip, port)),
+                job=self.job,
+                slice=self.name,
+                slice_workers=len(self.ips),
+            )
             for index, (ip, port) in enumerate(zip(self.ips, ports, strict=True))
             if ip is not None and port is not None
         ]

@@ -26,6 +26,7 @@ _LONGEST_VALUE = 200
 _NAMING = (
     *("TPUMON_JOB", "TPUMON_SLICE", "HOSTNAME", "JOB_COMPLETION_INDEX", "JOBSET_NAME", "REPLICATED_JOB_NAME"),
     *("LWS_LEADER_ADDRESS", "RAY_CLUSTER_NAME", "TPU_NAME", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID"),
+    *("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS", "MEGASCALE_NUM_SLICES", "TPUMON_LISTED_WORKERS"),
 )  # as in tpumon/targets/identity.py
 
 _announced: tuple[str, int] | None = None  # the file, and the process that wrote it
@@ -62,7 +63,11 @@ def announce(port: int, framework: str) -> None:
 
 def _names() -> str:
     """The variables that name the job of this process, a line each."""
-    given = ((name, "".join(filter(str.isprintable, os.environ.get(name, "")))[:_LONGEST_VALUE]) for name in _NAMING)
+    known = dict(os.environ)
+    listed = known.get("TPU_PROCESS_ADDRESSES") or known.get("TPU_WORKER_HOSTNAMES")
+    if listed:
+        known["TPUMON_LISTED_WORKERS"] = str(listed.count(",") + 1)
+    given = ((name, "".join(filter(str.isprintable, known.get(name, "")))[:_LONGEST_VALUE]) for name in _NAMING)
     return "".join(f"{name}={value}\n" for name, value in given if value)
 
 
