@@ -17,7 +17,7 @@ from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query
 from tpumon.model.frozen import frozen
 from tpumon.notices import Notices
-from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output
+from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.recording import Recording
 from tpumon.remote import RemoteFleet, shown
 from tpumon.sampler import Pace, Sampler
@@ -362,9 +362,9 @@ class Feed:
         try:
             self._state.write(self._fleet.kept(time.time()))
             self._cannot_keep = False
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - nothing that is kept is worth the run
             if not self._cannot_keep:
-                say(f"--state {self._settings.state}: {error.strerror}; it is tried again")
+                say(f"--state {self._settings.state}: {reason(error)}; it is tried again")
             self._cannot_keep = True
 
     def _say(self, lines: Sequence[str]) -> None:
@@ -391,8 +391,8 @@ class RecordedFeed:
         self._recording = Recording(settings.origin.shown_name, say)
         self._last_s = last_s
         self._fleet = Analysis(settings.output_options.thresholds, log=say)
-        self.context = Context(run=settings.output_options, fleet=self._fleet)
         self._time_unix_s = 0.0
+        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=lambda: self._time_unix_s)
 
     def __enter__(self) -> Self:
         """Finds its begin and end.
@@ -415,7 +415,9 @@ class RecordedFeed:
     def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
         """Iterates over its updates."""
         begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
-        yield from played(self._fleet, self._recording.moments(begin_unix_s))
+        for update in played(self._fleet, self._recording.moments(begin_unix_s)):
+            self._time_unix_s = max(update.time_unix_s, self._time_unix_s)
+            yield update
 
 
 AnyFeed = Feed | RecordedFeed

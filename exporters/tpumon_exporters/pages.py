@@ -145,8 +145,10 @@ class Pages:
             missed = after is None or after > sequence or (wants_all and not self._has_all_after(after))
             samples = list(self._lasts.values())
             if not missed:
-                newer = [sample for number, _, sample in self._recent if number > (after or 0)]
-                samples = [_whole(sample, self._lasts.get(sample.worker)) for sample in newer[-_ANSWERED:]]
+                newer = [(number, sample) for number, _, sample in self._recent if number > (after or 0)]
+                newer = newer[:_ANSWERED] if wants_all else newer[-_ANSWERED:]  # a reader asks for the rest
+                samples = [_whole(sample, self._lasts.get(sample.worker)) for _, sample in newer]
+                sequence = newer[-1][0] if newer else sequence
         now_unix_s, handover = self._clock(), None
         if wants_all:
             asked_bytes = int(given["history"] or 1)
@@ -175,7 +177,7 @@ class Pages:
     def _has_all_after(self, after: int) -> bool:
         """Whether every sample after this one is remembered, and they fit into one answer."""
         new = self._sequence - after
-        return 0 <= new <= min(_ANSWERED, len(self._recent))
+        return 0 <= new <= len(self._recent)
 
     def _health(self) -> Response:
         age_s = self._context.heartbeat_age_s()

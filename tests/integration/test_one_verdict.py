@@ -157,7 +157,7 @@ def _metrics(run: EveryOutput, status: FleetStatus) -> None:
     assert found == {name: each for name, each in expected.items() if each}
     for name, each in status.workers.items():
         state = each.verdict.state
-        wanted = None if state in {"paused", "waiting"} else float(state not in _AWAY)
+        wanted = None if state in {"paused", "stale", "waiting"} else float(state not in _AWAY)
         assert up.get(name) == wanted, (name, state)
 
 

@@ -262,12 +262,22 @@ class EveryOutput:
         return found
 
     def by_metrics(self, exporter: Exporter | None = None) -> tuple[Said, Mapping[str, float]]:
-        """The metrics of findings; and `tpumon_target_up` by worker."""
+        """The metrics of findings; and `tpumon_target_up` by worker that is not stale: a reader has no series of that.
+
+        A worker's label is its name where it is sampled; which one it is, its job and slice say.
+        """
+        exporter = exporter or self.exporter
         values: dict[str, dict[tuple[str, str], float]] = {}
-        for family in text_string_to_metric_families((exporter or self.exporter).page("/metrics")):
+        status = exporter.status()
+        names = {
+            (each.target.name or each.name, each.target.job or "", each.target.slice or ""): each.name
+            for each in status.all()
+        }
+        for family in text_string_to_metric_families(exporter.page("/metrics")):
             for one in family.samples:
                 if "worker" in one.labels:
-                    key = one.labels["worker"], one.labels.get("finding", "")
+                    who = names[tuple(one.labels.get(label, "") for label in ("worker", "tpu_job", "tpu_slice"))]
+                    key = who, one.labels.get("finding", "")
                     values.setdefault(one.name, {})[key] = one.value
         severity = values.get("tpumon_finding_severity", {})
         since = values.get("tpumon_finding_since_timestamp_seconds", {})
@@ -276,7 +286,11 @@ class EveryOutput:
             if value:
                 grade = ("", "info", "warning", "critical")[int(value)]
                 found.setdefault(worker, set()).add((finding, grade, round(since[worker, finding], 1)))
-        up = {worker: value for (worker, _), value in values.get("tpumon_target_up", {}).items()}
+        up = {
+            worker: value
+            for (worker, _), value in values.get("tpumon_target_up", {}).items()
+            if status.workers[worker].verdict.state != "stale"
+        }
         return {worker: frozenset(each) for worker, each in found.items()}, up
 
     def screen(self, *keys: str) -> list[str]:

@@ -10,11 +10,11 @@ from math import inf
 
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
-from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus
-from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings
+from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus, average_of
+from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, sign_of
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds
-from tpumon.history import NO_FIGURES, Changes, Histories, Moment, Tiers, WorkerHistory
+from tpumon.history import NO_FIGURES, WELL, Changes, Histories, Moment, Tiers, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
@@ -36,6 +36,7 @@ MOST_HISTORY_BYTES = 12_000_000
 """Most history of all workers together that is handed on."""
 
 _OVERLAP_S = 60.0  # the longest that a query may take
+_UNJUDGED = 10  # samples in a row
 _STALE_S = 1.0  # how often to look for stale workers: that visits all of them
 
 
@@ -81,19 +82,17 @@ class Analysis:
     def kept(self, now_unix_s: float) -> KeptState:
         """The state of all workers, as `resume` takes it."""
         with self._lock:
-            return KeptState(
-                time_unix_s=now_unix_s,
-                workers=tuple(
-                    kept_worker(
-                        history,
-                        standing_of(history, self._judgements[history.target.worker], now_unix_s),
-                        self._judge,
-                        now_unix_s,
-                    )
-                    for history in self._histories.all()
-                    if history.last is not None
-                ),
+            workers = tuple(
+                kept_worker(
+                    history,
+                    standing_of(history, self._judgements[history.target.worker], now_unix_s),
+                    self._judge,
+                    now_unix_s,
+                )
+                for history in self._histories.all()
+                if history.last is not None
             )
+            return KeptState(time_unix_s=now_unix_s, workers=(*workers, *self._kept.others(workers, now_unix_s)))
 
     def remember(self) -> None:
         """Keeps the figures of a week, from the first sample on; call it before that."""
@@ -124,13 +123,15 @@ class Analysis:
         self._upstream.follow(workers.targets)
         known = self._judgements
         self._judgements = {target.worker: known.get(target.worker) or Judgement() for target in workers.targets}
+        for worker in self._upstream.moved:
+            self._judgements[worker].upstream, self._judgements[worker].handed_on = False, None
         for target in workers.targets:
             if target.ambiguous:
                 judgement = self._judgements[target.worker]
                 judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
                 self._resume(target, kept)
-        return Update(time_unix_s=self._looked_unix_s, workers=workers, changes=self._flushed())
+        return Update(time_unix_s=max(self._looked_unix_s, 0.0), workers=workers)
 
     def take_together(self, samples: Sequence[Sample]) -> None:
         """Takes samples of one moment, at most one of each worker: each is compared with all others."""
@@ -156,6 +157,7 @@ class Analysis:
         passed_s = at_unix_s - self._looked_unix_s
         if passed_s >= _STALE_S or passed_s < -_OVERLAP_S:  # samples of exporters come late, and in any order
             self._look(at_unix_s)
+            self._remember_average(at_unix_s)
         self._stale -= {sample.worker}
         judgement = self._judgements[sample.worker]
         judgement.upstream = judgement.upstream or sample.findings is not None
@@ -212,8 +214,11 @@ class Analysis:
         assert history is not None
         restarted = history.restarted is sample
         if judgement.upstream:
+            judgement.unjudged = 0 if sample.findings is not None else judgement.unjudged + sample.responded
             if sample.findings is not None:
                 judgement.handed_on, judgement.judged = sample.findings, sample.judged or ()
+            elif judgement.unjudged > _UNJUDGED:  # its exporter judges no more
+                judgement.upstream, judgement.handed_on = False, None
             judgement.causes = () if sample.of_exporter else judgement.handed_on or ()
             judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
             sample = judgement.with_findings(sample) if sample.findings is not None else sample
@@ -222,6 +227,8 @@ class Analysis:
         history = history.with_last(sample)
         self._histories.put(history)
         severity = add_failure(judgement, sample, history.last_state)
+        if history.last_state in {"live", "no-activity"}:
+            judgement.judged_as = severity
         began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
         self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
@@ -300,7 +307,9 @@ class Analysis:
         changes += [] if what is None else [(what, words)]
         # A query that began before the last change may end after it.
         earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + _OVERLAP_S)
-        judgement.changed_unix_s = max(min(time_unix_s, began.time_unix_s), earliest_unix_s)
+        if before is None or before in WELL:  # in trouble from now on; getting worse happens now
+            time_unix_s = min(time_unix_s, began.time_unix_s)
+        judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
         for kind, why in changes:
             self._remember(
                 Change(
@@ -337,10 +346,10 @@ class Analysis:
             )
         )
 
-    def _remember(self, change: Change) -> None:
+    def _remember(self, change: Change, *, is_new: bool = True) -> None:
         self._number = change.number
         self._changes.add(change)
-        self._pending.append(change)
+        self._pending += [change] if is_new else []
 
     def _flushed(self) -> tuple[Change, ...]:
         """The changes since the last update."""
@@ -364,6 +373,7 @@ class Analysis:
                 changes=self._changes.all(),
                 last_change=self._changes.last,
                 average=self._average,
+                exporters_missing=self._upstream.missing(),
             )
 
     def _findings(self, workers: Sequence[str]) -> tuple[Finding, ...]:
@@ -394,7 +404,7 @@ class Analysis:
         if 0 <= now_unix_s - self._average_unix_s < 0.9 * min(intervals_s, default=1.0):
             return
         figures = [history.figures for history in histories if history.current(now_unix_s) is not None]
-        averages = [_average([value for each in figures if (value := each[key]) is not None]) for key in COMPARED]
+        averages = [average_of([value for each in figures if (value := each[key]) is not None]) for key in COMPARED]
         known = any(average is not None for average in averages)
         if not (known or self._average_known):
             return
@@ -441,12 +451,14 @@ class Analysis:
 
     def _take_over(self, handover: Handover) -> Update:
         """Takes over what an exporter knows: changes of its workers are those that it notes."""
-        self._upstream.take_over(handover)
+        is_first = self._upstream.take_over(handover)
+        known: set[tuple[str, What, float]] = set()
         if handover.complete:
+            known = {sign_of(change) for change in self._changes.all()}
             theirs = {standing.worker for standing in handover.standings}
             self._changes.forget({*theirs, *(change.worker for change in handover.changes)})
         for change in handover.changes:
-            self._remember(replace(change, number=self._number + 1))
+            self._remember(replace(change, number=self._number + 1), is_new=sign_of(change) not in known)
         for worker, packed in handover.history.items():
             self._unpack(worker, packed, handover)
         for standing in handover.standings:
@@ -460,7 +472,7 @@ class Analysis:
             judgement.upstream = True
             if history is not None:
                 judgement.not_judged = self._upstream.not_judged(history.target, judgement.judged)
-        return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=handover.complete)
+        return Update(time_unix_s=self._looked_unix_s, changes=self._flushed(), past=is_first)
 
     def _take_findings(self, standing: Standing, judgement: Judgement) -> None:
         """Takes over what a worker has by now: a sample of another one may have explained what its last one showed."""
@@ -489,8 +501,3 @@ class Analysis:
             self._average = tiers
         else:
             self._histories.put(replace(history, tiers=tiers))
-
-
-def _average(values: Sequence[float]) -> float | None:
-    count = len(values)
-    return sum(value / count for value in values) if count else None  # of the sum, the largest floats would overflow

@@ -14,6 +14,7 @@ from tpumon.model.codec import from_plain, text, to_plain, whole_number
 _MOST_WORKERS = 10_000
 _MOST_CHANGES = 10_000
 _MOST_FIGURES = 100
+_LATEST_UNIX_S = 1e11  # the year 5138
 _MOST_NAMED = 20  # each sample says which findings its worker has
 
 _Value = TypeVar("_Value")
@@ -54,7 +55,9 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
         number=number,
         standings=tuple(_shifted(standing, shift_s) for standing in _read(Standing, page.get("standings"))),
         changes=tuple(
-            replace(change, time_unix_s=change.time_unix_s + shift_s) for change in _read(Change, page.get("changes"))
+            replace(change, time_unix_s=time_unix_s)
+            for change in _read(Change, page.get("changes"))
+            if (time_unix_s := _time(change.time_unix_s, shift_s)) is not None
         ),
         shift_s=shift_s,
         history=dict(_unpacked(packed)),
@@ -67,8 +70,15 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
 def dated(found: Iterable[_FoundT], shift_s: float) -> Iterator[_FoundT]:
     """Findings whose times are by another clock, by this machine's: `shift_s` later."""
     for one in found:
-        since_unix_s = one.since_unix_s
-        yield one if since_unix_s is None or not shift_s else replace(one, since_unix_s=since_unix_s + shift_s)
+        since_unix_s = _time(one.since_unix_s, shift_s)
+        yield one if since_unix_s == one.since_unix_s else replace(one, since_unix_s=since_unix_s)
+
+
+def _time(time_unix_s: float | None, shift_s: float) -> float | None:
+    """A time by this machine's clock; None if it is none that calendars have."""
+    if time_unix_s is None or not 0 <= time_unix_s + shift_s < _LATEST_UNIX_S:
+        return None
+    return time_unix_s + shift_s
 
 
 def _read(kind: type[_Value], raw: object) -> Iterator[_Value]:
@@ -79,14 +89,11 @@ def _read(kind: type[_Value], raw: object) -> Iterator[_Value]:
 
 
 def _shifted(standing: Standing, shift_s: float) -> Standing:
-    def shifted(time_unix_s: float | None) -> float | None:
-        return None if time_unix_s is None else time_unix_s + shift_s
-
     return replace(
         standing,
-        mark_since_unix_s=shifted(standing.mark_since_unix_s),
-        ok_since_unix_s=shifted(standing.ok_since_unix_s),
-        critical_since_unix_s=shifted(standing.critical_since_unix_s),
+        mark_since_unix_s=_time(standing.mark_since_unix_s, shift_s),
+        ok_since_unix_s=_time(standing.ok_since_unix_s, shift_s),
+        critical_since_unix_s=_time(standing.critical_since_unix_s, shift_s),
         findings=None if standing.findings is None else tuple(dated(standing.findings, shift_s)),
     )
 

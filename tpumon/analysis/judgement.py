@@ -26,6 +26,8 @@ class Judgement:
         judged, not_judged, needs_more: as in `WorkerStatus`.
         compared, not_compared: of a worker that is judged upstream: findings that need the whole job; those
             that are judged here, and the others with the reason.
+        judged_as: its severity when it was last judged by its figures.
+        unjudged: number of samples in a row that came from upstream without findings.
         is_faulty: True if a bug in a rule kept its last sample from being judged.
         changed_unix_s, number: time and number of the last change of its course.
     """
@@ -41,6 +43,8 @@ class Judgement:
     not_judged: tuple[tuple[FindingId, str], ...] = ()
     needs_more: bool = False
     is_faulty: bool = False
+    unjudged: int = 0
+    judged_as: Severity = "unknown"
     course: Course = field(default_factory=Course)
     changed_unix_s: float = -inf
     number: int = 0
@@ -81,7 +85,9 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
     if state == "down":
         return "critical"
     if not sample.responded or state in {"busy", "continuous", "paused"}:
-        return "unknown" if sample.of_exporter else judgement.course.severity
+        return "unknown" if sample.of_exporter else judgement.judged_as
+    if judgement.is_faulty and not judgement.upstream:
+        return "unknown"
     if judgement.upstream and judgement.handed_on is None:
         return judgement.course.severity
     if found:

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,9 @@ _BASELINES_S = 3600.0
 _OLDEST_S = 86_400.0
 
 
+_Key = tuple[str | None, str | None, str]
+
+
 class Kept:
     """The workers of a kept state, each taken once.
 
@@ -40,11 +44,29 @@ class Kept:
     def __init__(self, state: KeptState | None = None, now_unix_s: float = 0.0) -> None:
         workers = () if state is None else state.workers
         self._workers = {(one.job, one.slice, one.worker): one for one in workers}
+        self._taken: set[_Key] = set()
+        self._forgotten_unix_s = (now_unix_s if state is None else state.time_unix_s) + _OLDEST_S
         self.until_unix_s = now_unix_s + _FINDINGS_S
 
     def take(self, target: Target) -> KeptWorker | None:
         """The kept state of a worker; None: nothing, or it was taken."""
-        return self._workers.pop((target.job, target.slice, target.name or target.worker), None)
+        key = target.job, target.slice, target.name or target.worker
+        if key in self._taken:
+            return None
+        self._taken.add(key)
+        return self._workers.get(key)
+
+    def others(self, known: Iterable[KeptWorker], now_unix_s: float) -> tuple[KeptWorker, ...]:
+        """The workers of which no sample has come yet, unless they are too old.
+
+        Args:
+            known: those of which one has come.
+            now_unix_s: the time.
+        """
+        if now_unix_s > self._forgotten_unix_s:
+            return ()
+        keys = {(one.job, one.slice, one.worker) for one in known}
+        return tuple(one for key, one in self._workers.items() if key not in keys)
 
 
 def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_unix_s: float) -> KeptWorker:
@@ -93,6 +115,8 @@ class StateFile:
     def read(self) -> KeptState | None:
         """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
         with suppress(OSError, ValueError, RecursionError):
+            if not self._path.is_file():  # opening a FIFO would wait
+                return None
             with self._path.open("rb") as file:
                 raw = json.loads(file.read(_MOST_BYTES))
             state = from_plain(KeptState, raw)

@@ -146,6 +146,7 @@ class FleetStatus:
         changes: what changed and is remembered, oldest first.
         last_change: number of the last change.
         average: the average of each figure over all workers, over time; None if it is not remembered.
+        exporters_missing: names of exporters that have handed on nothing yet.
     """
 
     time_unix_s: float
@@ -156,6 +157,7 @@ class FleetStatus:
     changes: tuple[Change, ...] = ()
     last_change: int = 0
     average: Tiers | None = None
+    exporters_missing: frozenset[str] = frozenset()
 
     def all(self) -> Sequence[WorkerStatus]:
         """The status of each worker."""
@@ -250,3 +252,9 @@ def across_of(found: Sequence[tuple[float, str]]) -> Across | None:
         min_worker=min(found, key=itemgetter(0))[1],
         max_worker=max(found, key=itemgetter(0))[1],
     )
+
+
+def average_of(values: Sequence[float]) -> float | None:
+    """The average of finite numbers; None if there is none."""
+    count = len(values)
+    return sum(value / count for value in values) if count else None  # of the sum, the largest floats would overflow

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tpumon.findings import GRADES, RULES
-from tpumon.model import Cause, Finding, FindingId, Handover, StateId, Target
+from tpumon.model import Cause, Change, Finding, FindingId, Handover, StateId, Target, What
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
@@ -27,21 +27,30 @@ class Upstream:
         self._exporter_of: dict[str, str] = {}
         self._exporters_of: dict[str, set[str]] = {}
         self._handovers: dict[str, Handover] = {}
+        self.moved: list[str] = []
+        """Names of the workers that the last call of `follow` gave to another exporter."""
 
     def follow(self, targets: Iterable[Target]) -> None:
         """Replaces the workers."""
-        self._exporter_of, self._exporters_of = {}, {}
+        before, self._exporter_of, self._exporters_of = self._exporter_of, {}, {}
         for target in targets:
             exporter = target.exporter or ""
             self._exporter_of[target.worker] = exporter
             if target.job is not None and not target.independent:
                 self._exporters_of.setdefault(target.job, set()).add(exporter)
+        self.moved = [name for name, its in self._exporter_of.items() if before.get(name, its) != its]
         there = set(self._exporter_of.values())
         self._handovers = {name: each for name, each in self._handovers.items() if name in there}
 
-    def take_over(self, handover: Handover) -> None:
-        """Keeps what an exporter says is wrong."""
+    def take_over(self, handover: Handover) -> bool:
+        """Keeps the findings of an exporter; returns True if it has handed on nothing before."""
+        is_first = handover.exporter not in self._handovers
         self._handovers[handover.exporter] = handover
+        return is_first
+
+    def missing(self) -> frozenset[str]:
+        """Names of exporters that have handed on nothing yet."""
+        return frozenset(self._exporter_of.values()) - self._handovers.keys()
 
     def workers_of(self, exporter: str) -> list[str]:
         """Names of the workers that come from an exporter."""
@@ -128,3 +137,8 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 def _place(finding: FindingId | StateId | None) -> int:
     return len(_PLACES) if finding is None else _PLACES[finding]
+
+
+def sign_of(change: Change) -> tuple[str, What, float]:
+    """What tells a change that an exporter hands on again after an outage."""
+    return change.worker, change.what, round(change.time_unix_s)

@@ -14,6 +14,8 @@ from tpumon.model.frozen import frozen
 from tpumon.system.console import say, show
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tpumon.analysis import FleetStatus, Update
     from tpumon.model import Change
 
@@ -49,34 +51,49 @@ def run(settings: EventsSettings) -> int:
     """
     origin = settings.feed.origin
     ends = not (settings.follow or origin.takes_samples)
-    printed, began_s = 0, time.monotonic()
+    has_printed, began_s = False, time.monotonic()
     with open_feed(settings.feed, consumer="the reader of stdout") as feed:
         for update in feed.updates(timeout_s=_TICK_S):
-            if update is not None:
-                for change in update.changes:
-                    show(_as_json(change) if settings.output == "jsonl" else _as_text(change))
-                    printed += 1
-            if ends and not origin.is_over and _is_complete(update, feed.status(), began_s):
+            changes = () if update is None else update.changes
+            if ends and not origin.is_over:
+                status = feed.status()
+                if not _is_complete(update, status, time.monotonic() - began_s):
+                    continue
+                changes = tuple(sorted(status.changes, key=lambda change: change.time_unix_s))
+            _print(changes, settings.output)
+            has_printed = has_printed or bool(changes)
+            if ends and not origin.is_over:
                 break
-        if ends and not printed:
+        if ends and not has_printed:
             say(_no_change(feed))
     return 0
 
 
-def _is_complete(update: Update | None, status: FleetStatus, began_s: float) -> bool:
-    """True once an exporter has handed on what it remembers.
+def _print(changes: Iterable[Change], output: str) -> None:
+    for change in changes:
+        show(_as_json(change) if output == "jsonl" else _as_text(change))
+
+
+def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) -> bool:
+    """True once all exporters have handed on what they remember, or have had the time.
 
     Raises:
-        NoTargetError: it does not answer.
+        NoTargetError: none answers.
         UsageError: it remembers no changes.
     """
-    if update is None:
-        if status.waiting is not None and time.monotonic() - began_s > _PATIENCE_S:
-            raise NoTargetError(status.waiting)
+    if status.waiting is not None and passed_s > _PATIENCE_S:
+        raise NoTargetError(status.waiting)
+    missing = status.exporters_missing
+    if not status.workers or (missing and passed_s < _PATIENCE_S):
         return False
-    if update.sample is not None:
-        raise UsageError("this exporter remembers no changes; update it, or add --follow to watch for new ones")
-    return update.past
+    if len(missing) == len({worker.target.exporter for worker in status.all()}):
+        if update is not None and update.sample is not None:
+            raise UsageError("this exporter remembers no changes; update it, or add --follow to watch for new ones")
+        return False
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        say(f"changes of exporter {min(missing)}{more} are missing: it has not handed them on in time")
+    return True
 
 
 def _no_change(feed: AnyFeed) -> str:

@@ -123,6 +123,7 @@ class SlowDown(Rule[_Memory, None]):
                 _Best(best_s=one.work_s, spread_ratio=one.work_spread),
             )
             for one in kept.programs
+            if one.step_s > 0 and one.work_s != 0 and one.flops != 0
         ]
 
     def kept(self, memory: _Memory) -> tuple[KeptProgram, ...]:

@@ -115,7 +115,7 @@ class RemoteFleet:
         self._followed: dict[str, Source] = {}  # by URL
         self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
         self._waiting: str | None = None
-        self._in_trouble: set[str] = set()
+        self._in_trouble: dict[str, str | None] = {}
         self._has_begun = False  # whether the first workers are published
         self._is_late = False  # whether they should have been
 
@@ -258,9 +258,9 @@ class RemoteFleet:
             for url, source in self._followed.items()
             if not source.targets and source.heard and url in self._asking and not self._answers(url)
         }
-        new = [name for name in troubled if name not in self._in_trouble]
+        new = [name for name, why in troubled.items() if self._in_trouble.get(name, "") != why]
         if self._merging.workers and new:
             more = f" (and {len(new) - 1} more exporters do not answer)" if len(new) > 1 else ""
             self._say(f"{troubled[new[0]]}{more}")
-            self._in_trouble |= set(new)
-        self._in_trouble &= troubled.keys()
+            self._in_trouble |= {name: troubled[name] for name in new}
+        self._in_trouble = {name: why for name, why in self._in_trouble.items() if name in troubled}
