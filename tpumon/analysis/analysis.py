@@ -157,7 +157,6 @@ class Analysis:
         passed_s = at_unix_s - self._looked_unix_s
         if passed_s >= _STALE_S or passed_s < -_OVERLAP_S:  # samples of exporters come late, and in any order
             self._look(at_unix_s)
-            self._remember_average(at_unix_s)
         self._stale -= {sample.worker}
         judgement = self._judgements[sample.worker]
         judgement.upstream = judgement.upstream or sample.findings is not None

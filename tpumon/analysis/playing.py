@@ -38,7 +38,9 @@ def played(fleet: Analysis, moments: Iterable[Recorded]) -> Iterator[Update]:
 def between(fleet: Analysis, begin_unix_s: float, end_unix_s: float) -> Iterator[Update]:
     """Updates of a time in which no event was recorded."""
     looks = min(int((end_unix_s - begin_unix_s) // _LOOK_S), _LOOKS)
-    for number in range(1, looks + 1):
-        update = fleet.tick(begin_unix_s + number * _LOOK_S)
+    times = [begin_unix_s + number * _LOOK_S for number in range(1, looks + 1)]
+    times += [end_unix_s] if int(begin_unix_s) < int(end_unix_s) else []  # each second, as a feed does
+    for time_unix_s in times:
+        update = fleet.tick(time_unix_s)
         if update is not None:
             yield update

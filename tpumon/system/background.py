@@ -133,6 +133,7 @@ class Background(Generic[_Event]):
             self._error = error
         finally:
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.run_until_complete(asyncio.sleep(0))  # connections that are being closed
             with self._changed:
                 self._done = True
                 self._changed.notify()
