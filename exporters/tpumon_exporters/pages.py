@@ -175,7 +175,7 @@ class Pages:
         return Response(body=body, content_type="application/json")
 
     def _has_all_after(self, after: int) -> bool:
-        """Whether every sample after this one is remembered, and they fit into one answer."""
+        """True if every sample after this one is still remembered."""
         new = self._sequence - after
         return 0 <= new <= len(self._recent)
 

@@ -83,7 +83,6 @@ class Waiting:
         self._began_s = time.monotonic()
         self._deadline_s: float | None = None
         self._left_s = 0.0
-        self._missing = 0
         self._shows = False
 
     def is_over(self, status: FleetStatus) -> bool:
@@ -105,7 +104,6 @@ class Waiting:
         missing = [worker.history for worker in workers if not self._is_settled(worker)]
         if not missing:
             missing = [each.history for each in workers if each.needs_more and self._may_tell_more(each.history)]
-        self._missing = len(missing)
         self._left_s = max((_left_s(history, self._needs.samples) for history in missing), default=0.0)
         if self._deadline_s is None:
             self._deadline_s = time.monotonic() + self._left_s + _PATIENCE_S
