@@ -57,17 +57,23 @@ class Tpumon:
     """A running tpumon; leaving the block ends it.
 
     However it ends: no traceback, nothing for a terminal in a pipe, nothing left in its working directory.
-    With `head` the reader of its stdout goes away after so many lines.
+    With `head` the reader of its stdout goes away after so many lines. `program` is Python's arguments that start it.
     """
 
-    def __init__(self, *args: str, env: Mapping[str, str] | None = None, head: int | None = None) -> None:
+    def __init__(
+        self,
+        *args: str,
+        env: Mapping[str, str] | None = None,
+        head: int | None = None,
+        program: Sequence[str] = ("-m", "tpumon"),
+    ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="tpumon-test-")
         self.cwd = Path(self._home.name, "cwd")
         for name in ("cwd", "home", "run"):
             Path(self._home.name, name).mkdir(mode=0o700)
         self.args = args
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tpumon", *args],
+            [sys.executable, *program, *args],
             cwd=self.cwd,
             env=environment(Path(self._home.name)) | dict(env or {}),
             stdin=subprocess.DEVNULL,

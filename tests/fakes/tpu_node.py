@@ -217,6 +217,11 @@ class TpuNode:
         self._closing.set()
         self._server.stop(None).wait()
 
+    def answers(self, monitor: Step) -> None:
+        """Monitor goes on with this."""
+        with self._changed:
+            self._scripts["Monitor"] = [monitor]
+
     def of(self, method: str) -> list[Call]:
         """The calls of one RPC."""
         with self._changed:

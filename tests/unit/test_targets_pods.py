@@ -1,16 +1,15 @@
-"""The pod of a node's workers, from a kubelet on a Unix socket. Its answers are put together by hand, byte by byte."""
+"""The pod of a node's workers, from a kubelet on a Unix socket."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from pathlib import Path
 
-import grpc
-import grpc.aio
 import pytest
 
+from fakes.kubelet import OTHERS, devices, holder, kubelet, pod
 from tpumon.analysis import Analysis
 from tpumon.model import Pod, Target, Workers
 from tpumon.targets.base import Fixed
@@ -21,64 +20,11 @@ WORKERS = Workers(targets=(Target(worker="w", address="127.0.0.1:9999"),))
 TRAIN = Pod(namespace="team-a", name="train-0-abcde", container="main")
 
 
-def part(number, content):
-    """A field of bytes, as protobuf writes it: shorter than 16 KiB."""
-    content = content.encode() if isinstance(content, str) else content
-    size = len(content)
-    head = bytes([number << 3 | 2])
-    return head + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + content
-
-
-def devices(resource, *ids):
-    topology = part(3, part(1, b"\x08\x01"))
-    return part(2, part(1, resource) + b"".join(part(2, one) for one in ids) + topology)
-
-
-def pod(namespace, name, container, *held):
-    cpus = part(3, b"\x02\x03")
-    return part(1, part(1, name) + part(2, namespace) + part(3, part(1, container) + b"".join(held) + cpus))
-
-
-def holder(of=TRAIN, *ids):
-    return pod(of.namespace, of.name, of.container, devices("google.com/tpu", *(ids or ("0", "1"))))
-
-
-OTHERS = pod("kube-system", "gpus", "c", devices("nvidia.com/gpu", "GPU-1")) + pod("x", "none", "c")
-
-
-@asynccontextmanager
-async def kubelet(answer, asked=None):
-    """Yields its socket; `answer` returns the bytes of each answer."""
-
-    class Lister(grpc.GenericRpcHandler):
-        def service(self, details):
-            if details.method != "/v1.PodResourcesLister/List":
-                return None
-
-            async def listed(request, _context):
-                if asked is not None:
-                    asked.append(request)
-                return answer()
-
-            return grpc.unary_unary_rpc_method_handler(listed)
-
-    with tempfile.TemporaryDirectory() as directory:  # pytest's are too long for a socket
-        socket = Path(directory) / "kubelet.sock"
-        server = grpc.aio.server()
-        server.add_generic_rpc_handlers((Lister(),))
-        server.add_insecure_port(f"unix:{socket}")
-        await server.start()
-        try:
-            yield socket
-        finally:
-            await server.stop(None)
-
-
 def first(answer, said=None):
     """The pods of the first workers, with a kubelet that answers so."""
 
     async def look():
-        async with kubelet(lambda: answer) as socket:
+        with kubelet(lambda: answer) as socket:
             finder = WithPods(Fixed([*WORKERS.targets]), say=(said if said is not None else []).append, socket=socket)
             async with aclosing(finder.watch(lambda: False)) as changes:
                 (target,) = (await anext(changes)).targets
@@ -91,7 +37,7 @@ def test_the_pod_that_holds_the_node_s_tpus():
     asked = []
 
     async def look():
-        async with kubelet(lambda: OTHERS + holder(), asked) as socket:
+        with kubelet(lambda: OTHERS + holder(TRAIN), asked) as socket:
             finder = WithPods(Fixed(WORKERS.targets), say=pytest.fail, socket=socket)
             return [workers async for workers in finder.watch(bool)]
 
@@ -106,8 +52,8 @@ def test_the_pod_that_holds_the_node_s_tpus():
         b"",
         OTHERS,
         pod("a", "p", "c", devices("google.com/tpu")),
-        holder() + holder(Pod(namespace="team-b", name="p", container="c"), "2"),
-        holder() + holder(Pod(namespace=TRAIN.namespace, name=TRAIN.name, container="sidecar"), "2"),
+        holder(TRAIN) + holder(Pod(namespace="team-b", name="p", container="c"), "2"),
+        holder(TRAIN) + holder(Pod(namespace=TRAIN.namespace, name=TRAIN.name, container="sidecar"), "2"),
     ],
     ids=["nothing", "others only", "no device", "two pods", "two containers"],
 )
@@ -174,10 +120,10 @@ def test_a_dead_socket_is_said_once():
 def test_a_job_that_starts_again_in_another_pod():
     """Workers stay as they are; the pod is another one."""
     later = Pod(namespace="team-a", name="train-0-fghij", container="main")
-    answers = [holder(), holder(), holder(later)]
+    answers = [holder(TRAIN), holder(TRAIN), holder(later)]
 
     async def look():
-        async with kubelet(lambda: answers.pop(0) if len(answers) > 1 else answers[0]) as socket:
+        with kubelet(lambda: answers.pop(0) if len(answers) > 1 else answers[0]) as socket:
             finder = WithPods(Changing(WORKERS), say=pytest.fail, socket=socket, every_s=0.01)
             async with aclosing(finder.watch(bool)) as changes:
                 return [(await anext(changes)).targets[0].pod for _ in range(2)]
