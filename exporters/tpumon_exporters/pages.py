@@ -234,12 +234,14 @@ def _whole(sample: Sample, last: Sample | None) -> Sample:
 
 
 def _as_judged_now(sample: Sample, status: FleetStatus) -> Sample:
-    """A sample, if it is its worker's last one with the findings that it has by now: those of others may explain it."""
+    """A sample, if it is its worker's last one as it is judged by now: samples of others may explain what it shows."""
     worker = status.workers.get(sample.worker)
     last = None if worker is None else worker.history.last
-    if last is None or last.time_unix_s != sample.time_unix_s or last.findings == sample.findings:
+    if last is None or last.time_unix_s != sample.time_unix_s:
         return sample
-    return replace(sample, findings=last.findings)
+    if (last.findings, last.judged) == (sample.findings, sample.judged):
+        return sample
+    return replace(sample, findings=last.findings, judged=last.judged)
 
 
 def _encoded(sample: Sample) -> str | None:

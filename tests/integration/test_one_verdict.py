@@ -16,6 +16,7 @@ from support.every_output import (
     exit_of,
     grouped_causes,
     grouped_findings,
+    judged_of,
     marks_of,
     said_of,
 )
@@ -45,10 +46,12 @@ def test_all_outputs_say_the_same(make, tmp_path, monkeypatch, capsys):
         for reader in (run.reader, run.behind):
             assert said_of(reader.status()) == said_of(reference), f"{course.name}, round {number}"
             assert marks_of(reader.status()) == marks_of(reference), f"{course.name}, round {number}"
+            assert judged_of(reader.status()) == judged_of(reference), f"{course.name}, round {number}"
         assert grouped_findings(reference.findings) == grouped_causes(reference), f"{course.name}, round {number}"
         both, behind = run.both.status(), run.behind_both.status()
         assert said_of(behind) == said_of(both), f"{course.name}, round {number}"
         assert marks_of(behind) == marks_of(both), f"{course.name}, round {number}"
+        assert judged_of(behind) == judged_of(both), f"{course.name}, round {number}"
     _wanted(course, reference)
     _lines_and_text(run, reference)
     _screens(run, reference)

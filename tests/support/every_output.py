@@ -66,6 +66,11 @@ def marks_of(status: FleetStatus) -> Mapping[str, tuple[str, float | None]]:
     }
 
 
+def judged_of(status: FleetStatus) -> Mapping[str, frozenset[str]]:
+    """The findings that can be judged of each worker, present or not."""
+    return {each.name: frozenset(each.judged) for each in status.all()}
+
+
 def exit_of(status: FleetStatus) -> int:
     """The status that `--fail-on critical` makes."""
     return answer_of(status).exit_status("critical")

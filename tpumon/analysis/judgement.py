@@ -69,9 +69,10 @@ class Judgement:
         return merged_causes(self.causes, self.raised) if self.raised else self.causes
 
     def with_findings(self, sample: Sample) -> Sample:
-        """A sample of the worker with all that is found, as it is handed on."""
-        found = tuple(cause for cause in self.all_causes if cause.finding is not None)
-        return sample if sample.findings == found else replace(sample, findings=found)
+        """A sample of the worker with all that is found and can be judged, as it is handed on."""
+        found, judged = tuple(cause for cause in self.all_causes if cause.finding is not None), self.all_judged
+        known = sample.findings, sample.judged
+        return sample if known == (found, judged) else replace(sample, findings=found, judged=judged)
 
 
 _RAISED_TO: Sequence[Severity] = ("ok", "info", "warning", "critical")
