@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from support.courses import simulated
+from support.courses import running, simulated, target
 from support.every_output import Clock, Exporter, Reader, exit_of, marks_of, said_of
+from support.scenes import BEGIN_UNIX_S
 from tpumon.findings import RULES
 from tpumon.model import Workers
 
@@ -23,8 +24,8 @@ def both_of(scenario, rounds=ROUNDS, **given):
     clock.now = course.rounds[0][0].time_unix_s
     whole, each = Exporter(clock, "whole"), {name: Exporter(clock, f"of {name}") for name in names}
     whole.take(course.workers)
-    for target in course.workers.targets:
-        each[target.worker].take(Workers(targets=(target,)))
+    for one in course.workers.targets:
+        each[one.worker].take(Workers(targets=(one,)))
     one, many = Reader([whole]), Reader(list(each.values()), "many")
     for samples, end in zip(course.rounds, course.ends, strict=True):
         for sample in samples:
@@ -88,3 +89,34 @@ def _same(one, many, wanted):
     for name in marked:
         assert marks_of(many)[name][0] == marks_of(one)[name][0]
     assert exit_of(many) == exit_of(one)
+
+
+def test_what_comparing_has_found_ends_when_nobody_is_left_to_compare_with():
+    """A job that shrinks to one exporter, whose samples nobody judges here any more."""
+    clock = Clock()
+    clock.now = BEGIN_UNIX_S
+    exporters = {name: Exporter(clock, name) for name in ("w0", "w1", "w2", "w3")}
+    for name, exporter in exporters.items():
+        exporter.take(Workers(targets=(target(name),)))
+    fleet = Reader(list(exporters.values()))
+
+    def passes(*names):
+        clock.now += INTERVAL_S
+        for name in names:
+            slow = {"step_work_s": 0.09} if name == "w1" else {}
+            known = {"address": f"{name}:9999", "time_unix_s": clock.now - 1.3, "interval_s": INTERVAL_S}
+            made = running(name, job="j", slice="s", **known, **slow)
+            exporters[name].take(made)
+        fleet.poll()
+
+    for _ in range(5):
+        passes(*exporters)
+    assert [one.workers for one in fleet.status().findings] == [("w1",)]
+    fleet.only(1)
+    for _ in range(2):
+        passes("w1")
+    assert said_of(fleet.status()) == {"w1": frozenset()}
+    assert fleet.status().findings == ()
+    assert marks_of(fleet.status())["w1"][0] == "ok"
+    assert [change.mark for change in fleet.status().changes] == ["critical", "ok"]
+    assert "straggler" not in fleet.status().workers["w1"].judged

@@ -166,6 +166,12 @@ class Reader(Exporter):
         remote.ask_for_everything()
         self._exporters[number] = exporter, remote, source
 
+    def only(self, number: int) -> None:
+        """Goes on with one of the exporters; the others have left for good."""
+        self._exporters = [self._exporters[number]]
+        self._merging.sources = [source for _, _, source in self._exporters]
+        self._merging.is_due = True
+
     def poll(self) -> None:
         """Asks each exporter once."""
         for exporter, remote, source in self._exporters:

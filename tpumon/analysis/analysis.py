@@ -126,7 +126,7 @@ class Analysis:
         for worker in self._upstream.moved:
             self._judgements[worker].upstream, self._judgements[worker].handed_on = False, None
         for target in workers.targets:
-            if target.ambiguous:
+            if not self._upstream.compares(target):  # any more: no sample would end what comparing it has found
                 judgement = self._judgements[target.worker]
                 judgement.raised, judgement.compared, judgement.not_compared = (), (), ()
             if target.worker not in known and (kept := self._kept.take(target)) is not None:
@@ -179,7 +179,7 @@ class Analysis:
             history = self._histories.get(sample.worker)
             if history is None:
                 continue
-            if not self._judgements[sample.worker].upstream or self._upstream.compares(history.target):
+            if self._judges(sample.worker):
                 restarted = history.restarted is sample
                 seen.append(
                     Seen(
@@ -206,6 +206,12 @@ class Analysis:
         for query in seen:
             self._take_causes(query.target.worker, self._judgements[query.target.worker])
         return others
+
+    def _judges(self, worker: str) -> bool:
+        """True if a worker is judged here: no exporter does, or it is compared with workers of others."""
+        history = self._histories.get(worker)
+        assert history is not None
+        return not self._judgements[worker].upstream or self._upstream.compares(history.target)
 
     def _concluded(self, sample: Sample) -> tuple[Sample, WorkerHistory]:
         """A judged query with the findings of its worker, and the worker's history with it."""
@@ -377,7 +383,8 @@ class Analysis:
 
     def _findings(self, workers: Sequence[str]) -> tuple[Finding, ...]:
         """Findings of some workers, by slice, the worst first."""
-        return merged_findings(self._judge.findings(workers), self._upstream.findings(workers))
+        own = self._judge.findings(list(filter(self._judges, workers)))
+        return merged_findings(own, self._upstream.findings(workers))
 
     def _status_of(self, history: WorkerHistory, now_unix_s: float) -> WorkerStatus:
         judgement = self._judgements[history.target.worker]
