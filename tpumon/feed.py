@@ -440,5 +440,5 @@ def open_feed(
 
 
 def _is_kept(update: Update) -> bool:
-    """True for updates that must not be lost: they say who the workers are, or what changed."""
-    return update.workers is not None or update.past
+    """True for updates that must not be lost: they say who the workers are."""
+    return update.workers is not None

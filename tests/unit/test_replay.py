@@ -115,6 +115,19 @@ def test_keys_go_back_and_forward(watching):
     assert watching.player._time(watching.now) == START + 10
 
 
+def test_the_bell_rings_for_what_is_played_not_for_what_was_before(watching):
+    """Nor for the hour before a moment, which is read to show it."""
+    watching.press("b").after(0)
+    watching.press(*"<" * 9).after(0)
+    assert watching.row("w0").startswith(" X w0")
+    assert not watching.player.take_alarm()
+    watching.press(*"<" * 4).after(0)
+    assert not watching.player.take_alarm()
+    watching.press(">", ">").after(0)
+    assert watching.row("w0").startswith(" X w0")
+    assert watching.player.take_alarm()
+
+
 def test_each_sample_is_compared_with_those_of_its_own_time(eventless, capsys):
     """A change of all workers together is no change of one, however fast the recording is read."""
     assert "no change of any worker" in Watching(eventless).after(0).press("e").picture

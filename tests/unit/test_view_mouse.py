@@ -11,6 +11,7 @@ import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.findings import Thresholds
+from tpumon.model import Change, Handover
 from tpumon.view.loop.paint import Painter
 from tpumon.view.loop.terminal import TerminalScreen, has_mouse
 from tpumon.view.screens.screen import Reply
@@ -189,3 +190,33 @@ def test_a_worker_that_was_critical_before_a_gap_is_no_news_after_it():
     assert rung == [True, False, False]
     press(display, "h")
     assert screen(display, 120, 120, now=NOW + 60).count("critical: infeed") == 1
+
+
+def told(worker, number, time_unix_s):
+    return Change(
+        number=number, time_unix_s=time_unix_s, worker=worker, what="severity", state="live", severity="critical",
+        before="ok", words="infeed 30%",
+    )  # fmt: skip
+
+
+def test_what_an_exporter_remembers_rings_nothing_whenever_the_picture_is_drawn():
+    """Between the time when its answer is analysed and when the view hears of it, too; what comes later does."""
+    display = display_of(workers=["w0"])
+    press(display, "b")
+    rung = []
+
+    def draw():
+        display.refresh(NOW)
+        rung.append(display.take_alarm())
+
+    past = display.fleet.take(Handover(complete=True, number=1, changes=(told("w0", 1, NOW - 60),)))
+    draw()
+    display.on_update(past)
+    draw()
+    display.take(Handover(complete=False, number=2, changes=(told("w0", 2, NOW),)))
+    draw()
+    assert rung == [False, False, True]
+    # After an outage it hands on everything again, by a clock that was read a little differently.
+    display.take(Handover(complete=True, number=2, changes=(told("w0", 1, NOW - 59.6), told("w0", 2, NOW + 0.4))))
+    draw()
+    assert rung[3:] == [False]

@@ -71,7 +71,7 @@ class Analysis:
         self._upstream = Upstream()
         self._stale: frozenset[str] = frozenset()
         self._looked_unix_s = -inf
-        self._number = 0
+        self._number = self._past = 0
         self._pending: list[Change] = []
         self._kept = Kept()
 
@@ -351,10 +351,10 @@ class Analysis:
             )
         )
 
-    def _remember(self, change: Change, *, is_new: bool = True) -> None:
+    def _remember(self, change: Change) -> None:
         self._number = change.number
         self._changes.add(change)
-        self._pending += [change] if is_new else []
+        self._pending.append(change)
 
     def _flushed(self) -> tuple[Change, ...]:
         """The changes since the last update."""
@@ -376,7 +376,7 @@ class Analysis:
                 finders=self._histories.finders,
                 findings=self._findings(there),
                 changes=self._changes.all(),
-                last_change=self._changes.last,
+                past=self._past,
                 average=self._average,
                 exporters_missing=self._upstream.missing(),
             )
@@ -456,15 +456,14 @@ class Analysis:
             )
 
     def _take_over(self, handover: Handover) -> Update:
-        """Takes over what an exporter knows: changes of its workers are those that it notes."""
+        """Takes over what an exporter knows: changes of its workers are those that it notes, remembered or not."""
         is_first = self._upstream.take_over(handover)
-        known: set[tuple[str, What, float]] = set()
-        if handover.complete:
-            known = {sign_of(change) for change in self._changes.all()}
-            theirs = {standing.worker for standing in handover.standings}
-            self._changes.forget({*theirs, *(change.worker for change in handover.changes)})
+        known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
         for change in handover.changes:
-            self._remember(replace(change, number=self._number + 1), is_new=sign_of(change) not in known)
+            if known.isdisjoint(sign_of(change, later_s) for later_s in (-1, 0, 1)):
+                self._remember(replace(change, number=self._number + 1))
+        if is_first:
+            self._past = self._changes.last
         for worker, packed in handover.history.items():
             self._unpack(worker, packed, handover)
         for standing in handover.standings:

@@ -144,7 +144,7 @@ class FleetStatus:
         finders: by name, health of each way in which workers are found.
         findings: what is wrong, the worst first.
         changes: what changed and is remembered, oldest first.
-        last_change: number of the last change.
+        past: number of the last change that exporters remembered when they were first read; 0: there is none.
         average: the average of each figure over all workers, over time; None if it is not remembered.
         exporters_missing: names of exporters that have handed on nothing yet.
     """
@@ -155,7 +155,7 @@ class FleetStatus:
     finders: Mapping[str, bool] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     changes: tuple[Change, ...] = ()
-    last_change: int = 0
+    past: int = 0
     average: Tiers | None = None
     exporters_missing: frozenset[str] = frozenset()
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tpumon.findings import GRADES, RULES
-from tpumon.model import Cause, Change, Finding, FindingId, Handover, StateId, Target, What
+from tpumon.model import Cause, Change, Finding, FindingId, Handover, Mark, StateId, Target, What
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
@@ -139,6 +139,6 @@ def _place(finding: FindingId | StateId | None) -> int:
     return len(_PLACES) if finding is None else _PLACES[finding]
 
 
-def sign_of(change: Change) -> tuple[str, What, float]:
-    """What tells a change that an exporter hands on again after an outage."""
-    return change.worker, change.what, round(change.time_unix_s)
+def sign_of(change: Change, later_s: int = 0) -> tuple[str, What, Mark, int]:
+    """What tells a change that an exporter hands on again after an outage; its time may be another by a second then."""
+    return change.worker, change.what, change.mark, round(change.time_unix_s) + later_s

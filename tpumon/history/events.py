@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable
 from heapq import merge
 
 from tpumon.model import Change
@@ -42,12 +41,6 @@ class Changes:
             self._count -= 1
             if not self._of[longest]:
                 del self._of[longest]
-
-    def forget(self, workers: Iterable[str]) -> None:
-        """Forgets the changes of some workers."""
-        for worker in workers:
-            self._count -= len(self._of.pop(worker, ()))
-        self._all = None
 
     def all(self) -> tuple[Change, ...]:
         """The changes that are remembered, by number."""

@@ -69,7 +69,7 @@ class Display(Output):
         self._failed: str | None = None
         self._recorded = ""
         self._hits: Sequence[Hit] = ()
-        self._last_change = 0
+        self._last_change: int | None = 0  # that was looked at; None: all that are known are past
         self._alarm = False
 
     @property
@@ -91,8 +91,6 @@ class Display(Output):
         """Notes who the workers are; all else is asked for at the next `refresh`."""
         if update.workers is not None:
             self._messages.follow(update.workers)
-        if update.past and update.changes:
-            self._last_change = update.changes[-1].number  # what happened before is no news
 
     @property
     def typing(self) -> bool:
@@ -109,8 +107,9 @@ class Display(Output):
         self._recorded = text
 
     def start_again(self, fleet: Analysis) -> None:
-        """Shows another analysis; keeps what the user chose."""
+        """Shows another analysis; keeps what the user chose. What it knows at the next `refresh` is no news."""
         self._scenes, self._messages = Scenes(fleet, self._glyphs), Messages()
+        self._last_change = None
 
     def notice(self, line: str) -> None:
         """Shows a line about what happened: in the footer for a while, then on the help screen. From any thread."""
@@ -128,8 +127,12 @@ class Display(Output):
 
     def _note_changes(self) -> None:
         """A message about each worker that has become critical or was restarted; the alarm, for those that are down."""
+        status = self._controls.latest.status
+        if self._last_change is None:
+            self._last_change = status.changes[-1].number if status.changes else 0
+        self._last_change = max(self._last_change, status.past)  # what happened before is no news
         first = self._last_change == 0
-        for change in self._controls.latest.status.changes_after(self._last_change):
+        for change in status.changes_after(self._last_change):
             self._last_change = change.number
             if first and change.before in {None, "waiting"}:
                 continue  # it was so from the first
