@@ -335,6 +335,22 @@ def test_a_sample_that_comes_when_it_is_no_longer_current_is_judged():
     assert fleet.status(NOW + 10).workers["d"].verdict.mark == "stale"
 
 
+def test_a_late_sample_of_a_stale_worker_is_no_recovery():
+    """It stays stale, for as long as it was, without a change; a current one ends that."""
+    fleet = fleet_of(FOUR)
+    rounds(fleet, 3, NOW - 60, **EVEN)
+    add(fleet, "a", NOW, step=1, idle=0.2)
+    before = fleet.status(NOW + 1)
+    for at in (NOW - 45, NOW - 30):
+        add(fleet, "d", at, step=1, idle=0.1)
+        status = fleet.status(NOW + 2)
+        assert status.workers["d"].verdict.mark == "stale"
+        assert status.workers["d"].verdict.since_unix_s == before.workers["d"].verdict.since_unix_s
+        assert status.changes == before.changes
+    add(fleet, "d", NOW + 2, step=1, idle=0.1)
+    assert [change.mark for change in fleet.status(NOW + 4).changes if change.worker == "d"] == ["stale", "ok"]
+
+
 def test_workers_that_nobody_named_together_are_compared_with_none():
     """Several jobs of one host: one that never waits is no straggler of the others."""
     fleet = Analysis()

@@ -152,16 +152,19 @@ class Analysis:
 
     def _add(self, sample: Sample) -> Update:
         at_unix_s = sample.time_unix_s + min(sample.took_s, _OVERLAP_S)
-        if self._histories.add(sample) is None:
+        added = self._histories.add(sample)
+        if added is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
         passed_s = at_unix_s - self._looked_unix_s
         if passed_s >= _STALE_S or passed_s < -_OVERLAP_S:  # samples of exporters come late, and in any order
             self._look(at_unix_s)
-        self._stale -= {sample.worker}
         judgement = self._judgements[sample.worker]
+        is_late = judgement.course.state == "stale" and added.state(max(at_unix_s, self._looked_unix_s)) == "stale"
+        if not is_late:
+            self._stale -= {sample.worker}
         judgement.upstream = judgement.upstream or sample.findings is not None
         others = self._judge_queries([sample])
-        sample, history = self._concluded(sample)
+        sample, history = self._concluded(sample, is_late=is_late)
         for worker in others:
             self._explain_again(worker, Moment(sample.time_unix_s, sample.taken_monotonic_s))
         status = self._status_of(history, at_unix_s)
@@ -213,8 +216,13 @@ class Analysis:
         assert history is not None
         return not self._judgements[worker].upstream or self._upstream.compares(history.target)
 
-    def _concluded(self, sample: Sample) -> tuple[Sample, WorkerHistory]:
-        """A judged query with the findings of its worker, and the worker's history with it."""
+    def _concluded(self, sample: Sample, *, is_late: bool = False) -> tuple[Sample, WorkerHistory]:
+        """A judged query with the findings of its worker, and the worker's history with it.
+
+        Args:
+            sample: of the query.
+            is_late: True if its worker is stale and stays so.
+        """
         history, judgement = self._histories.get(sample.worker), self._judgements[sample.worker]
         assert history is not None
         restarted = history.restarted is sample
@@ -234,8 +242,9 @@ class Analysis:
         severity = add_failure(judgement, sample, history.last_state)
         if history.last_state in {"live", "no-activity"}:
             judgement.judged_as = severity
-        began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
-        self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
+        if restarted or not is_late:
+            began = Moment(sample.time_unix_s, sample.taken_monotonic_s)
+            self._note(history, began, sample.time_unix_s, history.last_state, severity, restarted=restarted)
         return sample, history
 
     def _take_causes(self, worker: str, judgement: Judgement) -> None:
