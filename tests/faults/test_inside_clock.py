@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from support.shown import lines
 from support.wired import Wired
 from tpumon.analysis import Analysis
 from tpumon.history import Histories
-from tpumon.model import Query, Target, Workers
+from tpumon.model import Cause, Finding, Handover, Query, Spread, Standing, Target, Workers
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import ProfilerSource
 from tpumon.view.display import Display
@@ -226,3 +227,47 @@ def test_the_picture_changes_when_it_is_due(clocks, set_by_s):
         assert len(display.refreshed) == 2
     finally:
         loop.close()
+
+
+def waiting_for_input(clocks):
+    return clocks.sample(infeed_ratio=Spread(avg=0.3, min=0.3, max=0.3))
+
+
+def since_of(fleet, clocks):
+    """Since when, by the verdict of the worker, its cause, and the finding: seconds ago."""
+    status = fleet.status(clocks.time())
+    (finding,), verdict = status.findings, status.workers["w0"].verdict
+    (cause,) = verdict.causes
+    assert (finding.finding, cause.finding, verdict.mark) == ("input-bound", "input-bound", "critical")
+    return [clocks.time() - one.since_unix_s for one in (verdict, cause, finding)]
+
+
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, HOUR_S])
+@pytest.mark.parametrize("rounds", [2, 4], ids=["before it is found", "while it is present"])
+def test_a_finding_lasts_as_long_as_it_does_although_the_clock_is_set(clocks, rounds, set_by_s):
+    """By all outputs alike, from the next sample on; until then, and of what others say, nothing is in the future."""
+    fleet = Analysis(monotonic_s=clocks.monotonic)
+    fleet.take(WORKERS)
+    for _ in range(rounds):
+        fleet.take(waiting_for_input(clocks))
+        clocks.passed_s += INTERVAL_S
+    clocks.set_by_s = set_by_s
+    if rounds > 3:
+        assert min(since_of(fleet, clocks)) >= 0
+    for number in range(rounds, 6):
+        fleet.take(waiting_for_input(clocks))
+        if number > 2:
+            assert since_of(fleet, clocks) == pytest.approx([number * INTERVAL_S] * 3)
+        clocks.passed_s += INTERVAL_S
+
+
+def test_what_an_exporter_said_before_the_clock_was_set_back_is_not_in_the_future(clocks):
+    fleet = Analysis(monotonic_s=clocks.monotonic)
+    fleet.take(WORKERS)
+    cause = Cause(words="input", finding="input-bound", severity="critical", since_unix_s=clocks.time())
+    finding = Finding(finding="input-bound", severity="critical", workers=("w0",), since_unix_s=clocks.time())
+    standing = Standing(worker="w0", state="live", severity="critical", ok=False, ok_since_unix_s=clocks.time())
+    fleet.take(Handover(complete=True, standings=(standing,), findings=(finding,)))
+    fleet.take(replace(clocks.sample(), findings=(cause,), judged=("input-bound",)))
+    clocks.set_by_s = -HOUR_S
+    assert since_of(fleet, clocks) == [0.0] * 3

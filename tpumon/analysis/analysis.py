@@ -11,7 +11,7 @@ from math import inf
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus, average_of
-from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, sign_of
+from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds
 from tpumon.history import NO_FIGURES, WELL, Changes, Histories, Moment, Tiers, WorkerHistory
@@ -383,7 +383,7 @@ class Analysis:
                 workers=workers,
                 waiting=self._histories.waiting,
                 finders=self._histories.finders,
-                findings=self._findings(there),
+                findings=no_later(self._findings(there), now_unix_s),
                 changes=self._changes.all(),
                 past=self._past,
                 average=self._average,

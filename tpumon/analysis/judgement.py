@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from tpumon.analysis.status import Verdict
-from tpumon.analysis.upstream import merged_causes
+from tpumon.analysis.upstream import merged_causes, no_later
 from tpumon.history import WELL, Course, Moment, WorkerHistory
 from tpumon.model import Cause, FindingId, Mark, Sample, Severity, Standing, State
 
@@ -112,7 +112,7 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
     course, now_s, state = judgement.course, history.monotonic_s(), history.state(now_unix_s)
     severity: Severity = "unknown" if state in {"stale", "waiting"} else course.severity
     failure = None if history.last is None else history.last.failure
-    causes = judgement.all_causes if state != "stale" or failure is not None else ()
+    causes = no_later(judgement.all_causes, now_unix_s) if state != "stale" or failure is not None else ()
     since = None if course.since is None else course.since.unix_s(now_unix_s, now_s)
     critical = None
     if state == "live" and severity == "critical" and course.critical_since is not None:
@@ -123,8 +123,8 @@ def verdict_of(history: WorkerHistory, judgement: Judgement, now_unix_s: float) 
         state=state,
         severity=severity,
         causes=causes,
-        since_unix_s=since,
-        critical_since_unix_s=critical,
+        since_unix_s=None if since is None else min(since, now_unix_s),
+        critical_since_unix_s=None if critical is None else min(critical, now_unix_s),
         excess=causes[0].excess if causes and causes[0].severity != "info" else 0.0,
     )
 

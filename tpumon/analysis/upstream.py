@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from tpumon.findings import GRADES, RULES
 from tpumon.model import Cause, Change, Finding, FindingId, Handover, Mark, StateId, Target, What
@@ -16,6 +17,8 @@ _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rul
 _COMPARING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares)
 SPANNING: frozenset[FindingId] = frozenset(rule.finding for rule in RULES if rule.compares_slices)
 """Findings that need the whole job to be judged."""
+
+_FoundT = TypeVar("_FoundT", Cause, Finding)
 
 _NO_FIGURES = "the exporter does not say why"
 
@@ -137,6 +140,14 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 def _place(finding: FindingId | StateId | None) -> int:
     return len(_PLACES) if finding is None else _PLACES[finding]
+
+
+def no_later(found: Iterable[_FoundT], now_unix_s: float) -> tuple[_FoundT, ...]:
+    """Findings that began by now at the latest: a wall clock may have been set back since."""
+    return tuple(
+        one if one.since_unix_s is None or one.since_unix_s <= now_unix_s else replace(one, since_unix_s=now_unix_s)
+        for one in found
+    )
 
 
 def sign_of(change: Change, later_s: int = 0) -> tuple[str, What, Mark, int]:

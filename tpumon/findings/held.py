@@ -136,7 +136,7 @@ class Held:
         # While it is about to leave, what supported it last stands.
         if self.since is not None and strength >= rule.leaves_below:
             self.account = rule.account(member)
-            self.since = self.account.began or self.since
+            self.since = (self.account.began or self.since).as_of(at)
 
     def _note_unknown(self, reason: str, at: Moment) -> None:
         self.unknown += 1
@@ -155,8 +155,8 @@ class Held:
         if self.above == 1 and (self.known > 1 or self.began is None):
             self.began = at
         if self.since is None:
-            if self.above >= self.needed:
-                self.since, self.was_there, self.below = self.began, self.above == self.known, 0
+            if self.above >= self.needed and self.began is not None:
+                self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0
             return
         self.below = self.below + 1 if strength < self.rule.leaves_below else 0
         if self.below >= min(self.needed, _LEAVES_AFTER):

@@ -177,6 +177,11 @@ class Judge:
             group = self._groups[worker.group]
             if seen.restarted or not worker.held:
                 self._begin(worker, group)
+            for finding in worker.having:
+                held = worker.held[self._places[finding]]
+                if held.since is not None and (since := held.since.as_of(seen.at)) is not held.since:
+                    held.since = since
+                    self._note(group, finding, worker, since)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
             outline = seen.state, tuple([figure is None for figure in self._needed(seen.figures)])
             worker.alike = worker.alike + 1 if outline == worker.outline else 1

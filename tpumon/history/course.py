@@ -13,6 +13,7 @@ WELL: frozenset[Mark] = frozenset({"ok", "info"})
 """Severities of a worker that is well: from one to the other is no change."""
 
 _GAPS = {*_CAPTURES, "paused", "stale"}
+_SET_S = 1.0  # by less, the clocks differ all the time
 
 
 class Moment(NamedTuple):
@@ -24,6 +25,13 @@ class Moment(NamedTuple):
     def unix_s(self, now_unix_s: float, now_monotonic_s: float) -> float:
         """The moment by the wall clock as it is set now."""
         return self.time_unix_s if self.monotonic_s is None else now_unix_s - (now_monotonic_s - self.monotonic_s)
+
+    def as_of(self, later: Moment) -> Moment:
+        """The moment by the wall clock as it is set at a later one; itself, unless the clock was set between them."""
+        if later.monotonic_s is None:
+            return self
+        time_unix_s = self.unix_s(later.time_unix_s, later.monotonic_s)
+        return self if abs(time_unix_s - self.time_unix_s) < _SET_S else Moment(time_unix_s, self.monotonic_s)
 
 
 @dataclass(slots=True)
