@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from tpumon.analysis import Analysis, Event, FleetStatus, Update
 from tpumon.analysis.kept import WRITE_S, StateFile
 from tpumon.analysis.playing import played
+from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query
 from tpumon.model.frozen import frozen
@@ -390,9 +391,9 @@ class RecordedFeed:
         assert settings.origin.shown_name is not None
         self._recording = Recording(settings.origin.shown_name, say)
         self._last_s = last_s
-        self._fleet = Analysis(settings.output_options.thresholds, log=say)
-        self._time_unix_s = 0.0
-        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=lambda: self._time_unix_s)
+        self._clock = RecordedClock()
+        self._fleet = Analysis(settings.output_options.thresholds, recorded=self._clock, log=say)
+        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=lambda: self._clock.unix_s)
 
     def __enter__(self) -> Self:
         """Finds its begin and end.
@@ -409,15 +410,13 @@ class RecordedFeed:
         pass
 
     def status(self) -> FleetStatus:
-        """The status of all workers at its end."""
-        return self._fleet.status(self.end_unix_s)
+        """The status of all workers at the time up to which its updates were fetched."""
+        return self._fleet.status(self._clock.unix_s)
 
     def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
         """Iterates over its updates."""
         begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
-        for update in played(self._fleet, self._recording.moments(begin_unix_s)):
-            self._time_unix_s = max(update.time_unix_s, self._time_unix_s)
-            yield update
+        yield from played(self._fleet, self._recording.moments(begin_unix_s))
 
 
 AnyFeed = Feed | RecordedFeed

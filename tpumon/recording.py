@@ -117,16 +117,17 @@ class Recording:
         raise UsageError(f"--from {self.name}: there are no samples in it")
 
     def moments(self, begin_unix_s: float = -math.inf) -> Iterator[Moment]:
-        """Yields what was recorded from a time on, in the order in which it was written.
+        """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.
 
         The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
         """
         known: dict[str, Target] = {}
         told: Workers | None = None
-        from_lines = False
+        from_lines = has_begun = False
         for file in self._from(begin_unix_s):
             for time_unix_s, line in self._lines(file):
-                if time_unix_s < begin_unix_s and not is_workers(line):
+                has_begun = has_begun or time_unix_s >= begin_unix_s
+                if not has_begun and not is_workers(line):
                     continue
                 event = self._event(file, line)
                 if isinstance(event, Workers):

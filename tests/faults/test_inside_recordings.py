@@ -14,6 +14,7 @@ import pytest
 from support.samples import sample
 from tpumon import recording
 from tpumon.analysis import Update
+from tpumon.feed import FeedSettings, Recorded, RecordedFeed
 from tpumon.model import Sample, Target, Workers
 from tpumon.recording import Recording
 from tpumon_exporters.record import Recorder, RecordOptions
@@ -238,3 +239,23 @@ def test_a_damaged_file_that_seems_to_begin_again_everywhere_is_read_in_linear_t
     moments = list(Recording(str(tmp_path / "day.jsonl.gz")).moments())
     assert [moment.time_unix_s for moment in moments if isinstance(moment.event, Sample)] == [TRUE_S]
     assert Counting.given_bytes < 40 * len(damaged)
+
+
+@pytest.mark.parametrize("set_by_s", [-HOUR_S, 0.0])
+def test_a_worker_that_stops_is_stale_although_the_clock_of_its_recording_was_set_back(set_by_s, tmp_path):
+    """The others are live, and nothing of theirs is a change; how long it is so, is time that passed."""
+    lines = []
+    for number in range(40):
+        at_unix_s = TRUE_S + 10.0 * number + (set_by_s if number >= 20 else 0.0)
+        there = ("w", "stops") if number < 20 else ("w",)
+        lines += [json.dumps(sample(name, time_unix_s=at_unix_s, took_s=0.0).to_json()) for name in there]
+    file = tmp_path / "lines.jsonl"
+    file.write_text("".join(f"{line}\n" for line in lines))
+    with RecordedFeed(FeedSettings(origin=Recorded(str(file)))) as feed:
+        changes = [change for update in feed.updates() for change in update.changes]
+        status = feed.status()
+    verdicts = {name: each.verdict for name, each in status.workers.items()}
+    assert {name: verdict.mark for name, verdict in verdicts.items()} == {"w": "ok", "stops": "stale"}
+    assert [change.worker for change in changes] == ["stops"]
+    assert status.time_unix_s - verdicts["w"].since_unix_s == pytest.approx(390.0, abs=10.0)  # an interval is lost
+    assert 0 <= status.time_unix_s - verdicts["stops"].since_unix_s <= 200.0

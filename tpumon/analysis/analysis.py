@@ -10,6 +10,7 @@ from math import inf
 
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
 from tpumon.analysis.kept import Kept, kept_worker
+from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus, average_of
 from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
 from tpumon.figures import COMPARED
@@ -35,7 +36,6 @@ from tpumon.text import one_line, unexpected
 MOST_HISTORY_BYTES = 12_000_000
 """Most history of all workers together that is handed on."""
 
-_OVERLAP_S = 60.0  # the longest that a query may take
 _UNJUDGED = 10  # samples in a row
 _STALE_S = 1.0  # how often to look for stale workers: that visits all of them
 
@@ -46,6 +46,7 @@ class Analysis:
     Args:
         thresholds: limits beyond which a worker is marked.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
+        recorded: the clock of a recording that the samples come from, moved as they come; None: they are taken now.
         log: takes a line about samples that cannot be judged because of a bug, once.
     """
 
@@ -54,10 +55,13 @@ class Analysis:
         thresholds: Thresholds | None = None,
         *,
         monotonic_s: Callable[[], float] = time.monotonic,
+        recorded: RecordedClock | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self.thresholds = thresholds or Thresholds()
         self._lock = threading.RLock()
+        self._recorded = recorded
+        monotonic_s = recorded or monotonic_s
         self._histories = Histories(monotonic_s=monotonic_s)
         self._changes = Changes()
         self._average: Tiers | None = None
@@ -107,7 +111,7 @@ class Analysis:
             if isinstance(event, Workers):
                 return self._follow(event)
             if isinstance(event, Sample):
-                return self._add(event)
+                return self._add(event if self._recorded is None else self._recorded.dated(event))
             return self._take_over(event)
 
     def tick(self, now_unix_s: float) -> Update | None:
@@ -151,17 +155,16 @@ class Analysis:
         self._judge.resume(target.worker, kept, self._kept.until_unix_s)
 
     def _add(self, sample: Sample) -> Update:
-        at_unix_s = sample.time_unix_s + min(sample.took_s, _OVERLAP_S)
+        at_unix_s = sample.time_unix_s + min(sample.took_s, OVERLAP_S)
         added = self._histories.add(sample)
         if added is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
-        passed_s = at_unix_s - self._looked_unix_s
-        if passed_s >= _STALE_S or passed_s < -_OVERLAP_S:  # samples of exporters come late, and in any order
-            self._look(at_unix_s)
         judgement = self._judgements[sample.worker]
-        is_late = judgement.course.state == "stale" and added.state(max(at_unix_s, self._looked_unix_s)) == "stale"
-        if not is_late:
-            self._stale -= {sample.worker}
+        is_late = judgement.course.state == "stale" and added.state(self._looked_unix_s) == "stale"
+        passed_s = at_unix_s - self._looked_unix_s
+        if passed_s >= _STALE_S or passed_s < -OVERLAP_S:  # samples of exporters come late, and in any order
+            self._look(at_unix_s)
+        self._stale -= {sample.worker}
         judgement.upstream = judgement.upstream or sample.findings is not None
         others = self._judge_queries([sample])
         sample, history = self._concluded(sample, is_late=is_late)
@@ -280,6 +283,8 @@ class Analysis:
 
     def _look(self, now_unix_s: float) -> None:
         """Notes which workers are stale: with them nobody is compared."""
+        if self._recorded is not None:
+            self._recorded.move(now_unix_s)
         self._looked_unix_s = now_unix_s
         stale = set()
         for history in self._histories.all():
@@ -320,7 +325,7 @@ class Analysis:
         changes: list[tuple[What, str]] = [("restart", "its job was restarted")] if restarted else []
         changes += [] if what is None else [(what, words)]
         # A query that began before the last change may end after it.
-        earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + _OVERLAP_S)
+        earliest_unix_s = min(judgement.changed_unix_s, time_unix_s + OVERLAP_S)
         if before is None or before in WELL:  # in trouble from now on; getting worse happens now
             time_unix_s = min(time_unix_s, began.time_unix_s)
         judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
@@ -424,8 +429,8 @@ class Analysis:
         if not (known or self._average_known):
             return
         self._average_unix_s, self._average_known = now_unix_s, known
-        is_live = any(last.taken_monotonic_s is not None for last in lasts)  # a recording's time is another one
-        taken_monotonic_s = self._monotonic_s() if is_live else None
+        is_dated = any(last.taken_monotonic_s is not None for last in lasts)
+        taken_monotonic_s = self._monotonic_s() if is_dated else None
         self._average.add(now_unix_s, "live" if known else "waiting", averages, taken_monotonic_s=taken_monotonic_s)
 
     # ---- exporters

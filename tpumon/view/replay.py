@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tpumon.analysis import Analysis
 from tpumon.analysis.playing import Recorded as RecordedEvent
 from tpumon.analysis.playing import between
+from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.model import Change
 from tpumon.view.drawing.cells import clock
 from tpumon.view.parts.frame import KeySection, KeyWords
@@ -181,6 +182,6 @@ class Player:
         return [change for update in updates for change in update.changes]
 
     def _new_fleet(self) -> Analysis:
-        fleet = Analysis(self._display.thresholds)
+        fleet = Analysis(self._display.thresholds, recorded=RecordedClock())
         fleet.remember()
         return fleet
