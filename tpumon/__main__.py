@@ -1,4 +1,4 @@
-"""Entry point. Loads nothing for `tpumon run`: a program is not to be held up."""
+"""Entry point."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any Pyt
 
 def main() -> None:
     """Entry point of the `tpumon` script."""
-    if sys.argv[1:2] == ["run"]:
-        from tpumon.commands.run import become_at_once
-
-        become_at_once(sys.argv[2:])  # all but the plain case comes back
     from tpumon import process
 
     process.main()

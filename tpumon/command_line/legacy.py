@@ -41,7 +41,7 @@ def translate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
-        if word == "--":
+        if word in {"--", "run"}:  # the program's own words follow
             return [*translated, word, *rest], notes
         name, equals, value = word.lstrip("-").partition("=")
         ignored = name if name in _IGNORED else name.removeprefix("no")
