@@ -226,8 +226,9 @@ def once_command(
 ) -> Command:
     """Show all workers in one table, the worst first, and exit.
 
-    Takes as many samples of each worker as must agree (--sustained). That takes seconds if the server computes the
-    figures or steps are short, and longer if --max-duty allows no more. The exit status is 1 if a worker is as bad as
+    Takes as many samples of each worker as must agree (--sustained). That takes
+    seconds if the server computes the figures or steps are short, and longer if
+    --max-duty allows no more. The exit status is 1 if a worker is as bad as
     --fail-on, 3 if none answers.
 
     Examples:
@@ -257,9 +258,10 @@ def why_command(
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
-    Takes as many samples of each worker as must agree (--sustained), or judges what --from names: a running exporter,
-    recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says what cannot be judged. The exit status
-    is 1 if a worker is as bad as --fail-on, 3 if none answers.
+    Takes as many samples of each worker as must agree (--sustained), or judges
+    what --from names: a running exporter, recorded samples, or a saved profile
+    (*.xplane.pb, as one sample). Also says what cannot be judged. The exit
+    status is 1 if a worker is as bad as --fail-on, 3 if none answers.
 
     Examples:
       tpumon why
@@ -288,10 +290,11 @@ def mcp_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
 ) -> Command:
-    """Answer an agent's questions over stdio (Model Context Protocol).
+    r"""Answer an agent's questions over stdio (Model Context Protocol).
 
-    Tools: why, list_workers, figures, explain; none of them changes anything. Sampling begins with the first question
-    and ends ten minutes after the last one. Needs `pip install 'tpumon[mcp]'`.
+    Tools: why, list_workers, figures, explain; none of them changes anything.
+    Sampling begins with the first question and ends ten minutes after the last
+    one. Needs `pip install 'tpumon\[mcp]'`.
 
     Examples:
       tpumon mcp --from http://10.0.0.2:10466
@@ -351,8 +354,9 @@ def events_command(
 ) -> Command:
     """Print what changed, and when.
 
-    Workers that become slow, stop, run again, are profiled by others, or whose job restarts. With --from: what a
-    running exporter remembers, or what was recorded.
+    Workers that become slow, stop, run again, are profiled by others, or whose
+    job restarts. With --from: what a running exporter remembers, or what was
+    recorded.
 
     Examples:
       tpumon events --from http://10.0.0.2:10466

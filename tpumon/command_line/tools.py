@@ -76,7 +76,7 @@ def analyze_command(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE|DIR...", help="*.xplane.pb files, session directories, or log directories (newest session)."
+            metavar="FILE|DIR", help="*.xplane.pb files, session directories, or log directories (newest session)."
         ),
     ],
     output: FormatOption = "text",
@@ -102,15 +102,14 @@ def report_command(
     options: ReportOptions,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[FILE|DIR]...", help="As for analyze. Without it, a profile is taken of the workers named."
-        ),
+        typer.Argument(metavar="FILE|DIR", help="As for analyze. Without it, a profile is taken of the workers named."),
     ] = None,
 ) -> Command:
     """Show the tables of a profile: operations, steps, where the time goes.
 
-    XProf's pages as text, Markdown, JSON or one HTML page. Reads saved profiles, or takes one of the workers that
-    --service-addr, --tpu, --targets or --simulate name; it is not kept.
+    XProf's pages as text, Markdown, JSON or one HTML page. Reads saved
+    profiles, or takes one of the workers that --service-addr, --tpu, --targets
+    or --simulate name; it is not kept.
 
     Examples:
       tpumon report /tmp/profiles
@@ -130,9 +129,10 @@ def export_command(
     ],
     to: Annotated[str, written(metavar="FILE.parquet", help="The file to write.")],
 ) -> Command:
-    """Export recorded samples to a Parquet file.
+    r"""Export recorded samples to a Parquet file.
 
-    One row per query and worker, with the columns of CSV. Needs `pip install 'tpumon[parquet]'`.
+    One row per query and worker, with the columns of CSV. Needs `pip install
+    'tpumon\[parquet]'`.
 
     Examples:
       tpumon export recorded/ --to samples.parquet
@@ -151,7 +151,8 @@ def doctor_command(
 ) -> Command:
     """Check chips, ports and servers, and say what is wrong.
 
-    Shows what is here, what answers, and what tpumon would use. The output is safe to paste into an issue.
+    Shows what is here, what answers, and what tpumon would use. The output is
+    safe to paste into an issue.
 
     Examples:
       tpumon doctor
@@ -173,7 +174,8 @@ def pause_command(
 ) -> Command:
     """Stop all sampling on this host for a while.
 
-    Use it before you profile the job yourself: your call fails if it meets a sample.
+    Use it before you profile the job yourself: your call fails if it meets a
+    sample.
 
     Examples:
       tpumon pause 10m
@@ -186,9 +188,7 @@ def pause_command(
 
 @app.command("run", context_settings={**ENVIRONMENT, "allow_interspersed_args": False})
 def run_command(
-    program: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM [ARGS...]", help="What to run; its own options follow it.")
-    ],
+    program: Annotated[list[str], typer.Argument(metavar="PROGRAM", help="What to run; its own options follow it.")],
     port: Annotated[
         int | None,
         option(
@@ -203,8 +203,9 @@ def run_command(
 ) -> Command:
     """Run a program, unchanged, with the profiler server of its framework.
 
-    The program gets the server when it first uses JAX, TensorFlow or PyTorch/XLA, and tpumon finds it there. Its own
-    traces wait for samples, so that no sample can break one. TPUMON_ATTACH=0 switches this off.
+    The program gets the server when it first uses JAX, TensorFlow or
+    PyTorch/XLA, and tpumon finds it there. Its own traces wait for samples, so
+    that no sample can break one. TPUMON_ATTACH=0 switches this off.
 
     Examples:
       tpumon run python train.py
@@ -220,8 +221,9 @@ def run_command(
 def config_command(context: typer.Context) -> Command:
     """Show the options in force, and where each comes from.
 
-    An option can stand on the command line, in the environment, or in a file: ~/.config/tpumon/config.toml, or the one
-    that TPUMON_CONFIG names. The first of these wins. The output has the form of the file.
+    An option can stand on the command line, in the environment, or in a file:
+    ~/.config/tpumon/config.toml, or the one that TPUMON_CONFIG names. The first
+    of these wins. The output has the form of the file.
 
     Examples:
       tpumon config                          its output is a file to begin with
