@@ -76,6 +76,19 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
+_Version = Annotated[
+    bool,
+    option(
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        expose_value=False,
+        allow_from_autoenv=False,
+        help="Show the version and exit.",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
 @with_groups
 def monitor(
@@ -87,17 +100,7 @@ def monitor(
     exports: ExportOptions,
     appearance: AppearanceOptions,
     thresholds: ThresholdOptions,
-    version: Annotated[  # noqa: ARG001 - its callback acts on it
-        bool,
-        option(
-            "--version",
-            callback=_show_version,
-            is_eager=True,
-            expose_value=False,
-            allow_from_autoenv=False,
-            help="Show the version and exit.",
-        ),
-    ] = False,
+    version: _Version = False,  # noqa: ARG001 - its callback acts on it
 ) -> Command | None:
     """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
 
@@ -158,14 +161,12 @@ def serve_command(
     exports: ExportOptions,
     thresholds: ThresholdOptions,
     listen: Annotated[
-        str,
-        written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host."),
+        str, written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host.")
     ] = _LISTEN,
     state: Annotated[
         str | None,
         written(
-            metavar="DIR",
-            help="Keep there what verdicts rest on across restarts. Default: systemd's state directory.",
+            metavar="DIR", help="Keep there what verdicts rest on across restarts. Default: systemd's state directory."
         ),
     ] = None,
     expose: Annotated[
@@ -175,12 +176,6 @@ def serve_command(
             "hosts; or all, if it scrapes this process only."
         ),
     ] = "findings",
-    web_listen_address: Annotated[
-        str | None, typer.Option("--web.listen-address", hidden=True, allow_from_autoenv=False)
-    ] = None,
-    web_config_file: Annotated[
-        str | None, typer.Option("--web.config.file", hidden=True, allow_from_autoenv=False)
-    ] = None,
 ) -> Command:
     """Export metrics to Prometheus, without a view.
 
@@ -206,8 +201,7 @@ def serve_command(
         exports,
         level,
         thresholds_of(thresholds),
-        listen=web_listen_address or listen,
-        web_config_file=None if is_typed(context, "web_config") else web_config_file,
+        listen=listen,
         expose=expose_of(context, origin, expose),
     )
     return partial(serve.run, replace(feed, state=state or os.environ.get("STATE_DIRECTORY") or None))
@@ -272,11 +266,7 @@ def why_command(
 
     feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
     settings = why.WhySettings(
-        feed=feed,
-        needs=needs,
-        output=report_format(context, output, FORMATS),
-        fail_on=verdict.fail_on,
-        brief=brief,
+        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on, brief=brief
     )
     return partial(why.run, settings)
 

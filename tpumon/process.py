@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any, NoReturn, cast
+from typing import NoReturn, cast
 
 from tpumon.system.signals import StoppedError, stop_on_signals
 
@@ -99,26 +99,11 @@ def _command(arguments: list[str]) -> Callable[[], int]:
     import typer
 
     from tpumon.cli import app
+    from tpumon.command_line.group import explanation
     from tpumon.errors import UsageError
 
     try:
         command = app(args=arguments, prog_name="tpumon", standalone_mode=False)
     except typer.TyperException as error:
-        path = getattr(getattr(error, "ctx", None), "command_path", "tpumon")
-        raise UsageError(f"{_explanation(error)} (see {path} --help)") from error
+        raise UsageError(explanation(error)) from error
     return cast("Callable[[], int]", command) if callable(command) else lambda: 0
-
-
-def _explanation(error: Any) -> str:
-    """What is wrong, and with which option, variable or key of the file: the user may have typed nothing."""
-    message = error.format_message().rstrip(".")
-    if not getattr(error, "message", "") or not (getattr(error, "param", None) or getattr(error, "param_hint", None)):
-        return f"{message[:1].lower()}{message[1:]}"
-    from tpumon.command_line.config_file import config_path, variable_of
-
-    name = error.param.opts[0] if error.param else error.param_hint
-    key = name.removeprefix("--")
-    parameter = error.param or next(one for one in error.ctx.command.params if name in one.opts)
-    source = error.ctx.get_parameter_source(parameter.name)
-    names = {"ENVIRONMENT": variable_of(key), "DEFAULT_MAP": f"{key} in {config_path()}"}
-    return f"{names.get(source.name, name)}: {error.message.removeprefix('Value error, ').rstrip('.')}"

@@ -136,7 +136,7 @@ def test_a_commands_variable_does_not_upset_the_options_before_it(monkeypatch):
     monkeypatch.setenv("TPUMON_OUTPUT", "json")
     assert settings("analyze", "x").output == "json"
     assert settings("doctor").output == "json"
-    with pytest.raises(UsageError, match="TPUMON_OUTPUT: json: choose one of auto, live, text, csv"):
+    with pytest.raises(UsageError, match="TPUMON_OUTPUT=json: choose one of auto, live, text, csv"):
         settings()
 
 
@@ -147,11 +147,11 @@ def test_a_commands_variable_does_not_upset_the_options_before_it(monkeypatch):
 )  # fmt: skip
 def test_a_wrong_value_is_named_as_it_was_given(monkeypatch, option, value):
     """By the option, or by its variable if the value came from there."""
-    with pytest.raises(UsageError, match=f"^{option}: "):
+    with pytest.raises(UsageError, match=f"^{option}(: | {value}: )"):
         settings("--simulate", "v5e-8", option, value)
     variable = f"TPUMON_{option[2:].upper().replace('-', '_')}"
     monkeypatch.setenv(variable, value)
-    with pytest.raises(UsageError, match=f"^{variable}: "):
+    with pytest.raises(UsageError, match=f"^{variable}(: |={value}: )"):
         settings("--simulate", "v5e-8")
 
 
@@ -182,9 +182,9 @@ def test_stdout_takes_outputs_that_can_write_there_with_their_options():
     chosen = settings("--simulate", "v5e-8", "--output", "fleet-summary[interval_s=5]").output
     assert chosen == Export(name="fleet-summary", where="-", options={"interval_s": "5"})
     for name in ("prometheus", "textfile", "jsonl=file", "fleet-summary[interval_s"):
-        with pytest.raises(UsageError, match=r"choose one of auto, live, text, csv, fleet-summary, jsonl \(see"):
+        with pytest.raises(UsageError, match=r"choose one of auto, live, text, csv, fleet-summary, jsonl$"):
             settings("--simulate", "v5e-8", "--output", name)
-    with pytest.raises(UsageError, match=r"--output: jsonl\[a\]: 'a' is not an option; write key=value"):
+    with pytest.raises(UsageError, match=r"--output jsonl\[a\]: 'a' is not an option; write key=value"):
         settings("--simulate", "v5e-8", "--output", "jsonl[a]")
 
 
@@ -314,16 +314,16 @@ def test_from_takes_no_samples_itself():
         (["h.xplane.pb"], "no such command 'h.xplane.pb'; to show a profile's figures: tpumon analyze h.xplane.pb"),
         (["--level"], "option '--level' requires an argument (see tpumon --help)"),
         (["--level", "two"], "--level: 'two' is not one of '0', '1', '2' (see tpumon --help)"),
-        (["--infeed-limits", "5,20"], "--infeed-limits: 5,20: a share is at most 1; for percent, write 5%,20%"),
-        (["--hbm-limits", "0.9,97"], "--hbm-limits: 0.9,97: a share is at most 1"),
-        (["--infeed-limits", "5%,x%"], "--infeed-limits: 5%,x%: use two numbers"),
+        (["--infeed-limits", "5,20"], "--infeed-limits 5,20: a share is at most 1; for percent, write 5%,20%"),
+        (["--hbm-limits", "0.9,97"], "--hbm-limits 0.9,97: a share is at most 1"),
+        (["--infeed-limits", "5%,x%"], "--infeed-limits 5%,x%: use two numbers"),
         (["--level", "7"], "--level: '7' is not one of '0', '1', '2' (see tpumon --help)"),
         (["--color", "green"], "--color: 'green' is not one of 'auto', 'always', 'never' (see tpumon --help)"),
         (["--export"], "option '--export' requires an argument (see tpumon --help)"),
         (["pause"], "missing argument 'DURATION' (see tpumon pause --help)"),
         (["--max-duty", "nan"], "--max-duty: Input should be"),
         (["serve", "--interval", "nan"], "--interval: Input should be"),
-        (["--sort", "colour"], "--sort: colour: choose one of worst, name, "),
+        (["--sort", "colour"], "--sort colour: choose one of worst, name, "),
         (["--explain", "--output", "csv"], "--explain requires --output text"),
         (["--level", "0"], "--level 0 requires --logdir"),
         (["--fleet-summary", "--output", "text"], "--fleet-summary requires --output jsonl"),

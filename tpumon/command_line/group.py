@@ -4,9 +4,10 @@ import os
 import re
 from typing import Any
 
+import typer
 from typer.core import TyperGroup
 
-from tpumon.command_line.config_file import read_config
+from tpumon.command_line.config_file import config_path, read_config, variable_of
 from tpumon.command_line.legacy import translate
 from tpumon.system.console import say
 
@@ -61,3 +62,26 @@ def _hint_for(word: str) -> str:
     if re.fullmatch(r".*\.jsonl(\.gz)?", word) or os.path.isdir(word):  # noqa: PTH112
         return f"to show recorded samples: tpumon --from {word}"
     return ""
+
+
+def explanation(error: typer.TyperException) -> str:
+    """What is wrong in one line, with which option, variable or key of the file, and the page to read."""
+    context = getattr(error, "ctx", None)
+    page = f"(see {'tpumon' if context is None else context.command_path} --help)"
+    if (
+        not isinstance(error, typer.BadParameter) or not error.message or context is None
+    ):  # or it is one that is missing
+        message = error.format_message().rstrip(".")
+        return f"{message[:1].lower()}{message[1:]} {page}"
+    found_here = error.param is None  # else by Typer, whose message does not begin with the value
+    name = str(error.param_hint) if error.param is None else error.param.opts[0]
+    parameter = next(one for one in context.command.params if name in one.opts)
+    key = name.removeprefix("--")
+    ways = {
+        "ENVIRONMENT": (variable_of(key), "="),
+        "DEFAULT_MAP": (f"{key} in {config_path()}", ": "),
+    }
+    where, sign = ways.get(context.get_parameter_source(parameter.name).name, (name, " "))
+    if found_here:
+        return f"{where}{sign}{error.message}"
+    return f"{where}: {error.message.removeprefix('Value error, ').rstrip('.')} {page}"

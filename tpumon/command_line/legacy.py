@@ -1,4 +1,4 @@
-"""capture_tpu_profile's command lines, translated into tpumon's."""
+"""Spellings of other programs, translated into tpumon's: capture_tpu_profile's, and those of Prometheus' exporters."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "num_tracing_attempts": "--num-tracing-attempts",
         "num_queries": "--num-queries",
         "host_tracer_level": "--host-tracer-level",
+        "web.listen-address": "--listen",
+        "web.config.file": "--web-config",
     }
 )
 _IGNORED = {

@@ -75,8 +75,7 @@ class TargetOptions:
     ] = None
     zone: Annotated[str | None, _target(metavar="ZONE", help="Zone of --tpu. Default: this machine's zone.")] = None
     project: Annotated[
-        str | None,
-        _target(metavar="PROJECT", help="Project of --tpu. Default: this machine's project."),
+        str | None, _target(metavar="PROJECT", help="Project of --tpu. Default: this machine's project.")
     ] = None
     targets: Annotated[
         str | None,
@@ -86,12 +85,10 @@ class TargetOptions:
         ),
     ] = None
     job: Annotated[
-        str | None,
-        _target(metavar="NAME", help="Job of the workers; in Kubernetes NAMESPACE/NAME. Default: found."),
+        str | None, _target(metavar="NAME", help="Job of the workers; in Kubernetes NAMESPACE/NAME. Default: found.")
     ] = None
     slice: Annotated[
-        str | None,
-        _target(metavar="NAME", help="Slice of the workers: those that run the same steps. Default: found."),
+        str | None, _target(metavar="NAME", help="Slice of the workers: those that run the same steps. Default: found.")
     ] = None
     port: Annotated[
         int | None,
@@ -142,8 +139,7 @@ class FromOptions:
         ),
     ] = None
     from_auth: Annotated[
-        str | None,
-        _target(metavar="FILE", help="With --from: a file with a bearer token or USER:PASSWORD."),
+        str | None, _target(metavar="FILE", help="With --from: a file with a bearer token or USER:PASSWORD.")
     ] = None
 
 
@@ -155,7 +151,7 @@ class MeasureOptions:
         Level | None,
         measured(
             help="0: save one profile. 1: TPU type and matrix units. 2: also idle time, step time, infeed and HBM. "
-            "Default: 0 with --logdir, otherwise 2.",
+            "Default: 0 with --logdir, otherwise 2."
         ),
     ] = None
     monitoring_level: Annotated[Level | None, typer.Option(hidden=True, allow_from_autoenv=False)] = None
@@ -194,8 +190,7 @@ class MeasureOptions:
         ),
     ] = None
     num_queries: Annotated[
-        int | None,
-        measured(min=0, metavar="N", help="Queries per worker. Default: 0, run until stopped."),
+        int | None, measured(min=0, metavar="N", help="Queries per worker. Default: 0, run until stopped.")
     ] = None
     num_tracing_attempts: Annotated[
         int,
@@ -220,7 +215,7 @@ class MeasureOptions:
         Literal["auto", "0", "1", "2", "3"],
         measured(
             help="How much of the host to trace. auto: 2 for profiles, 1 when sampling a job "
-            "without a TPU (2 for PyTorch/XLA, whose steps need it), if the server is known to be safe; otherwise 0.",
+            "without a TPU (2 for PyTorch/XLA, whose steps need it), if the server is known to be safe; otherwise 0."
         ),
     ] = "auto"
     gpu: Annotated[
@@ -274,8 +269,7 @@ class StdoutOptions:
     listen: Annotated[
         str | None,
         written(
-            metavar="HOST:PORT",
-            help="Also serve Prometheus metrics here; short for --export prometheus=HOST:PORT.",
+            metavar="HOST:PORT", help="Also serve Prometheus metrics here; short for --export prometheus=HOST:PORT."
         ),
     ] = None
 
@@ -303,16 +297,11 @@ class ExportOptions:
     record: Annotated[
         str | None,
         written(
-            metavar="DIR",
-            help="Also record all samples in compressed files in this directory; --from DIR shows them.",
+            metavar="DIR", help="Also record all samples in compressed files in this directory; --from DIR shows them."
         ),
     ] = None
     record_keep: Annotated[
-        str,
-        written(
-            metavar="AGE,SIZE",
-            help="How much of what was recorded last to keep: a time, a size, or both.",
-        ),
+        str, written(metavar="AGE,SIZE", help="How much of what was recorded last to keep: a time, a size, or both.")
     ] = "7d,1GB"
     with_ops: Annotated[
         int | None,
@@ -344,13 +333,11 @@ class AppearanceOptions:
         ),
     ] = "worst"
     filter: Annotated[
-        str | None,
-        _appearance(metavar="TEXT", help="Show only workers whose name contains this text."),
+        str | None, _appearance(metavar="TEXT", help="Show only workers whose name contains this text.")
     ] = None
     ascii: Annotated[bool, _appearance("--ascii", help="Use only ASCII characters.")] = False
     color: Annotated[
-        Literal["auto", "always", "never"],
-        _appearance(help="auto: use colours unless NO_COLOR is set."),
+        Literal["auto", "always", "never"], _appearance(help="auto: use colours unless NO_COLOR is set.")
     ] = "auto"
 
 
@@ -366,8 +353,7 @@ class ThresholdOptions:
         ),
     ] = "0.05,0.20"
     hbm_limits: Annotated[
-        str,
-        _threshold(metavar="WARN,CRITICAL", help="Mark workers that use more than these shares of HBM."),
+        str, _threshold(metavar="WARN,CRITICAL", help="Mark workers that use more than these shares of HBM.")
     ] = "0.90,0.97"
     step_limits: Annotated[
         str,
@@ -386,12 +372,7 @@ class ThresholdOptions:
         ),
     ] = 0.015
     sustained: Annotated[
-        int,
-        _threshold(
-            min=1,
-            metavar="N",
-            help="Consecutive samples that must agree before a finding appears.",
-        ),
+        int, _threshold(min=1, metavar="N", help="Consecutive samples that must agree before a finding appears.")
     ] = 3
 
 
@@ -401,15 +382,12 @@ class VerdictOptions:
 
     fail_on: Annotated[
         Literal["info", "warning", "critical", "never"],
-        written(
-            help="Exit with status 1 if a worker is as bad as this; one that is down is critical.",
-        ),
+        written(help="Exit with status 1 if a worker is as bad as this; one that is down is critical."),
     ] = "critical"
     timeout: Annotated[
         str,
         written(
-            metavar="TIME",
-            help="Answer after this time at the latest, such as 30s or 2m, and say what is missing.",
+            metavar="TIME", help="Answer after this time at the latest, such as 30s or 2m, and say what is missing."
         ),
     ] = "2m"
 

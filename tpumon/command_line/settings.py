@@ -146,7 +146,6 @@ def feed_of(
     thresholds: Thresholds,
     *,
     listen: str | None,
-    web_config_file: str | None = None,
     expose: Expose = "findings",
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
@@ -161,17 +160,16 @@ def feed_of(
         exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
     if origin.is_over and exports:
         raise UsageError("--from a recording takes no other outputs than --output: it is over")
-    web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
-    if web_config == "":
+    if options.web_config == "":
         raise UsageError("--web-config is empty; name a file, or leave the option out")
-    if web_config is not None and not any(export.name == "prometheus" for export in exports):
+    if options.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = options.with_ops or 0
     return FeedSettings(
         origin=origin.with_ops(most_ops),
         exports=exports,
         output_options=OutputOptions(
-            level=level, web_config=web_config, thresholds=thresholds, ops=most_ops, expose=expose
+            level=level, web_config=options.web_config, thresholds=thresholds, ops=most_ops, expose=expose
         ),
     )
 

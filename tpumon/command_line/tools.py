@@ -144,11 +144,7 @@ def export_command(
 
 @command("doctor")
 @with_groups
-def doctor_command(
-    context: typer.Context,
-    targets: TargetOptions,
-    output: FormatOption = "text",
-) -> Command:
+def doctor_command(context: typer.Context, targets: TargetOptions, output: FormatOption = "text") -> Command:
     """Check chips, ports and servers, and say what is wrong.
 
     Shows what is here, what answers, and what tpumon would use. The output is
@@ -235,8 +231,7 @@ def config_command(context: typer.Context) -> Command:
 
 @command("completion")
 def completion_command(
-    context: typer.Context,
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Your shell.")],
+    context: typer.Context, shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="Your shell.")]
 ) -> Command:
     """Print a script that makes a shell complete commands, options and values.
 
