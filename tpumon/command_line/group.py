@@ -68,20 +68,14 @@ def explanation(error: typer.TyperException) -> str:
     """What is wrong in one line, with which option, variable or key of the file, and the page to read."""
     context = getattr(error, "ctx", None)
     page = f"(see {'tpumon' if context is None else context.command_path} --help)"
-    if (
-        not isinstance(error, typer.BadParameter) or not error.message or context is None
-    ):  # or it is one that is missing
+    if not isinstance(error, typer.BadParameter) or context is None or not error.message:
         message = error.format_message().rstrip(".")
         return f"{message[:1].lower()}{message[1:]} {page}"
-    found_here = error.param is None  # else by Typer, whose message does not begin with the value
-    name = str(error.param_hint) if error.param is None else error.param.opts[0]
+    name = error.param.opts[0] if error.param else str(error.param_hint)
     parameter = next(one for one in context.command.params if name in one.opts)
-    key = name.removeprefix("--")
-    ways = {
-        "ENVIRONMENT": (variable_of(key), "="),
-        "DEFAULT_MAP": (f"{key} in {config_path()}", ": "),
-    }
-    where, sign = ways.get(context.get_parameter_source(parameter.name).name, (name, " "))
-    if found_here:
+    source, key = context.get_parameter_source(parameter.name).name, name.removeprefix("--")
+    ways = {"ENVIRONMENT": (variable_of(key), "="), "DEFAULT_MAP": (f"{key} in {config_path()}", ": ")}
+    where, sign = ways.get(source, (name, " "))
+    if error.param is None:  # raised in `tpumon.command_line`, the value first
         return f"{where}{sign}{error.message}"
     return f"{where}: {error.message.removeprefix('Value error, ').rstrip('.')} {page}"
