@@ -36,11 +36,12 @@ class CommandGroup(TyperGroup):
         for note in notes:
             say(note)
         _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
-        if not (ctx.resilient_parsing or rest[:1] == ["run"] or _SHOWING.intersection(translated)):
+        shows = not _SHOWING.isdisjoint(translated)
+        if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
             config = read_config(self)
             ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
-        if rest:
-            ctx.auto_envvar_prefix = None
+        if rest or shows:
+            ctx.auto_envvar_prefix = None  # also so that the page names no variables of Typer's own options
         return super().parse_args(ctx, translated)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
