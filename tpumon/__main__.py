@@ -1,7 +1,9 @@
-"""Entry point. Loads nothing for `tpumon run`: a program is not to be held up."""
+"""Entry point."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 
 if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any Python
@@ -12,12 +14,17 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run by any Pyt
 def main() -> None:
     """Entry point of the `tpumon` script."""
     if sys.argv[1:2] == ["run"]:
-        from tpumon.commands.run import become_at_once
-
-        become_at_once(sys.argv[2:])  # all but the plain case comes back
+        _leave_out_working_directory()
     from tpumon import process
 
     process.main()
+
+
+def _leave_out_working_directory() -> None:
+    """Imports nothing from a program's directory, which an empty entry of PYTHONPATH, often a slip, names."""
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
+    with contextlib.suppress(OSError):  # it was removed
+        sys.path[:] = [place for place in sys.path if place == package or place not in {"", os.getcwd()}]  # noqa: PTH109
 
 
 if __name__ == "__main__":

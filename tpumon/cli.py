@@ -3,22 +3,22 @@
 The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
 """
 
-from __future__ import annotations
-
 import os
-from collections.abc import Callable
 from dataclasses import replace
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tpumon import __version__
-from tpumon.command_line.help_pages import OUTPUT, CommandPage, GroupPage
+from tpumon.command_line import tools
+from tpumon.command_line.group import ENVIRONMENT, CommandGroup
 from tpumon.command_line.options import (
+    FORMATS,
     AppearanceOptions,
+    Command,
     ExportOptions,
+    FormatOption,
     FromOptions,
     MeasureOptions,
     StdoutOptions,
@@ -28,18 +28,16 @@ from tpumon.command_line.options import (
     check_choice,
     is_typed,
     option,
-    takes,
+    with_groups,
+    written,
 )
-from tpumon.command_line.reporting import ReportOptions, report_settings
-from tpumon.command_line.scenarios import TERM_HELP, SimulatePage
 from tpumon.command_line.settings import (
-    ReportFormat,
     check_from,
     check_no_queries,
     expose_of,
-    fail_on_of,
     feed_of,
     given,
+    host_level_of,
     level_of,
     report_format,
     seconds_of,
@@ -51,7 +49,6 @@ from tpumon.command_line.settings import (
 )
 from tpumon.errors import UsageError
 from tpumon.figures import SORT_KEYS
-from tpumon.simulator.settings import DEFAULT_PORT, SERVERS, SimulatorSettings
 from tpumon.system.console import say
 
 if TYPE_CHECKING:
@@ -62,17 +59,15 @@ _USUAL_PROFILE_S = 1.0
 _ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
 _LISTEN = "127.0.0.1:10466"
 
-Command = Callable[[], int]
-"""What a command line asks for: call it once; it returns the exit status."""
-
 app = typer.Typer(
     name="tpumon",
-    cls=GroupPage,
-    add_completion=False,
+    cls=CommandGroup,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={"help_option_names": ["-h", "--help"], **ENVIRONMENT},
+    epilog="Each option has an environment variable, such as TPUMON_INTERVAL for --interval, and can stand in a file: "
+    "see tpumon config --help.",
 )
+command = partial(app.command, context_settings=ENVIRONMENT)
 
 
 def _show_version(value: bool) -> None:
@@ -81,8 +76,21 @@ def _show_version(value: bool) -> None:
         raise typer.Exit
 
 
+_Version = Annotated[
+    bool,
+    option(
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        expose_value=False,
+        allow_from_autoenv=False,
+        help="Show the version and exit.",
+    ),
+]
+
+
 @app.callback(invoke_without_command=True)
-@takes(TargetOptions, FromOptions, MeasureOptions, StdoutOptions, ExportOptions, AppearanceOptions, ThresholdOptions)
+@with_groups
 def monitor(
     context: typer.Context,
     targets: TargetOptions,
@@ -92,9 +100,7 @@ def monitor(
     exports: ExportOptions,
     appearance: AppearanceOptions,
     thresholds: ThresholdOptions,
-    version: Annotated[  # noqa: ARG001 - its callback acts on it
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
+    version: _Version = False,  # noqa: ARG001 - its callback acts on it
 ) -> Command | None:
     """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
 
@@ -120,8 +126,8 @@ def monitor(
     legacy = measure.monitoring_level is not None
     if stdout.fleet_summary and stdout.output != "jsonl":
         raise UsageError("--fleet-summary requires --output jsonl")
-    output = stdout_of(context, stdout, legacy=legacy)
-    judged_by = thresholds_of(context, thresholds)
+    output = stdout_of(stdout, legacy=legacy)
+    judged_by = thresholds_of(thresholds)
     source = source_of(context, targets, origin, measure)
     feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
     if any(export.where == "-" for export in feed.exports):
@@ -132,21 +138,21 @@ def monitor(
             feed=feed,
             display=DisplaySettings(
                 level=level,
-                sort=check_choice(context, "--sort", appearance.sort, SORT_KEYS),
+                sort=check_choice("--sort", appearance.sort, SORT_KEYS),
                 filter=appearance.filter or "",
                 ascii=appearance.ascii,
                 thresholds=judged_by,
             ),
             output=output,
             explain=stdout.explain,
-            color=appearance.color.value,
+            color=appearance.color,
             number_samples=legacy,
         ),
     )
 
 
-@app.command("serve", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ExportOptions, ThresholdOptions)
+@command("serve")
+@with_groups
 def serve_command(
     context: typer.Context,
     targets: TargetOptions,
@@ -155,35 +161,21 @@ def serve_command(
     exports: ExportOptions,
     thresholds: ThresholdOptions,
     listen: Annotated[
-        str,
-        option(
-            "--listen",
-            panel=OUTPUT,
-            metavar="HOST:PORT",
-            help="Where Prometheus scrapes; :PORT listens on all addresses of this host.",
-        ),
+        str, written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host.")
     ] = _LISTEN,
     state: Annotated[
         str | None,
-        option(
-            "--state",
-            panel=OUTPUT,
-            metavar="DIR",
-            help="Keep there what verdicts rest on across restarts. Default: systemd's state directory.",
+        written(
+            metavar="DIR", help="Keep there what verdicts rest on across restarts. Default: systemd's state directory."
         ),
     ] = None,
     expose: Annotated[
-        str,
-        option(
-            "--expose",
-            panel=OUTPUT,
-            metavar="findings|all",
+        Literal["findings", "all"],
+        written(
             help="With --from, the metrics of the exporters' workers: findings, as Prometheus has the rest from the "
-            "hosts; or all, if it scrapes this process only.",
+            "hosts; or all, if it scrapes this process only."
         ),
     ] = "findings",
-    web_listen_address: Annotated[str | None, typer.Option("--web.listen-address", hidden=True)] = None,
-    web_config_file: Annotated[str | None, typer.Option("--web.config.file", hidden=True)] = None,
 ) -> Command:
     """Export metrics to Prometheus, without a view.
 
@@ -208,55 +200,15 @@ def serve_command(
         source.waiting_for_targets(),
         exports,
         level,
-        thresholds_of(context, thresholds),
-        listen=web_listen_address or listen,
-        web_config_file=None if is_typed(context, "web_config") else web_config_file,
+        thresholds_of(thresholds),
+        listen=listen,
         expose=expose_of(context, origin, expose),
     )
     return partial(serve.run, replace(feed, state=state or os.environ.get("STATE_DIRECTORY") or None))
 
 
-@app.command("simulate", cls=SimulatePage)
-def simulate_command(
-    topology: Annotated[
-        str, typer.Argument(metavar="TOPOLOGY", help="Such as v2-8, v3-32, v4-16, v5e-8, v5p-128 or v6e-256.")
-    ],
-    scenario: Annotated[str, option("--scenario", metavar="TERM+TERM", help=TERM_HELP)] = "steady",
-    monitor: Annotated[
-        bool | None,
-        option("--monitor/--no-monitor", help="Whether the Monitor RPC answers. Default: only on v2 and v3."),
-    ] = None,
-    seed: Annotated[int, option("--seed", metavar="N", help="The same seed makes the same job.")] = 0,
-    port: Annotated[
-        int,
-        option("--port", min=1, max=65535, metavar="PORT", help="Port of worker 0; worker i listens on PORT + i."),
-    ] = DEFAULT_PORT,
-    server: Annotated[
-        str, option("--server", metavar="|".join(SERVERS), help="Generation of the profiler server.")
-    ] = "new",
-) -> Command:
-    """Run a simulated TPU until stopped.
-
-    Each worker has a real profiler server, and a runtime metric service.
-
-    Examples:
-      tpumon simulate v5e-8
-      tpumon simulate v3-32 --scenario straggler --port 9000
-      tpumon simulate v5e-16 --scenario slow-down@300+600:by=0.1+jitter
-    """
-    from tpumon.commands import simulate
-
-    settings = SimulatorSettings(
-        topology=topology, scenario=scenario, monitor=monitor, seed=seed, port=port, server=server
-    )
-    return partial(simulate.run, settings)
-
-
-_ReportOutput = Annotated[str, option("--output", panel=OUTPUT, metavar="text|json", help="What to write to stdout.")]
-
-
-@app.command("once", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions, VerdictOptions)
+@command("once")
+@with_groups
 def once_command(
     context: typer.Context,
     targets: TargetOptions,
@@ -264,12 +216,13 @@ def once_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
-    output: _ReportOutput = ReportFormat.text.value,
+    output: FormatOption = "text",
 ) -> Command:
     """Show all workers in one table, the worst first, and exit.
 
-    Takes as many samples of each worker as must agree (--sustained). That takes seconds if the server computes the
-    figures or steps are short, and longer if --max-duty allows no more. The exit status is 1 if a worker is as bad as
+    Takes as many samples of each worker as must agree (--sustained). That takes
+    seconds if the server computes the figures or steps are short, and longer if
+    --max-duty allows no more. The exit status is 1 if a worker is as bad as
     --fail-on, 3 if none answers.
 
     Examples:
@@ -280,13 +233,13 @@ def once_command(
 
     feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
     settings = once.OnceSettings(
-        feed=feed, needs=needs, output=report_format(context, output).value, fail_on=fail_on_of(context, verdict)
+        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on
     )
     return partial(once.run, settings)
 
 
-@app.command("why", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions, VerdictOptions)
+@command("why")
+@with_groups
 def why_command(
     context: typer.Context,
     targets: TargetOptions,
@@ -294,14 +247,15 @@ def why_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
-    output: _ReportOutput = ReportFormat.text.value,
-    brief: Annotated[bool, option("--brief", panel=OUTPUT, help="Leave out what cannot be judged.")] = False,
+    output: FormatOption = "text",
+    brief: Annotated[bool, written("--brief", help="Leave out what cannot be judged.")] = False,
 ) -> Command:
     """Say what is wrong, who causes it, and what to do.
 
-    Takes as many samples of each worker as must agree (--sustained), or judges what --from names: a running exporter,
-    recorded samples, or a saved profile (*.xplane.pb, as one sample). Also says what cannot be judged. The exit status
-    is 1 if a worker is as bad as --fail-on, 3 if none answers.
+    Takes as many samples of each worker as must agree (--sustained), or judges
+    what --from names: a running exporter, recorded samples, or a saved profile
+    (*.xplane.pb, as one sample). Also says what cannot be judged. The exit
+    status is 1 if a worker is as bad as --fail-on, 3 if none answers.
 
     Examples:
       tpumon why
@@ -312,17 +266,13 @@ def why_command(
 
     feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
     settings = why.WhySettings(
-        feed=feed,
-        needs=needs,
-        output=report_format(context, output).value,
-        fail_on=fail_on_of(context, verdict),
-        brief=brief,
+        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on, brief=brief
     )
     return partial(why.run, settings)
 
 
-@app.command("mcp", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+@command("mcp")
+@with_groups
 def mcp_command(
     context: typer.Context,
     targets: TargetOptions,
@@ -330,10 +280,11 @@ def mcp_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
 ) -> Command:
-    """Answer an agent's questions over stdio (Model Context Protocol).
+    r"""Answer an agent's questions over stdio (Model Context Protocol).
 
-    Tools: why, list_workers, figures, explain; none of them changes anything. Sampling begins with the first question
-    and ends ten minutes after the last one. Needs `pip install 'tpumon[mcp]'`.
+    Tools: why, list_workers, figures, explain; none of them changes anything.
+    Sampling begins with the first question and ends ten minutes after the last
+    one. Needs `pip install 'tpumon\[mcp]'`.
 
     Examples:
       tpumon mcp --from http://10.0.0.2:10466
@@ -343,7 +294,7 @@ def mcp_command(
     level = level_of(measure)
     if level != 2 or measure.num_queries:
         raise UsageError("mcp requires --level 2, and takes no --num-queries")
-    judged_by = thresholds_of(context, thresholds)
+    judged_by = thresholds_of(thresholds)
     check_from(context, targets, origin)
     source = source_of(context, targets, origin, measure)
     feed = feed_of(source, ExportOptions(), level, judged_by, listen=None)
@@ -357,18 +308,18 @@ def _judged(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
-) -> tuple[FeedSettings, Needs]:
+) -> "tuple[FeedSettings, Needs]":
     """The source of samples of one judgement, and the samples that it needs."""
     from tpumon.commands.collecting import Needs
 
-    judged_by = thresholds_of(context, thresholds)
+    judged_by = thresholds_of(thresholds)
     check_from(context, targets, origin)
     # What a service's environment or a file says of these is meant for a monitor.
     queries = measure.num_queries if is_typed(context, "num_queries") else None
     needs = Needs(
         samples=queries or judged_by.sustained,
         all_of_them=bool(queries),
-        timeout_s=seconds_of(context, "--timeout", verdict.timeout),
+        timeout_s=seconds_of("--timeout", verdict.timeout),
     )
     at_once = replace(
         measure,
@@ -380,125 +331,22 @@ def _judged(
     return feed_of(source, ExportOptions(), 2, judged_by, listen=None), needs
 
 
-@app.command("analyze", cls=CommandPage)
-@takes()
-def analyze_command(
-    context: typer.Context,
-    paths: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE|DIR...", help="*.xplane.pb files, session directories, or log directories (newest session)."
-        ),
-    ],
-    output: _ReportOutput = ReportFormat.text.value,
-) -> Command:
-    """Show the figures of saved profiles.
-
-    For each host, and for all hosts together.
-
-    Examples:
-      tpumon analyze /tmp/profiles
-      tpumon analyze host1.xplane.pb host2.xplane.pb --output json
-    """
-    from tpumon.commands import analyze
-
-    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=report_format(context, output).value))
-
-
-@app.command("report", cls=CommandPage)
-@takes(TargetOptions, ReportOptions)
-def report_command(
-    context: typer.Context,
-    targets: TargetOptions,
-    options: ReportOptions,
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[FILE|DIR]...", help="As for analyze. Without it, a profile is taken of the workers named."
-        ),
-    ] = None,
-) -> Command:
-    """Show the tables of a profile: operations, steps, where the time goes.
-
-    XProf's pages as text, Markdown, JSON or one HTML page. Reads saved profiles, or takes one of the workers that
-    --service-addr, --tpu, --targets or --simulate name; it is not kept.
-
-    Examples:
-      tpumon report /tmp/profiles
-      tpumon report /tmp/profiles --section ops --top 50 --filter attention
-      tpumon report --service-addr 10.0.0.2:9999 --output json
-      tpumon report new/ --against old/ --fail-above 5%
-    """
-    from tpumon.commands import report
-
-    return partial(report.run, report_settings(context, targets, options, paths or ()))
-
-
-@app.command("export", cls=CommandPage)
-def export_command(
-    recording: Annotated[str, typer.Argument(metavar="DIR|FILE", help="What --record wrote.")],
-    to: Annotated[
-        str | None, option("--to", panel=OUTPUT, metavar="FILE.parquet", help="The file to write; required.")
-    ] = None,
-) -> Command:
-    """Export recorded samples to a Parquet file.
-
-    One row per query and worker, with the columns of CSV. Needs `pip install 'tpumon[parquet]'`.
-
-    Examples:
-      tpumon export recorded/ --to samples.parquet
-    """
-    from tpumon.commands import export
-
-    if to is None:
-        raise UsageError("export requires --to FILE.parquet")
-    return partial(export.run, export.ExportSettings(recording=recording, to=to))
-
-
-@app.command("doctor", cls=CommandPage)
-@takes(TargetOptions)
-def doctor_command(
-    context: typer.Context,
-    targets: TargetOptions,
-    output: _ReportOutput = ReportFormat.text.value,
-) -> Command:
-    """Check chips, ports and servers, and say what is wrong.
-
-    Shows what is here, what answers, and what tpumon would use. The output is safe to paste into an issue.
-
-    Examples:
-      tpumon doctor
-      tpumon doctor --service-addr 10.0.0.2:9999
-    """
-    from tpumon.commands import doctor
-
-    settings = doctor.DoctorSettings(
-        where=selection_of(context, targets, level=2),
-        output=report_format(context, output).value,
-        use_proxy=targets.use_proxy,
-    )
-    return partial(doctor.run, settings)
-
-
-@app.command("events", cls=CommandPage)
-@takes(TargetOptions, FromOptions, MeasureOptions, ThresholdOptions)
+@command("events")
+@with_groups
 def events_command(
     context: typer.Context,
     targets: TargetOptions,
     origin: FromOptions,
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
-    output: Annotated[
-        str, option("--output", panel=OUTPUT, metavar="text|jsonl", help="What to write to stdout.")
-    ] = "text",
-    follow: Annotated[
-        bool, option("--follow", panel=OUTPUT, help="With --from: go on with new changes until stopped.")
-    ] = False,
+    output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
+    follow: Annotated[bool, written("--follow", help="With --from: go on with new changes until stopped.")] = False,
 ) -> Command:
     """Print what changed, and when.
 
-    Workers that become slow, stop, run again, are profiled by others, or whose job restarts. With --from: what a
-    running exporter remembers, or what was recorded.
+    Workers that become slow, stop, run again, are profiled by others, or whose
+    job restarts. With --from: what a running exporter remembers, or what was
+    recorded.
 
     Examples:
       tpumon events --from http://10.0.0.2:10466
@@ -513,117 +361,13 @@ def events_command(
     if level == 0:
         raise UsageError("events requires --level 1 or 2")
     source = source_of(context, targets, origin, measure)
-    if output not in {"text", "jsonl"} and not is_typed(context, "output"):
-        output = "text"  # TPUMON_OUTPUT is meant for another command
-    judged_by = thresholds_of(context, thresholds)
+    formats: tuple[Literal["text", "jsonl"], ...] = ("text", "jsonl")
     settings = events.EventsSettings(
-        feed=feed_of(source, ExportOptions(), level, judged_by, listen=None),
-        output="jsonl" if check_choice(context, "--output", output, ("text", "jsonl")) == "jsonl" else "text",
+        feed=feed_of(source, ExportOptions(), level, thresholds_of(thresholds), listen=None),
+        output=report_format(context, output, formats),
         follow=follow,
     )
     return partial(events.run, settings)
-
-
-@app.command("pause", cls=CommandPage)
-def pause_command(
-    duration: Annotated[str, typer.Argument(metavar="DURATION", help="Such as 90s, 10m or 1.5h; 0 ends your pause.")],
-) -> Command:
-    """Stop all sampling on this host for a while.
-
-    Use it before you profile the job yourself: your call fails if it meets a sample.
-
-    Examples:
-      tpumon pause 10m
-      tpumon pause 0
-    """
-    from tpumon.commands import pause
-
-    return partial(pause.run, pause.parse_duration(duration))
-
-
-@app.command("run", cls=CommandPage, context_settings={"allow_interspersed_args": False})
-def run_command(
-    program: Annotated[
-        list[str] | None, typer.Argument(metavar="PROGRAM [ARGS...]", help="What to run; its own options follow it.")
-    ] = None,
-    port: Annotated[
-        int | None,
-        option(
-            "--port",
-            min=1,
-            max=65535,
-            metavar="N",
-            help="Port of the profiler server. Default: 9999. If it is in use: the next free one.",
-        ),
-    ] = None,
-    monitor: Annotated[bool, option("--monitor", help="Print the job's figures on stderr.")] = False,
-    monitor_file: Annotated[
-        str | None, option("--monitor-file", metavar="FILE", help="Write the job's figures into this file.")
-    ] = None,
-) -> Command:
-    """Run a program, unchanged, with the profiler server of its framework.
-
-    The program gets the server when it first uses JAX, TensorFlow or PyTorch/XLA, and tpumon finds it there. Its own
-    traces wait for samples, so that no sample can break one. TPUMON_ATTACH=0 switches this off.
-
-    Examples:
-      tpumon run python train.py
-      tpumon run --port 9001 -- python -m trainer --steps 1000
-    """
-    from tpumon.commands import run
-
-    settings = run.RunSettings(program=program or (), port=port, monitor=monitor, monitor_file=monitor_file)
-    return partial(run.run, settings)
-
-
-@app.command("config", cls=CommandPage)
-@takes()
-def config_command(context: typer.Context) -> Command:
-    """Show the options in force, and where each comes from.
-
-    An option can stand on the command line, in the environment, or in a file: ~/.config/tpumon/config.toml, or the one
-    that TPUMON_CONFIG names. The first of these wins. The output has the form of the file.
-
-    Examples:
-      tpumon config                          its output is a file to begin with
-    """
-    from tpumon.command_line.config_file import config_path
-    from tpumon.command_line.in_force import settings_in_force
-    from tpumon.commands import config
-
-    return partial(config.run, config.ConfigSettings(path=config_path(), settings=settings_in_force(context)))
-
-
-class Shell(StrEnum):
-    """Shells that can complete tpumon's command lines."""
-
-    bash = "bash"
-    zsh = "zsh"
-    fish = "fish"
-
-
-@app.command("completion", cls=CommandPage)
-def completion_command(
-    shell: Annotated[Shell, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
-) -> Command:
-    """Print a script that makes a shell complete commands and options.
-
-    Examples:
-      tpumon completion bash         append it to ~/.bashrc
-      tpumon completion zsh          append it to ~/.zshrc
-      tpumon completion fish         save it in ~/.config/fish/completions/
-    """
-    from typer import completion
-
-    script = completion.get_completion_script(  # type: ignore[attr-defined]
-        prog_name="tpumon", complete_var="_TPUMON_COMPLETE", shell=shell.value
-    )
-    return partial(_print, script)
-
-
-def _print(text: str) -> int:
-    typer.echo(text)
-    return 0
 
 
 def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:
@@ -636,10 +380,13 @@ def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOpt
         capture.CaptureSettings(
             logdir=measure.logdir,
             selection=selection_of(context, targets, level=0),
-            window_s=window_s_of(context, measure.duration_ms) or _USUAL_PROFILE_S,
+            window_s=window_s_of(measure.duration_ms) or _USUAL_PROFILE_S,
             attempts=measure.num_tracing_attempts,
-            host_level=measure.host_tracer_level.number,
+            host_level=host_level_of(measure),
             use_proxy=targets.use_proxy,
             **given(max_trace_mb=measure.max_trace_mb),
         ),
     )
+
+
+app.add_typer(tools.app)

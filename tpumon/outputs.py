@@ -190,22 +190,17 @@ def parse_export(text: str) -> Export:
     return Export(name=match["name"].strip(), where=match["where"], options=options)
 
 
-def parse_output(text: str, given: str | None = None) -> Export:
+def parse_output(text: str) -> Export:
     """Reads `NAME` or `NAME[key=value,...]`, an output that writes to stdout.
-
-    Args:
-        text: what to read.
-        given: how it was given, for messages; None: as `--output TEXT`.
 
     Raises:
         UsageError: it has neither form, sets an option twice, or names no output that can write to stdout.
     """
-    given = given or f"--output {text}"
     match = re.fullmatch(_OUTPUT, text)
     name = text if match is None else match["name"].strip()
     if name not in output_names() or not _can_write_to_stdout(name):
-        raise UsageError(f"{given}: choose one of auto, live, text, {', '.join(stdout_names())}")
-    options = {} if match is None else _option_texts(given, match["options"])
+        raise UsageError(f"{text}: choose one of auto, live, text, {', '.join(stdout_names())}")
+    options = {} if match is None else _option_texts(text, match["options"])
     return Export(name=name, where=_STDOUT, options=options)
 
 

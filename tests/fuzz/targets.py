@@ -339,11 +339,13 @@ def _web_configs() -> Iterable[bytes]:
     )
 
 
+_ACTING = {"simulate", "pause", "--install-completion", "--show-completion"}
+
+
 def _options(data: bytes) -> None:
     """A command line: words separated by NUL."""
     words = [word for word in data.decode(errors="replace").split("\0") if word]
-    if {"simulate", "pause"} & set(words):
-        words = [word for word in words if word not in {"simulate", "pause"}]
+    words = [word for word in words if word not in _ACTING]
     try:
         _command(words)
     except UsageError as error:

@@ -189,7 +189,7 @@ def _own_terminal(terminal: int) -> None:
 
 def test_switched_off_it_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
-    env = {**environment(tmp_path), "TPUMON_ATTACH": "0"}
+    env = {**environment(tmp_path), "TPUMON_ATTACH": "0", "TPUMON_PORT": "tcp://10.0.0.1:80"}  # a service of that name
     done = subprocess.run([*RUN, "env"], env=env, cwd=tmp_path, capture_output=True, text=True)
     assert sorted(done.stdout.splitlines()) == sorted(f"{name}={value}" for name, value in env.items())
 

@@ -197,7 +197,7 @@ def test_mistakes_on_the_command_line_are_named():
     """With what was meant."""
     simulated = ("--simulate", "v5e-4", "--num-queries", "1", "--duration-ms", "50")
     said = {
-        ("--level",): "--level requires a value: 0|1|2",
+        ("--level",): "'--level' requires an argument (see tpumon --help)",
         ("--infeed-limits", "5,20", *simulated): "for percent, write 5%,20%",
         ("10.0.0.2:9999",): "to watch a worker: tpumon --service-addr 10.0.0.2:9999",
     }

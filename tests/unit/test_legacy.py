@@ -23,6 +23,8 @@ from tpumon.command_line.legacy import translate
         ("--host_tracer_level=3", "--host-tracer-level 3"),
         ("--level 2 --duration-ms 100 simulate v5e-8", "--level 2 --duration-ms 100 simulate v5e-8"),
         ("--service_addr", "--service-addr"),
+        ("serve --web.listen-address=:1 --web.config.file f", "serve --listen :1 --web-config f"),
+        ("run x --service_addr=x -display_timestamp", "run x --service_addr=x -display_timestamp"),
         ("-- --service_addr=x", "-- --service_addr=x"),
     ],
 )

@@ -8,9 +8,16 @@ from pathlib import Path
 import pytest
 
 from tpumon.commands import run_monitor
-from tpumon.commands.run import RunSettings, attached, parse
+from tpumon.commands.run import RunSettings, attached
+from tpumon.errors import UsageError
+from tpumon.process import _command
 
 HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
+
+
+def settings(*words: str) -> RunSettings:
+    (value,) = _command(["run", *words]).args  # type: ignore[attr-defined]
+    return value
 
 
 @pytest.mark.parametrize(
@@ -21,44 +28,55 @@ HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
         (["--", "-odd-name", "--"], ["-odd-name", "--"], None),
         (["--port", "9001", "--", "python", "-m", "trainer"], ["python", "-m", "trainer"], 9001),
         (["--port=9001", "python", "--", "x"], ["python", "--", "x"], 9001),
+        (["x", "--service_addr=a", "--display_timestamp"], ["x", "--service_addr=a", "--display_timestamp"], None),
+        (["x", "--help", "--version", ""], ["x", "--help", "--version", ""], None),
     ],
 )
 def test_what_follows_the_program_is_the_programs(words: list[str], program: list[str], port: int | None) -> None:
-    assert parse(words) == RunSettings(program=program, port=port, monitor=words[0] == "--monitor")
+    assert settings(*words) == RunSettings(program=program, port=port, monitor=words[0] == "--monitor")
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("words", "message"),
     [
-        [],
-        ["--"],
-        ["-h"],
-        ["--port", "1"],
-        ["--port"],
-        ["--port=", "x"],
-        ["--port", "0", "x"],
-        ["--port=x", "x"],
-        ["--prot=1", "x"],
-        ["--monitor-file"],
+        ([], "argument 'PROGRAM"),
+        (["--"], "argument 'PROGRAM"),
+        (["--port", "1"], "argument 'PROGRAM"),
+        (["--port"], "'--port' requires an argument"),
+        (["--port=", "x"], "^--port: "),
+        (["--port", "0", "x"], "^--port: "),
+        (["--prot=1", "x"], "--prot"),
+        (["--monitor-file"], "'--monitor-file' requires an argument"),
     ],
 )
-def test_everything_else_is_for_the_parser_of_all_commands(words: list[str]) -> None:
-    """It shows the page, or says what is wrong."""
-    assert parse(words) is None
+def test_a_command_line_that_starts_nothing_is_an_error(words: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        settings(*words)
 
 
 @pytest.mark.parametrize(("given", "port"), [("9001", 9001), ("", None), ("tcp://10.0.0.1:80", None)])
 def test_a_variable_gives_the_port(given: str, port: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kubernetes sets it to an address in every pod if a service is called tpumon. What is typed comes first."""
     monkeypatch.setenv("TPUMON_PORT", given)
-    assert parse(["x"]) == RunSettings(program=["x"], port=port)
-    assert parse(["--port", "1", "x"]) == RunSettings(program=["x"], port=1)
+    assert settings("x") == RunSettings(program=["x"], port=port)
+    assert settings("--port", "1", "x") == RunSettings(program=["x"], port=1)
 
 
 @pytest.mark.parametrize("given", ["0", "x", "65536", "99999999"])
 def test_a_variable_with_no_port_is_an_error(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPUMON_PORT", given)
-    assert parse(["x"]) is None
+    with pytest.raises(UsageError, match=r"^TPUMON_PORT: "):
+        settings("x")
+
+
+def test_what_is_meant_for_other_commands_does_not_stop_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a wrong variable nor a wrong file."""
+    (tmp_path / "config.toml").write_text("no-such-option = 1")
+    monkeypatch.setenv("TPUMON_CONFIG", str(tmp_path / "config.toml"))
+    monkeypatch.setenv("TPUMON_NUM_QUERIES", "x")
+    assert settings("x") == RunSettings(program=["x"])
 
 
 def test_the_environment_is_the_users_own_but_for_the_hook() -> None:

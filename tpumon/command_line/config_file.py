@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 VARIABLE = "TPUMON_CONFIG"
 _MOST_BYTES = 1 << 20
-_NOT_IN_FILES = frozenset({"help", "version"})
 
 OptionValues = dict[str, str | list[str]]
 """Values of options as they would stand in the environment, by the parser's names."""
@@ -68,14 +67,13 @@ def read_config(group: TyperGroup) -> dict[str, OptionValues]:
 def options_of(command: Any) -> Iterator[tuple[str, Any]]:
     """The options of a command that a file can set: their names without dashes, and the parser's parameters."""
     for parameter in command.params:
-        hidden = getattr(parameter, "hidden", False) or parameter.name in _NOT_IN_FILES
-        if parameter.param_type_name == "option" and not hidden:
+        if parameter.param_type_name == "option" and parameter.expose_value and not parameter.hidden:
             yield parameter.opts[0].removeprefix("--"), parameter
 
 
-def given_in_file(parameter: Any) -> str:
-    """How an option from the file is named in messages: `interval in /home/me/.config/tpumon/config.toml`."""
-    return f"{parameter.opts[0].removeprefix('--')} in {config_path()}"
+def variable_of(name: str) -> str:
+    """The environment variable of an option: TPUMON_SERVICE_ADDR of `service-addr`."""
+    return f"TPUMON_{name.upper().replace('-', '_')}"
 
 
 def _from_home(path: str) -> str:

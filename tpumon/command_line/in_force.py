@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import typer
 
-from tpumon.command_line.config_file import OptionValues, config_path, options_of, read_config
+from tpumon.command_line.config_file import OptionValues, config_path, options_of, read_config, variable_of
 from tpumon.commands.config import Setting
 
 if TYPE_CHECKING:
@@ -39,12 +39,10 @@ def settings_in_force(context: typer.Context) -> list[Setting]:
 def _setting(context: typer.Context, command: str, name: str, parameter: Any, config: OptionValues) -> Setting:
     from_variable = parameter.value_from_envvar(context)
     if from_variable is not None:
-        return Setting(command=command, name=name, value=from_variable, origin=parameter.envvar, is_set=True)
+        return Setting(command=command, name=name, value=from_variable, origin=variable_of(name), is_set=True)
     from_file = config.get(parameter.name)
     if from_file is not None:
         return Setting(command=command, name=name, value=from_file, origin=str(config_path()), is_set=True)
     default = parameter.default
-    text = None if default is None or callable(default) else str(getattr(default, "value", default))
-    if isinstance(default, bool):
-        text = str(default).lower()
+    text = None if default is None else str(default).lower() if isinstance(default, bool) else str(default)
     return Setting(command=command, name=name, value=text, origin="default", is_set=False)

@@ -1,4 +1,4 @@
-"""capture_tpu_profile's command lines, translated into tpumon's."""
+"""Spellings of other programs, translated into tpumon's: capture_tpu_profile's, and those of Prometheus' exporters."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "num_tracing_attempts": "--num-tracing-attempts",
         "num_queries": "--num-queries",
         "host_tracer_level": "--host-tracer-level",
+        "web.listen-address": "--listen",
+        "web.config.file": "--web-config",
     }
 )
 _IGNORED = {
@@ -41,7 +43,7 @@ def translate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     rest = list(arguments)
     while rest:
         word = rest.pop(0)
-        if word == "--":
+        if word in {"--", "run"}:  # the program's own words follow
             return [*translated, word, *rest], notes
         name, equals, value = word.lstrip("-").partition("=")
         ignored = name if name in _IGNORED else name.removeprefix("no")

@@ -1,16 +1,14 @@
 """The options of `tpumon report`, and what they mean together."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from tpumon.command_line.help_pages import MEASURE, OUTPUT
-from tpumon.command_line.options import TargetOptions, check_choice, is_typed, option
-from tpumon.command_line.settings import NAMING_WORKERS, selection_of, share_of, window_s_of
+from tpumon.command_line import completing
+from tpumon.command_line.options import TargetOptions, check_choice, is_typed, measured, written
+from tpumon.command_line.settings import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
 from tpumon.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,71 +26,44 @@ class ReportOptions:
 
     against: Annotated[
         list[str] | None,
-        option(
-            "--against",
-            panel=OUTPUT,
+        written(
             metavar="FILE|DIR",
             help="Show what changed since this earlier profile, instead of sections; repeatable for several hosts.",
         ),
     ] = None
     fail_above: Annotated[
         str | None,
-        option(
-            "--fail-above",
-            panel=OUTPUT,
+        written(
             metavar="PERCENT",
             help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
         ),
     ] = None
     section: Annotated[
         list[str] | None,
-        option(
-            "--section",
-            panel=OUTPUT,
+        written(
             metavar="NAME,...",
+            autocompletion=completing.sections,
             help="overview, ops, steps, input, memory, environment, or all. Default: overview; all with --output html.",
         ),
     ] = None
-    output: Annotated[
-        str, option("--output", panel=OUTPUT, metavar="text|markdown|json|html", help="What to write to stdout.")
-    ] = "text"
-    top: Annotated[
-        int, option("--top", panel=OUTPUT, min=1, max=100_000, metavar="N", help="The most rows of a table of ops.")
-    ] = 20
-    program: Annotated[
-        str | None,
-        option("--program", panel=OUTPUT, metavar="TEXT", help="Only ops of programs whose name contains this."),
+    output: Annotated[str, written(metavar="text|markdown|json|html", help="What to write to stdout.")] = "text"
+    top: Annotated[int, written(min=1, max=100_000, metavar="N", help="The most rows of a table of ops.")] = 20
+    program: Annotated[str | None, written(metavar="TEXT", help="Only ops of programs whose name contains this.")] = (
+        None
+    )
+    filter: Annotated[
+        str | None, written(metavar="TEXT", help="Only ops whose name, category, path or source contains this.")
     ] = None
-    filter_: Annotated[
-        str | None,
-        option(
-            "--filter",
-            panel=OUTPUT,
-            metavar="TEXT",
-            help="Only ops whose name, category, path or source contains this.",
-        ),
-    ] = None
-    duration_ms: Annotated[
-        str, option("--duration-ms", panel=MEASURE, metavar="N", help="Length of a profile that is taken now.")
-    ] = "1000"
+    duration_ms: Annotated[str, measured(metavar="N", help="Length of a profile that is taken now.")] = "1000"
 
 
 _REPORT_OUTPUTS: tuple[Format, ...] = ("text", "markdown", "json", "html")
 
 
-def _output(context: typer.Context, output: str) -> Format:
-    """The format of a report; as for `report_format`, TPUMON_OUTPUT may be meant for something else."""
-    found = next((one for one in _REPORT_OUTPUTS if one == output), None)
-    if found is None and is_typed(context, "output"):
-        check_choice(context, "--output", output, _REPORT_OUTPUTS)
-    return found or "text"
-
-
-def _sections(context: typer.Context, names: Sequence[str], *, every: bool) -> tuple[str, ...]:
+def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
     """The sections of a report, each once.
 
     Args:
-        context: of the command.
         names: as given; several may stand in one, with commas between.
         every: whether all are shown if none is given.
     """
@@ -100,7 +71,7 @@ def _sections(context: typer.Context, names: Sequence[str], *, every: bool) -> t
 
     chosen = [name.strip() for text in names for name in text.split(",") if name.strip()]
     for name in chosen:
-        check_choice(context, "--section", name, (*SECTIONS, "all"))
+        check_choice("--section", name, (*SECTIONS, "all"))
     if "all" in chosen or (every and not chosen):
         return tuple(SECTIONS)
     return tuple(dict.fromkeys(chosen)) or ("overview",)
@@ -108,7 +79,7 @@ def _sections(context: typer.Context, names: Sequence[str], *, every: bool) -> t
 
 def report_settings(
     context: typer.Context, targets: TargetOptions, options: ReportOptions, paths: Sequence[str]
-) -> ReportSettings:
+) -> "ReportSettings":
     """Which profile, what of it, and how it is printed.
 
     Raises:
@@ -126,19 +97,19 @@ def report_settings(
         raise UsageError("--fail-above requires --against FILE|DIR to compare with")
     if options.against and is_typed(context, "section"):
         raise UsageError("--against shows what changed, not sections: leave out --section")
-    form = _output(context, options.output)
+    form = report_format(context, options.output, _REPORT_OUTPUTS)
     return ReportSettings(
         paths=paths,
         capture=capture,
-        sections=_sections(context, options.section or (), every=form == "html"),
-        choice=Choice(top=options.top, program=options.program, words=options.filter_),
+        sections=_sections(options.section or (), every=form == "html"),
+        choice=Choice(top=options.top, program=options.program, words=options.filter),
         output=form,
         against=options.against or (),
-        fail_above=None if options.fail_above is None else share_of(context, "--fail-above", options.fail_above),
+        fail_above=None if options.fail_above is None else share_of("--fail-above", options.fail_above),
     )
 
 
-def _capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -> CaptureSettings:
+def _capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -> "CaptureSettings":
     from tpumon.commands.capture import CaptureSettings
 
     if not any((targets.service_addr, targets.workers_list, targets.tpu, targets.targets, targets.simulate)):
@@ -146,7 +117,7 @@ def _capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -
     return CaptureSettings(
         logdir="",  # a temporary one, when it is taken
         selection=selection_of(context, targets, level=0),
-        window_s=window_s_of(context, duration_ms) or _USUAL_PROFILE_S,
+        window_s=window_s_of(duration_ms) or _USUAL_PROFILE_S,
         use_proxy=targets.use_proxy,
         all_devices=False,
     )

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tpumon.command_line.options import (
+    Choice,
     ExportOptions,
     FromOptions,
+    Level,
     MeasureOptions,
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
-    VerdictOptions,
-    as_given,
     check_choice,
     is_typed,
 )
@@ -28,7 +28,6 @@ from tpumon.system.ledger import USUAL_DUTY_RATIO
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
 if TYPE_CHECKING:
-    from tpumon.analysis.answer import FailOn
     from tpumon.feed import FeedSettings, Recorded, Remote, Sampling
     from tpumon.findings import Thresholds
     from tpumon.outputs import Export, Expose
@@ -42,14 +41,7 @@ _GPU_WARNING = (
 )
 
 
-class ReportFormat(StrEnum):
-    """What a command that ends by itself writes to stdout."""
-
-    text = "text"
-    json = "json"
-
-
-def level_of(measure: MeasureOptions) -> int:
+def level_of(measure: MeasureOptions) -> Level:
     """The level that was asked for, by whatever option."""
     if measure.level is not None:
         return measure.level
@@ -58,7 +50,12 @@ def level_of(measure: MeasureOptions) -> int:
     return 0 if measure.logdir else 2
 
 
-def stdout_of(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) -> str | Export:
+def host_level_of(measure: MeasureOptions) -> int | None:
+    """How much of the host a profile holds; None: tpumon decides."""
+    return None if measure.host_tracer_level == "auto" else int(measure.host_tracer_level)
+
+
+def stdout_of(stdout: StdoutOptions, *, legacy: bool) -> str | Export:
     """What to write to stdout: "auto", "live", "text" or an output."""
     from tpumon.outputs import parse_output
 
@@ -72,38 +69,32 @@ def stdout_of(context: typer.Context, stdout: StdoutOptions, *, legacy: bool) ->
     if stdout.output in {"auto", "live", "text"}:
         # The old spelling is typed by those who read the old blocks.
         return "text" if legacy and stdout.output == "auto" else stdout.output
-    return parse_output(stdout.output, as_given(context, "--output", stdout.output))
+    try:
+        return parse_output(stdout.output)
+    except UsageError as error:
+        raise typer.BadParameter(str(error), param_hint="--output") from None
 
 
-def report_format(context: typer.Context, output: str) -> ReportFormat:
+def report_format(context: typer.Context, output: str, choices: Sequence[Choice]) -> Choice:
     """The format of a command that ends by itself; TPUMON_OUTPUT counts only if it is meant for such a command."""
-    if output not in set(ReportFormat) and not is_typed(context, "output"):
-        return ReportFormat.text
-    return ReportFormat(check_choice(context, "--output", output, tuple(ReportFormat)))
+    meant = is_typed(context, "output") or output in choices
+    return check_choice("--output", output, choices) if meant else choices[0]
 
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?) ?(s|m|h)?")
 _SECONDS = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_FAIL_ON: tuple[FailOn, ...] = ("info", "warning", "critical", "never")
-_EXPOSE: tuple[Expose, ...] = ("findings", "all")
 
 
-def seconds_of(context: typer.Context, name: str, text: str) -> float:
+def seconds_of(name: str, text: str) -> float:
     """A time such as 30, 30s or 2m, in seconds.
 
     Raises:
-        UsageError: it is none.
+        BadParameter: it is none.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None or not float(match[1]):
-        raise UsageError(f"{as_given(context, name, text)}: give a time such as 30s or 2m")
+        raise typer.BadParameter(f"{text}: give a time such as 30s or 2m", param_hint=name)
     return float(match[1]) * _SECONDS[match[2]]
-
-
-def fail_on_of(context: typer.Context, options: VerdictOptions) -> FailOn:
-    """The severity from which on a verdict is a failure."""
-    check_choice(context, "--fail-on", options.fail_on, _FAIL_ON)
-    return next(one for one in _FAIL_ON if one == options.fail_on)
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -128,7 +119,7 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
     usual_queries = _LEGACY_NUM_QUERIES if measure.monitoring_level is not None else 0
     level = level_of(measure)
     return Sampling(
-        query=Query(level=level, window_s=window_s_of(context, measure.duration_ms)),
+        query=Query(level=level, window_s=window_s_of(measure.duration_ms)),
         selection=selection_of(context, targets, level=level, runtime_addr=measure.runtime_addr),
         pace=Pace(
             interval_s=interval_s,
@@ -137,7 +128,7 @@ def sampling_of(context: typer.Context, targets: TargetOptions, measure: Measure
             num_queries=measure.num_queries if measure.num_queries is not None else usual_queries,
         ),
         sources=SourceOptions(
-            host_level=measure.host_tracer_level.number,
+            host_level=host_level_of(measure),
             logdir=open_logdir(measure.logdir) if measure.logdir else None,
             runtime_metrics=level > 1 and not measure.no_runtime_metrics,
             **given(max_trace_mb=measure.max_trace_mb),
@@ -155,7 +146,6 @@ def feed_of(
     thresholds: Thresholds,
     *,
     listen: str | None,
-    web_config_file: str | None = None,
     expose: Expose = "findings",
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
@@ -170,28 +160,27 @@ def feed_of(
         exports.append(Export(name="record", where=options.record, options=_kept(options.record_keep)))
     if origin.is_over and exports:
         raise UsageError("--from a recording takes no other outputs than --output: it is over")
-    web_config = web_config_file if web_config_file is not None else options.web_config  # typed, so it wins
-    if web_config == "":
+    if options.web_config == "":
         raise UsageError("--web-config is empty; name a file, or leave the option out")
-    if web_config is not None and not any(export.name == "prometheus" for export in exports):
+    if options.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = options.with_ops or 0
     return FeedSettings(
         origin=origin.with_ops(most_ops),
         exports=exports,
         output_options=OutputOptions(
-            level=level, web_config=web_config, thresholds=thresholds, ops=most_ops, expose=expose
+            level=level, web_config=options.web_config, thresholds=thresholds, ops=most_ops, expose=expose
         ),
     )
 
 
-def thresholds_of(context: typer.Context, options: ThresholdOptions) -> Thresholds:
+def thresholds_of(options: ThresholdOptions) -> Thresholds:
     """When a worker is marked."""
     from tpumon.findings import Thresholds
 
-    infeed = _limits(context, "--infeed-limits", options.infeed_limits, shares=True)
-    hbm = _limits(context, "--hbm-limits", options.hbm_limits, shares=True)
-    step = _limits(context, "--step-limits", options.step_limits)
+    infeed = _limits("--infeed-limits", options.infeed_limits, shares=True)
+    hbm = _limits("--hbm-limits", options.hbm_limits, shares=True)
+    step = _limits("--step-limits", options.step_limits)
     return Thresholds(
         infeed_warn_ratio=infeed[0],
         infeed_critical_ratio=infeed[1],
@@ -204,34 +193,34 @@ def thresholds_of(context: typer.Context, options: ThresholdOptions) -> Threshol
     )
 
 
-def _limits(context: typer.Context, name: str, text: str, *, shares: bool = False) -> tuple[float, float]:
+def _limits(name: str, text: str, *, shares: bool = False) -> tuple[float, float]:
     """Two limits, the lower first, as ratios or in percent; of shares, none above 1."""
     try:
         warn, critical = (_ratio(part) for part in text.split(","))
     except ValueError:
         warn, critical = 1.0, 0.0
     if not 0 <= warn <= critical < float("inf"):
-        raise UsageError(f"{as_given(context, name, text)}: use two numbers, the smaller first, such as 0.05,0.20")
+        raise typer.BadParameter(f"{text}: use two numbers, the smaller first, such as 0.05,0.20", param_hint=name)
     if shares and critical > 1:
         percent = ",".join(f"{part.strip()}%" for part in text.split(","))
-        raise UsageError(f"{as_given(context, name, text)}: a share is at most 1; for percent, write {percent}")
+        raise typer.BadParameter(f"{text}: a share is at most 1; for percent, write {percent}", param_hint=name)
     return warn, critical
 
 
-def share_of(context: typer.Context, name: str, text: str) -> float:
+def share_of(name: str, text: str) -> float:
     """One share, as a ratio below 1 or in percent.
 
     Raises:
-        UsageError: it is none, or could be either: 5 is hardly 500 %.
+        BadParameter: it is none, or could be either: 5 is hardly 500 %.
     """
     try:
         ratio = _ratio(text)
     except ValueError:
         ratio = -1.0
     if not 0 <= ratio < float("inf"):
-        raise UsageError(f"{as_given(context, name, text)}: give a share such as 5% or 0.05")
+        raise typer.BadParameter(f"{text}: give a share such as 5% or 0.05", param_hint=name)
     if ratio >= 1 and not text.strip().endswith("%"):
-        raise UsageError(f"{as_given(context, name, text)}: for percent, write {text.strip()}%")
+        raise typer.BadParameter(f"{text}: for percent, write {text.strip()}%", param_hint=name)
     return ratio
 
 
@@ -253,12 +242,11 @@ def check_from(context: typer.Context, targets: TargetOptions, origin: FromOptio
         raise UsageError("--from shows another tpumon's samples; it cannot be combined with options naming workers")
 
 
-def expose_of(context: typer.Context, origin: FromOptions, expose: str) -> Expose:
+def expose_of(context: typer.Context, origin: FromOptions, expose: Expose) -> Expose:
     """What serve exposes of workers that come from exporters."""
     if origin.from_ is None and is_typed(context, "expose"):
         raise UsageError("--expose requires --from: of workers that this process samples itself, it exposes everything")
-    check_choice(context, "--expose", expose, _EXPOSE)
-    return next(one for one in _EXPOSE if one == expose)
+    return expose
 
 
 def check_no_queries(origin: FromOptions, measure: MeasureOptions) -> None:
@@ -333,13 +321,13 @@ def _kept(text: str) -> dict[str, str]:
     return kept
 
 
-def window_s_of(context: typer.Context, duration_ms: str) -> float | None:
+def window_s_of(duration_ms: str) -> float | None:
     """`--duration-ms` in seconds; None for auto."""
     if duration_ms == "auto":
         return None
     if not (duration_ms.isascii() and duration_ms.isdigit() and 1 <= int(duration_ms[:9]) <= _MAX_DURATION_MS):
-        given = as_given(context, "--duration-ms", duration_ms)
-        raise UsageError(f"{given}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto")
+        wrong = f"{duration_ms}: use milliseconds from 1 to {_MAX_DURATION_MS}, or auto"
+        raise typer.BadParameter(wrong, param_hint="--duration-ms")
     return int(duration_ms) / 1000
 
 
