@@ -84,7 +84,7 @@ class WebConfig:
     While a changed file is invalid, the previous settings remain in use, and it is read again every 10 s.
 
     Args:
-        path: the file.
+        path: the file; None: there is none, so that all have access, without encryption.
         say: takes one line when a changed file is invalid, and when the reason changes.
         clock_s: returns monotonic seconds.
 
@@ -92,12 +92,14 @@ class WebConfig:
         UsageError: the file is invalid.
     """
 
-    def __init__(self, path: str, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: str | None, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock_s = clock_s
-        self._path = Path(path)
+        self._path = Path(path or "")
         self._say = say
         try:
-            self._config = _read(self._path)
+            self._config = _Config() if path is None else _read(self._path)
         except _InvalidError as error:
             raise UsageError(f"{path}: {error}") from None
         self._seen = self._config.stamps

@@ -50,6 +50,8 @@ ALLOWED: dict[str, set[str]] = {
         "metrics",
         "outputs",
         "recording",
+        "system",
+        "aiohttp",
         "prometheus_client",
         "bcrypt",
         "yaml",
