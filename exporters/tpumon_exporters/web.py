@@ -31,7 +31,7 @@ from tpumon.model import Address
 from tpumon.model.frozen import frozen
 from tpumon.system.background import Background
 from tpumon.system.threads import in_thread
-from tpumon.text import unexpected
+from tpumon.text import one_line, unexpected
 from tpumon_exporters.webconfig import WebConfig
 
 _CONNECTIONS = 32
@@ -159,6 +159,7 @@ class _Connection(web.RequestHandler):
         here: the address of this machine on which it came in.
         answering: held while the answer is made.
         spared_s: it may be dropped for others from then on, by the clock of the loop.
+        lost: set once it is closed.
         deadline: of what it is about to do.
     """
 
@@ -171,6 +172,7 @@ class _Connection(web.RequestHandler):
             max_line_size=_HEAD_LINE_BYTES,
             max_field_size=_HEAD_LINE_BYTES,
             max_headers=_HEAD_LINES,
+            auto_decompress=False,
         )
         self.client = _client_of(address)
         self.here = str(accepted.getsockname()[0])
@@ -249,7 +251,7 @@ class WebServer:
 
     async def _run(self, _send: object) -> None:
         loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _loop, bug: self._say(f"a bug: {bug.get('exception') or bug['message']}"))
+        loop.set_exception_handler(lambda _loop, bug: self._say(one_line(f"a bug: {bug}")))
         self._server = web.Server(self._respond)
         self._watch()
         try:
@@ -328,6 +330,8 @@ class WebServer:
     async def _respond(self, request: web.BaseRequest) -> web.Response:
         connection = request.protocol
         assert isinstance(connection, _Connection)
+        if request.transport is not None and not request.can_read_body:
+            request.transport.pause_reading()  # more requests would fill the memory, and get no answer
         async with connection.answering:
             connection.within(None)
             answer = await in_thread(partial(self._answered, request, connection), timeout_s=None)

@@ -148,6 +148,23 @@ def test_a_crowd_of_quick_clients_does_not_cut_each_other_off(serving, monkeypat
         assert all(read(client).endswith(b"fine\n") for client in (first, second))
 
 
+def test_requests_that_follow_are_not_read(serving):
+    """Each connection has one answer: megabytes of requests behind the first stay with the client."""
+    serving.server._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    lines = b"".join(b"A%d: %s\r\n" % (number, b"a" * 8000) for number in range(90))
+    following = (b"GET / HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n") * 20
+    sent = 0
+    with serving.connect() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+        client.sendall(b"GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert serving.asked.acquire(timeout=20)
+        client.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):
+            while sent < len(following):
+                sent += client.send(following[sent : sent + 65536])
+        assert sent < 2_000_000
+
+
 def test_closing_lets_an_answer_get_through(serving):
     """A scrape in flight is finished; then nobody listens there any more."""
     with serving.connect() as client:
