@@ -67,6 +67,23 @@ class _InvalidError(Exception):
     """The file is invalid; the message does not name it."""
 
 
+class _Telling(ssl.SSLObject):
+    """TLS that lets a refused client read why: asyncio would close the connection before the alert is sent."""
+
+    def do_handshake(self) -> None:
+        """Asks for more after a failure, so that the alert is sent first; the client then ends it, or its deadline."""
+        try:
+            super().do_handshake()
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":  # no TLS, so it gets no alert
+                raise
+            raise ssl.SSLWantReadError from None
+
+
+class _Context(ssl.SSLContext):
+    sslobject_class = _Telling
+
+
 @frozen
 class _Config:
     """The contents of a file."""
@@ -282,7 +299,7 @@ def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContex
     for name in ("cert_file", "key_file"):
         if name not in files:
             raise _InvalidError(f"tls_server_config lacks {name}")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     oldest = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
     newest = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
     if oldest > newest:
