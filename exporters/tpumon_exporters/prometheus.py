@@ -10,7 +10,8 @@ from tpumon.errors import UsageError
 from tpumon.model import Address
 from tpumon.outputs import Context, Output, not_to_stdout
 from tpumon_exporters.pages import Pages
-from tpumon_exporters.web import Open, Security, WebServer, listen
+from tpumon_exporters.web import WebServer, listen
+from tpumon_exporters.webconfig import WebConfig
 
 DEFAULT_PORT = 10466
 
@@ -37,20 +38,16 @@ class PrometheusOutput(Output):
 
     def __init__(self, host: str, port: int, context: Context) -> None:
         self._context = context
-        security: Security = Open()
-        if context.run.web_config is not None:
-            from tpumon_exporters.webconfig import WebConfig
-
-            security = WebConfig(context.run.web_config, self._report)
+        config = WebConfig(context.run.web_config, self._report)
         self._pages = Pages(context, self._report)
         listener = listen(host, port)
         port = listener.getsockname()[1]
-        scheme = "https" if security.context() else "http"
+        scheme = "https" if config.context() else "http"
         everywhere = host in {"", "::", "0.0.0.0"}
         self.address = str(Address(_LOOPBACK if everywhere else host, port))
         shown = Address(socket.gethostname(), port) if everywhere else self.address
         self.listening = f"listening on {scheme}://{shown}/metrics{', on all interfaces' if everywhere else ''}"
-        self._server = WebServer(listener, self._pages.answer, security, self._report)
+        self._server = WebServer(listener, self._pages.answer, config, self._report)
         context.log(self.listening)
 
     def on_update(self, update: Update) -> None:

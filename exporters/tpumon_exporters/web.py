@@ -1,48 +1,47 @@
-"""HTTP server for scrapers, probes and browsers: one request per connection, few threads, deadlines everywhere.
+"""HTTP server for scrapers, probes and browsers: aiohttp, one request per connection, with limits and deadlines.
 
-A misbehaving client loses its connection; this process spends at most `_CONNECTIONS` threads on clients, and
-`_CONNECTIONS_EACH` on one address, `_WAITING_EACH` of them to wait for the client.
+aiohttp bounds the size of a request, and neither the number of connections nor their time. So each is a task here: the
+client has `_HEAD_S` to complete its request and `_ANSWER_S` to read the answer, and where there are too many, the
+oldest that does not wait for its answer goes. Answers are made in threads, one for each connection at most. (cheroot
+and prometheus_client give a thread to each client that sends nothing: 200 idle connections a second shut scrapes out.)
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import gzip
 import ipaddress
+import math
 import os
 import re
 import socket
-import ssl
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from io import BytesIO
 from pathlib import Path
-from typing import Literal, Protocol
 from urllib.parse import parse_qs, urlsplit
 
+from aiohttp import web
 from prometheus_client.exposition import gzip_accepted
 
 from tpumon.errors import UsageError
 from tpumon.model import Address
 from tpumon.model.frozen import frozen
+from tpumon.system.background import Background
+from tpumon.system.threads import in_thread
+from tpumon.text import one_line, unexpected
+from tpumon_exporters.webconfig import WebConfig
 
 _CONNECTIONS = 32
-_CONNECTIONS_EACH = 8
-_WAITING_EACH = 4
+_CONNECTIONS_EACH = 8  # of one address
 _CROWDED_S = 1.0  # a client that takes longer to read its answer makes room for others; a scrape takes less
-_ROOM_S = 0.2
 _HEAD_S = 5.0
 _ANSWER_S = 30.0
-_LINGER_S = 1.0
-_LINGER_BYTES = 1024 * 1024
-_POLL_S = 1.0
-_HEAD_BYTES = 16 * 1024
-_FIELDS = 100
+_CLOSE_S = 1.0
+_ROOM_S = 0.2
+_HEAD_LINES, _HEAD_LINE_BYTES = 100, 8190
 _GZIP_LEVEL = 1  # takes 1/20 of level 9's time; the page is 1.5 times as large
 _GZIP_FROM_BYTES = 1000
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-f:.]+)(?:%[^\]]*)?\]|(?P<name>[^\[\]:@/?#\s]+))(?::[0-9]*)?")
@@ -61,13 +60,11 @@ class Request:
         path: without the query, not decoded.
         query: decoded parameters, each with all its values.
         accept: the Accept header.
-        hosts: for which hosts it is, as the client writes them: one, none, or by mistake several.
     """
 
     path: str
     query: Mapping[str, Sequence[str]]
     accept: str = ""
-    hosts: Sequence[str] = ()
 
 
 @frozen
@@ -77,48 +74,6 @@ class Response:
     body: str | bytes
     status: HTTPStatus = HTTPStatus.OK
     content_type: str = "text/plain; charset=utf-8"
-
-
-class Security(Protocol):
-    """Who has access, and how connections are encrypted."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Headers sent with every answer."""
-
-    @property
-    def wants_password(self) -> bool:
-        """Whether only those who know a password have access."""
-
-    def context(self) -> ssl.SSLContext | None:
-        """Settings for a new connection; None: no encryption."""
-
-    def admits(self, authorization: str | None, address: str) -> bool | None:
-        """Whether the Authorization header grants access to this client; None: too busy to check."""
-
-
-class Open:
-    """Access for everyone, without encryption."""
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """No headers."""
-        return {}
-
-    @property
-    def wants_password(self) -> bool:
-        """No password."""
-        return False
-
-    def context(self) -> None:
-        """No encryption."""
-
-    def admits(self, _authorization: str | None, _address: str) -> bool:
-        """Always grants access."""
-        return True
-
-
-State = Literal["reading", "answering", "sending", "done"]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -196,44 +151,72 @@ def _names_in_file() -> Iterator[str]:
             yield from line.partition("#")[0].split()[1:]
 
 
-class _Connection:
-    """One client's connection.
+class _Connection(web.RequestHandler):
+    """One client's connection: aiohttp's, which reads the request and writes the answer.
 
     Attributes:
-        address: whom it counts for.
+        client: whom it counts for.
         here: the address of this machine on which it came in.
-        state: "reading" until the request is complete, "answering" until there is an answer, "done" once it is sent.
+        answering: held while the answer is made.
+        spared_s: it may be dropped for others from then on, by the clock of the loop.
+        lost: set once it is closed.
+        deadline: of what it is about to do.
     """
 
-    def __init__(self, client: socket.socket, address: str) -> None:
-        self.client = client
-        self.address = address
-        self.here = str(client.getsockname()[0])
-        self.since_s = time.monotonic()
-        self.state: State = "reading"
+    deadline: asyncio.Timeout
 
-    @property
-    def late(self) -> bool:
-        return self.age_s > (_HEAD_S if self.state == "reading" else _ANSWER_S)
+    def __init__(self, manager: web.Server, accepted: socket.socket, address: str, say: Callable[[str], None]) -> None:
+        super().__init__(
+            manager,
+            loop=asyncio.get_running_loop(),
+            max_line_size=_HEAD_LINE_BYTES,
+            max_field_size=_HEAD_LINE_BYTES,
+            max_headers=_HEAD_LINES,
+            auto_decompress=False,
+        )
+        self.client = _client_of(address)
+        self.here = str(accepted.getsockname()[0])
+        self.answering = asyncio.Lock()
+        self.spared_s = -math.inf
+        self.lost = asyncio.Event()
+        self._say = say
 
     @property
     def yields(self) -> bool:
-        """Whether it may be dropped for another; its thread then ends at once."""
-        return self.state in {"reading", "done"} or (self.state == "sending" and self.age_s > _CROWDED_S)
+        """Whether it may be dropped for another."""
+        return not self.answering.locked() and self._loop.time() >= self.spared_s
 
-    @property
-    def waits(self) -> bool:
-        """Whether the next step is the client's."""
-        return self.state != "answering"
+    def within(self, duration_s: float | None) -> None:
+        """Sets the deadline of what comes next; None: none."""
+        with contextlib.suppress(RuntimeError):  # it has ended
+            self.deadline.reschedule(None if duration_s is None else self._loop.time() + duration_s)
 
-    @property
-    def age_s(self) -> float:
-        return time.monotonic() - self.since_s
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Keeps a connection that the client has closed for sending: it may wait for the answer. TLS cannot."""
+        return self.ssl_context is None
 
-    def drop(self) -> None:
-        """Ends whatever its thread waits for, below TLS."""
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self.client, socket.SHUT_RDWR)
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """The connection is closed."""
+        super().connection_lost(exc)
+        self.lost.set()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - it may contain what the client sent
+    ) -> web.Response:
+        """Answers what is no request, and after a bug."""
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self.log_exception("", exc_info=exc)
+        known = HTTPStatus(status)
+        return _sent(Response(body=f"{known} {known.phrase}\n", status=known))
+
+    def log_exception(self, *_: object, exc_info: BaseException | None = None, **__: object) -> None:
+        """Says that there is a bug."""
+        error = exc_info if isinstance(exc_info, Exception) else TimeoutError()
+        self._say(f"a request could not be answered: {unexpected(error)}")
 
 
 class WebServer:
@@ -242,7 +225,7 @@ class WebServer:
     Args:
         listener: from `listen`; closed with the server.
         answer: called in several threads at once.
-        security: who has access, and how connections are encrypted.
+        config: who has access, and how connections are encrypted.
         say: takes one line about a problem that is a bug.
     """
 
@@ -250,249 +233,140 @@ class WebServer:
         self,
         listener: socket.socket,
         answer: Callable[[Request], Response],
-        security: Security,
+        config: WebConfig,
         say: Callable[[str], None],
     ) -> None:
         self._listener = listener
         self._answer = answer
-        self._security = security
+        self._config = config
         self._say = say
-        self._changed = threading.Condition()
-        self._connections: dict[_Connection, None] = {}  # oldest first
-        self._closing = threading.Event()
-        listener.settimeout(_POLL_S)
-        self._thread = threading.Thread(target=self._accept, name="tpumon-http", daemon=True)
-        self._thread.start()
+        self._connections: dict[_Connection, asyncio.Task[None]] = {}  # oldest first
+        listener.setblocking(False)
+        self._running = contextlib.ExitStack()
+        self._running.enter_context(Background(self._run))
 
-    def close(self, timeout_s: float = 1.0) -> None:
-        """Accepts no more connections; gives running answers `timeout_s` seconds to complete."""
-        until_s = time.monotonic() + timeout_s
-        self._closing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        with self._changed:
-            # A request may have arrived that is not read yet.
-            self._changed.wait_for(lambda: not self._under_way("reading"), _ROOM_S)
-            self._drop(self._under_way("reading"))
-            self._changed.wait_for(lambda: not self._under_way("answering", "sending"), until_s - time.monotonic())
-            self._drop(list(self._connections))
-            self._changed.wait_for(lambda: not self._connections, _ROOM_S)
-        self._thread.join(_ROOM_S)
-        self._listener.close()
+    def close(self) -> None:
+        """Accepts no more connections; gives running answers 1 s to complete."""
+        self._running.close()
 
-    def _under_way(self, *states: State) -> list[_Connection]:
-        return [connection for connection in self._connections if connection.state in states]
+    async def _run(self, _send: object) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, bug: self._say(one_line(f"a bug: {bug}")))
+        self._server = web.Server(self._respond)
+        self._watch()
+        try:
+            await loop.create_future()
+        finally:
+            loop.remove_reader(self._listener)
+            self._listener.close()
+            under_way = [task for connection, task in self._connections.items() if not connection.yields]
+            if under_way:
+                await asyncio.wait(under_way, timeout=_CLOSE_S)
+            rest = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in rest:
+                task.cancel()
+            if rest:
+                await asyncio.wait(rest, timeout=_ROOM_S)
 
-    @staticmethod
-    def _drop(connections: Sequence[_Connection]) -> None:
-        for connection in connections:
-            connection.drop()
+    def _watch(self) -> None:
+        if self._listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def _accept(self) -> None:
-        while not self._closing.is_set():
-            accepted = self._next_client()
-            with self._changed:
-                self._drop([connection for connection in self._connections if connection.late])
-            if accepted is None:
-                continue
-            client, address = accepted
-            try:
-                self._admit(client, _client_of(address))
-            except Exception as error:  # noqa: BLE001 - a bug must not stop the server
-                client.close()
-                self._say(f"a connection could not be accepted: {type(error).__name__}: {error}")
-
-    def _next_client(self) -> tuple[socket.socket, str] | None:
         try:
-            client, (address, *_) = self._listener.accept()
-            return client, address
-        except TimeoutError:
-            return None
-        except OSError:  # closing, or out of descriptors, where retrying at once would not help
-            self._closing.wait(_ROOM_S)
-            return None
-
-    def _admit(self, client: socket.socket, address: str) -> None:
-        with self._changed:
-            if not self._make_room(address):
-                client.close()
-                return
-        try:
-            context = self._security.context()
-            if context is not None:
-                client = context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
-            connection = _Connection(client, address)
-        except (OSError, ValueError):  # the client is gone
-            client.close()
+            accepted, (address, *_) = self._listener.accept()
+        except BlockingIOError:
             return
-        with self._changed:
-            self._connections[connection] = None
+        except OSError:  # out of descriptors, where retrying at once would not help
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._listener)
+            loop.call_later(_ROOM_S, self._watch)
+            return
         try:
-            threading.Thread(target=self._serve, args=(connection,), name="tpumon-http-client", daemon=True).start()
-        except RuntimeError:  # no more threads available
-            self._forget(connection)
+            connection = _Connection(self._server, accepted, address, self._say)
+        except (OSError, ValueError):  # the client is gone
+            accepted.close()
+            return
+        if not self._make_room(connection.client):
+            accepted.close()
+            return
+        self._connections[connection] = task = asyncio.create_task(self._serve(connection, accepted))
 
-    def _make_room(self, address: str) -> bool:
-        """Drops a connection if there are too many, of this client first; returns whether there is room."""
-        return (
-            self._below(_WAITING_EACH, lambda each: each.address == address and each.waits)
-            and self._below(_CONNECTIONS_EACH, lambda each: each.address == address)
-            and self._below(_CONNECTIONS, lambda _each: True)
-        )
-
-    def _below(self, limit: int, counts: Callable[[_Connection], bool]) -> bool:
-        """Whether there are fewer connections that count than the limit, at the latest after dropping one.
-
-        The oldest goes that has its answer, has not sent its request, or takes long to read its answer, in this order.
-        """
-
-        def is_so() -> bool:
-            return sum(map(counts, self._connections)) < limit
-
-        if is_so():
-            return True
-        yielding = [each for each in self._connections if counts(each) and each.yields]
-        if not yielding:
-            return False
-        min(yielding, key=lambda each: (("done", "reading", "sending").index(each.state), each.since_s)).drop()
-        return self._changed.wait_for(is_so, _ROOM_S)
-
-    def _forget(self, connection: _Connection) -> None:
-        connection.client.close()
-        with self._changed:
+        def forget(_task: object) -> None:
+            accepted.close()
             self._connections.pop(connection, None)
-            self._changed.notify_all()
 
-    def _serve(self, connection: _Connection) -> None:
-        client = connection.client
+        task.add_done_callback(forget)
+
+    def _make_room(self, client: str) -> bool:
+        """Drops a connection if there are too many, of this client first; returns whether there is room."""
+        for limit, whose in ((_CONNECTIONS_EACH, {client}), (_CONNECTIONS, None)):
+            counted = [each for each in self._connections if whose is None or each.client in whose]
+            if len(counted) >= limit:
+                oldest = next((each for each in counted if each.yields), None)
+                if oldest is None:
+                    return False
+                self._connections.pop(oldest).cancel()
+        return True
+
+    async def _serve(self, connection: _Connection, accepted: socket.socket) -> None:
+        transport: asyncio.BaseTransport | None = None
         try:
-            client.settimeout(_HEAD_S)
-            if isinstance(client, ssl.SSLSocket):
-                client.do_handshake()
-            head = _read_head(client)
-            if head:
-                self._advance(connection, "answering")
-                respond = partial(self._respond, connection)
-                answer = _Exchange(head, respond, self._security.headers).answer()
-                self._advance(connection, "sending")
-                client.settimeout(_ANSWER_S)
-                client.sendall(answer)
-                self._advance(connection, "done")
-                _linger(client)
-        except ssl.SSLError:  # lets the client read the alert, which says why
-            with contextlib.suppress(OSError):
-                _linger(client)
-        except OSError:  # includes timeouts; only this client is affected
+            async with asyncio.timeout(_HEAD_S) as connection.deadline:
+                transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                    lambda: connection, accepted, ssl=self._config.context()
+                )
+                await connection.lost.wait()
+        except (OSError, ValueError):  # includes timeouts and TLS; only this client is affected
             pass
-        except Exception as error:  # noqa: BLE001 - a bug must cost only this answer
-            self._say(f"a request could not be answered: {type(error).__name__}: {error}")
+        except Exception as error:  # noqa: BLE001 - a bug must cost only this connection
+            self._say(f"a connection could not be accepted: {unexpected(error)}")
         finally:
-            self._forget(connection)
+            if isinstance(transport, asyncio.Transport):
+                transport.abort()
+            async with connection.answering:  # a thread that goes on counts, although its client is gone
+                pass
 
-    def _advance(self, connection: _Connection, state: State) -> None:
-        with self._changed:
-            connection.state = state
-            self._changed.notify_all()
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        if request.transport is not None and not request.can_read_body:
+            request.transport.pause_reading()  # more requests would fill the memory, and get no answer
+        async with connection.answering:
+            connection.within(None)
+            answer = await in_thread(partial(self._answered, request, connection), timeout_s=None)
+        connection.spared_s = asyncio.get_running_loop().time() + _CROWDED_S
+        connection.within(_ANSWER_S)
+        return answer
 
-    def _respond(self, connection: _Connection, request: Request, authorization: str | None) -> Response:
-        if not self._security.wants_password and is_misdirected(request.hosts, connection.here):
-            return Response(status=HTTPStatus.MISDIRECTED_REQUEST, body=_MISDIRECTED)
-        admitted = self._security.admits(authorization, connection.address)
+    def _answered(self, request: web.BaseRequest, connection: _Connection) -> web.Response:
+        if request.method not in {"GET", "HEAD"}:
+            body = "only GET and HEAD are supported\n"
+            return _sent(Response(status=HTTPStatus.METHOD_NOT_ALLOWED, body=body), Allow="GET, HEAD")
+        url = urlsplit(request.raw_path)
+        hosts = [url.netloc.rpartition("@")[2]] if url.netloc else request.headers.getall("Host", ())
+        if not self._config.wants_password and is_misdirected(hosts, connection.here):
+            return _sent(Response(status=HTTPStatus.MISDIRECTED_REQUEST, body=_MISDIRECTED))
+        headers = self._config.headers
+        admitted = self._config.admits(request.headers.get("Authorization"), connection.client)
         if admitted is None:
-            return Response(status=HTTPStatus.SERVICE_UNAVAILABLE, body="too many passwords to check\n")
+            body = "too many passwords to check\n"
+            return _sent(Response(status=HTTPStatus.SERVICE_UNAVAILABLE, body=body), **headers)
         if not admitted:
-            return Response(status=HTTPStatus.UNAUTHORIZED, body="Unauthorized\n")
-        return self._answer(request)
+            refusal = Response(status=HTTPStatus.UNAUTHORIZED, body="Unauthorized\n")
+            return _sent(refusal, **headers, **{"WWW-Authenticate": "Basic"})
+        accept = ", ".join(request.headers.getall("Accept", ()))
+        answer = self._answer(Request(path=url.path, query=parse_qs(url.query), accept=accept))
+        return _sent(answer, request.headers.get("Accept-Encoding", ""), **headers)
 
 
-def _read_head(client: socket.socket) -> bytes:
-    """The request without its body; what is longer than allowed ends early, and is then no valid request."""
-    head = b""
-    while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) < _HEAD_BYTES:
-        data = client.recv(4096)
-        if not data:
-            return b""
-        head += data
-    return head
-
-
-def _linger(client: socket.socket) -> None:
-    """Lets the client read the answer; closing with unread input would discard it."""
-    socket.socket.shutdown(client, socket.SHUT_WR)
-    client.settimeout(_LINGER_S)
-    unread = _LINGER_BYTES
-    while unread > 0 and (data := socket.socket.recv(client, 65536)):
-        unread -= len(data)
-
-
-class _Exchange(BaseHTTPRequestHandler):
-    """Parses one request and renders the answer: the standard library's handler, without its socket."""
-
-    protocol_version = "HTTP/1.1"
-    default_request_version = "HTTP/1.0"  # so that every answer has a status line
-    error_content_type = "text/plain; charset=utf-8"
-    error_message_format = "%(code)d %(message)s\n"
-
-    def __init__(
-        self, head: bytes, respond: Callable[[Request, str | None], Response], headers: Mapping[str, str]
-    ) -> None:
-        self.rfile = BytesIO(head)
-        self.wfile = self._written = BytesIO()
-        self._too_long = len(head) >= _HEAD_BYTES
-        self._respond = respond
-        self._headers = headers
-
-    def answer(self) -> bytes:
-        """Returns the bytes to send."""
-        self.raw_requestline = self.rfile.readline()
-        self.requestline = self.request_version = self.command = ""
-        if self._too_long:
-            self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        elif self.parse_request():
-            self._send(self._response())
-        return self._written.getvalue()
-
-    def _response(self) -> Response:
-        if self.command not in {"GET", "HEAD"}:
-            return Response(status=HTTPStatus.METHOD_NOT_ALLOWED, body="only GET and HEAD are supported\n")
-        try:
-            url = urlsplit(self.path)
-            query = parse_qs(url.query, max_num_fields=_FIELDS)
-        except ValueError:
-            return Response(status=HTTPStatus.BAD_REQUEST, body="the path is malformed\n")
-        request = Request(
-            path=url.path,
-            query=query,
-            accept=", ".join(self.headers.get_all("Accept", ())),
-            hosts=[url.netloc.rpartition("@")[2]] if url.netloc else self.headers.get_all("Host", ()),
-        )
-        return self._respond(request, self.headers.get("Authorization"))
-
-    def _send(self, response: Response) -> None:
-        body = response.body if isinstance(response.body, bytes) else response.body.encode(errors="replace")
-        compress = len(body) >= _GZIP_FROM_BYTES and gzip_accepted(self.headers.get("Accept-Encoding", ""))
-        if compress:
-            body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
-        self.send_response(response.status)
-        self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Vary", "Accept, Accept-Encoding")
-        if compress:
-            self.send_header("Content-Encoding", "gzip")
-        if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", "GET, HEAD")
-        if response.status == HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Basic")
-        for name, value in self._headers.items():
-            self.send_header(name, value)
-        self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def version_string(self) -> str:
-        """Reveals no version: this is sent before any password is checked."""
-        return "tpumon"
-
-    def log_message(self, *_: object) -> None:
-        """Logs nothing."""
+def _sent(response: Response, accept_encoding: str = "", **headers: str) -> web.Response:
+    """The response as it is sent. Reveals no version of the server: no password may have been checked."""
+    body = response.body if isinstance(response.body, bytes) else response.body.encode(errors="replace")
+    headers |= {"Content-Type": response.content_type, "Vary": "Accept, Accept-Encoding", "Server": "tpumon"}
+    if len(body) >= _GZIP_FROM_BYTES and gzip_accepted(accept_encoding):
+        body = gzip.compress(body, _GZIP_LEVEL, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    answer = web.Response(body=body, status=response.status, headers=headers)
+    answer.force_close()
+    return answer

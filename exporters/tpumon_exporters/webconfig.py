@@ -67,6 +67,23 @@ class _InvalidError(Exception):
     """The file is invalid; the message does not name it."""
 
 
+class _Telling(ssl.SSLObject):
+    """TLS that lets a refused client read why: asyncio would close the connection before the alert is sent."""
+
+    def do_handshake(self) -> None:
+        """Asks for more after a failure, so that the alert is sent first; the client then ends it, or its deadline."""
+        try:
+            super().do_handshake()
+        except ssl.SSLError as error:
+            if error.reason == "HTTP_REQUEST":  # no TLS, so it gets no alert
+                raise
+            raise ssl.SSLWantReadError from None
+
+
+class _Context(ssl.SSLContext):
+    sslobject_class = _Telling
+
+
 @frozen
 class _Config:
     """The contents of a file."""
@@ -84,7 +101,7 @@ class WebConfig:
     While a changed file is invalid, the previous settings remain in use, and it is read again every 10 s.
 
     Args:
-        path: the file.
+        path: the file; None: there is none, so that all have access, without encryption.
         say: takes one line when a changed file is invalid, and when the reason changes.
         clock_s: returns monotonic seconds.
 
@@ -92,12 +109,14 @@ class WebConfig:
         UsageError: the file is invalid.
     """
 
-    def __init__(self, path: str, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: str | None, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._clock_s = clock_s
-        self._path = Path(path)
+        self._path = Path(path or "")
         self._say = say
         try:
-            self._config = _read(self._path)
+            self._config = _Config() if path is None else _read(self._path)
         except _InvalidError as error:
             raise UsageError(f"{path}: {error}") from None
         self._seen = self._config.stamps
@@ -280,7 +299,7 @@ def _context(tls: Mapping[str, Any], files: Mapping[str, Path]) -> ssl.SSLContex
     for name in ("cert_file", "key_file"):
         if name not in files:
             raise _InvalidError(f"tls_server_config lacks {name}")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     oldest = _TLS_VERSIONS[_choice(tls, "min_version", _TLS_VERSIONS, "TLS12")]
     newest = _TLS_VERSIONS[_choice(tls, "max_version", _TLS_VERSIONS, "TLS13")]
     if oldest > newest:

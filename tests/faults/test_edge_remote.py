@@ -107,6 +107,38 @@ def test_an_encrypted_exchange_without_end_is_given_up(state, tmp_path, monkeypa
         gives_up(f"https://127.0.0.1:{server.port}")
 
 
+def test_an_encrypted_connection_that_is_given_up_is_closed_at_once(tmp_path, monkeypatch):
+    """A server that does not answer does not answer the end of TLS either; descriptors are for others."""
+    files = certificates(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(files / "ca.crt"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files / "server.crt", files / "server.key")
+    connected = []
+
+    async def main(port):
+        with pytest.raises(remote.TroubleError, match="no answer in time"):
+            await SamplesPage(f"https://127.0.0.1:{port}").fetch(None)
+        async with asyncio.timeout(10):
+            await asyncio.to_thread(closed)
+
+    def closed():
+        with contextlib.suppress(ConnectionError):
+            while socket.socket.recv(connected[0], 65536):  # below TLS
+                pass
+
+    def serve(listener):
+        client, _ = listener.accept()
+        client.settimeout(20)
+        connected.append(context.wrap_socket(client, server_side=True))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        asyncio.run(main(listener.getsockname()[1]))
+        thread.join(20)
+    connected[0].close()
+
+
 def test_a_handshake_without_end_is_given_up(monkeypatch):
     """The first record of TLS, byte by byte."""
     monkeypatch.setattr(exchange, "STEP_S", 2.0)

@@ -50,6 +50,8 @@ ALLOWED: dict[str, set[str]] = {
         "metrics",
         "outputs",
         "recording",
+        "system",
+        "aiohttp",
         "prometheus_client",
         "bcrypt",
         "yaml",
@@ -136,11 +138,14 @@ def test_only_rooms_that_speak_grpc_import_it() -> None:
     [
         ("--help", {"grpc", "google.protobuf", "tensorflow", "numpy"}),
         ("--version", {"grpc", "google.protobuf", "tensorflow", "numpy"}),
-        ("--simulate v2-8 --level 1 --duration-ms 20 --num-queries 1 --output jsonl", {"rich", "tensorflow"}),
+        (
+            "--simulate v2-8 --level 1 --duration-ms 20 --num-queries 1 --output jsonl",
+            {"rich", "tensorflow", "aiohttp"},
+        ),
     ],
 )
 def test_a_command_loads_what_it_needs(words: str, heavy: set[str], tmp_path: Path) -> None:
-    """Help and version neither gRPC nor arrays; what only prints, nothing that draws."""
+    """Help and version neither gRPC nor arrays; what only prints, nothing that draws or serves."""
     done, imported = loaded(words, tmp_path)
 
     assert "tpumon" in done or "." in done

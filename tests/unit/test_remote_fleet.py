@@ -353,7 +353,13 @@ def test_a_host_that_does_not_answer_is_looked_up_again():
         names = exchange.Names(resolve)
         place = exchange.Place(host="exporter.example", port=port)
         ask = functools.partial(
-            exchange.exchange, place, b"GET / HTTP/1.1\r\n\r\n", names, read_s=5, most_bytes=1000, is_large=pytest.fail
+            exchange.exchange,
+            place,
+            b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            names,
+            read_s=5,
+            most_bytes=1000,
+            is_large=pytest.fail,
         )
         with pytest.raises(OSError, match="Connection refused"):
             await ask()

@@ -81,7 +81,7 @@ def test_encrypted(files):
     ],
 )
 def test_client_certificates(files, tmp_path_factory, auth, certificate, served):
-    """Of the CA named, and of no other."""
+    """Of the CA named, and of no other; who is refused learns why."""
     stranger = certificates(tmp_path_factory.mktemp("strangers"))
     for end in ("crt", "key"):
         shutil.copy(stranger / f"client.{end}", files / f"stranger.{end}")
@@ -90,7 +90,7 @@ def test_client_certificates(files, tmp_path_factory, auth, certificate, served)
         if served:
             assert get(output, "/-/healthy", tls=asks).status == 200
         else:
-            with pytest.raises(OSError):
+            with pytest.raises(OSError, match="alert"):
                 get(output, "/-/healthy", tls=asks)
 
 

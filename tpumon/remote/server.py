@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from tpumon.errors import Reason, UsageError
@@ -27,6 +27,7 @@ GOOD_FORM = "give --from http://HOST:10466, or https://USER:PASSWORD@HOST:10466"
 
 _LONGEST_SECRET = 65536
 _SECRET_S = 2.0
+_SUFFIXES = ("/metrics", "/samples")  # people often copy the URL that Prometheus scrapes
 _NO_ANSWER = "no answer in time; check for a firewall"
 _IN_PATHS = "/%:@!$&'()*+,;=~"
 
@@ -100,13 +101,6 @@ class Server:
         name: the URL without user and password.
     """
 
-    kind: ClassVar[str] = "exporter"
-    missing: ClassVar[str] = "is `tpumon serve` running there?"
-    other: ClassVar[str] = f"the server is not a tpumon exporter; {GOOD_FORM}"
-    most_bytes: ClassVar[int | None] = None
-    read_s: ClassVar[float | None] = None
-    suffixes: ClassVar[tuple[str, ...]] = ("/metrics", "/samples")  # people often copy the URL that Prometheus scrapes
-
     def __init__(
         self,
         url: str,
@@ -125,7 +119,7 @@ class Server:
         if parts.username is not None and auth is not None:
             raise UsageError("--from-auth: the URL has a password already; leave one of the two out")
         path = parts.path.rstrip("/")
-        for suffix in self.suffixes:
+        for suffix in _SUFFIXES:
             path = path.removesuffix(suffix)
         host, encrypted = parts.hostname, parts.scheme == "https"
         shown = f"[{host}]" if ":" in host else host
@@ -139,28 +133,28 @@ class Server:
         self._names = names or Names()
         self._large = large
 
-    async def ask(self, path: str, read: Callable[[int, bytes], _Read], form: str | None = None) -> _Read:
-        """Gets a path, or posts a form to it; returns what `read` makes of the status and the body.
+    async def ask(self, path: str, read: Callable[[int, bytes], _Read]) -> _Read:
+        """Gets a path; returns what `read` makes of the status and the body.
 
         Raises:
             TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
         """
         async with AsyncExitStack() as stack:
-            request = self._request(path, form, await self._auth())
+            request = self._request(path, await self._auth())
             try:
                 status, body = await exchange(
                     self._place,
                     request,
                     self._names,
-                    read_s=self.read_s or READ_S,
-                    most_bytes=self.most_bytes or ANSWER_BYTES,
+                    read_s=READ_S,
+                    most_bytes=ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
                 )
                 if len(body) <= LARGE_BYTES:
                     return read(status, body)
                 return await in_thread(lambda: read(status, body), timeout_s=None)
-            except AnswerTooLargeError as error:
-                raise self.trouble("too-large", f"its answer is larger than {error.most_bytes >> 20} MiB") from None
+            except AnswerTooLargeError:
+                raise self.trouble("too-large", f"its answer is larger than {ANSWER_BYTES >> 20} MiB") from None
             except ssl.SSLCertVerificationError as error:
                 raise self.trouble(
                     "refused",
@@ -172,9 +166,9 @@ class Server:
                 raise self.trouble("deadline", _NO_ANSWER) from None
             except OSError as error:
                 why = error.strerror or str(error) or type(error).__name__
-                raise self.trouble("unavailable", f"{why}; {self.missing}") from None
+                raise self.trouble("unavailable", f"{why}; is `tpumon serve` running there?") from None
             except (http.client.HTTPException, ValueError, RecursionError):
-                raise self.trouble("malformed", self.other) from None
+                raise self.trouble("malformed", f"the server is not a tpumon exporter; {GOOD_FORM}") from None
 
     async def _wait_for_turn(self, stack: AsyncExitStack) -> None:
         if self._large is not None:
@@ -186,13 +180,10 @@ class Server:
         except ValueError as error:
             raise self.trouble("refused", f"--from-auth {error}") from None
 
-    def _request(self, path: str, form: str | None, auth: Mapping[str, str]) -> bytes:
+    def _request(self, path: str, auth: Mapping[str, str]) -> bytes:
         headers = {**self._headers, **auth, "Connection": "close"}
-        if form is not None:
-            headers |= {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(form))}
-        lines = [f"{'GET' if form is None else 'POST'} {self._path}{path} HTTP/1.1"]
-        lines += [f"{name}: {value}" for name, value in headers.items()]
-        return ("\r\n".join(lines) + f"\r\n\r\n{form or ''}").encode("ascii")
+        lines = [f"GET {self._path}{path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        return ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
 
     def refused(self, status: int) -> None:
         """Raises what a refusal means that has nothing to do with what was asked.
@@ -210,7 +201,7 @@ class Server:
 
     def trouble(self, reason: Reason, what: str) -> TroubleError:
         """An error that names the server."""
-        return TroubleError(reason, one_line(f"{self.kind} {self.name}: {what}", limit=400))
+        return TroubleError(reason, one_line(f"exporter {self.name}: {what}", limit=400))
 
     def trouble_of(self, error: Exception) -> TroubleError:
         """The trouble that an error of a refresh is; one that nobody foresaw is a bug, and names the server, too."""
