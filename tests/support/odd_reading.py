@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +18,38 @@ ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 _read_figures = top_ops.read_figures
 
 
-def _odd(xspace: memoryview | FileIO, most_ops: int) -> Any:
-    kept, small = [], bytes(xspace) if isinstance(xspace, memoryview) else b""  # a large one is a file, without a mark
-    while ENDLESS.encode() in small:
+def _odd(xspace: bytes, most_ops: int) -> Any:
+    kept = []
+    while ENDLESS.encode() in xspace:
         pass
-    while HUNGRY.encode() in small:
+    while HUNGRY.encode() in xspace:
         kept.append(bytearray(1 << 20))
     return _read_figures(xspace, most_ops)
 
 
 @contextmanager
-def odd_readers() -> Iterator[None]:
-    """Traces are read by such processes."""
-    usual = readers._pools
+def own_readers(*, cpu_s: float) -> Iterator[None]:
+    """Traces are read by processes of this test alone, with such a limit."""
+    own = {"QUICK": readers.Readers(2, cpu_s=cpu_s, nice=0), "SLOW": readers.Readers(1, cpu_s=cpu_s, nice=10)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "_PROGRAM", "support.odd_reading")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setattr(readers, "_pools", {nice: readers._Pool(nice) for nice in (0, *usual)})
+        for name, these in own.items():
+            patch.setattr(readers, name, these)
         try:
             yield
         finally:
-            for pool in readers._pools.values():
-                pool.end_all()
+            for these in own.values():
+                for process in these._free.queue:
+                    if process is not None:
+                        readers._end(process)
+
+
+@contextmanager
+def odd_readers(*, cpu_s: float = 0.3) -> Iterator[None]:
+    """Traces are read by processes that obey marks."""
+    with pytest.MonkeyPatch.context() as patch, own_readers(cpu_s=cpu_s):
+        patch.setattr(readers, "_PROGRAM", "support.odd_reading")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        yield
 
 
 if __name__ == "__main__":
