@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpumon.errors import SourceError
 from tpumon.sources import readers
-from tpumon.xspace import reading
+from tpumon.xspace import TraceFigures, reading
 from tpumon.xspace.profile import top_ops
 
 ENDLESS, HUNGRY = "takes for ever", "takes all memory"
@@ -25,6 +27,35 @@ def _odd(xspace: bytes, most_ops: int) -> Any:
     while HUNGRY.encode() in xspace:
         kept.append(bytearray(1 << 20))
     return _read_figures(xspace, most_ops)
+
+
+class VirtualReaders:
+    """As `readers.Readers`, in virtual time.
+
+    Args:
+        count: how many traces are read at the same time.
+        takes_s: how long a trace takes.
+        result: of every trace that takes no longer than it may.
+        cpu_s: how long that is.
+    """
+
+    def __init__(
+        self, count: int, takes_s: Callable[[bytes], float], result: TraceFigures, *, cpu_s: float = 1.0
+    ) -> None:
+        self.cpu_s = cpu_s
+        self.given_up = 0
+        self._free = asyncio.Semaphore(count)
+        self._takes_s = takes_s
+        self._result = result
+
+    async def read(self, xspace: bytes, _ops: int) -> tuple[TraceFigures, float]:
+        async with self._free:
+            took_s = self._takes_s(xspace)
+            await asyncio.sleep(min(took_s, self.cpu_s))
+            if took_s > self.cpu_s:
+                self.given_up += 1
+                raise SourceError("too-large", "given up")
+            return self._result, took_s
 
 
 @contextmanager
