@@ -37,7 +37,7 @@ class Readers:
     Args:
         count: how many traces are read at the same time, at most.
         cpu_s: processor time for one trace, besides what grows with its size.
-        nice: how much the processes yield to others.
+        nice: how much more than this process they yield to others.
     """
 
     def __init__(self, count: int, *, cpu_s: float, nice: int) -> None:
@@ -64,15 +64,16 @@ class Readers:
         return await in_thread(lambda: self._read(xspace, ops), timeout_s=None)
 
     def _read(self, xspace: bytes | memoryview, ops: int) -> tuple[TraceFigures, float]:
-        process, finished = self._free.get(), False
+        process = self._free.get()
         try:
             if process is None or process.poll() is not None:
                 process = self._replaced(process)
             result, took_cpu_s = self._ask(process, xspace, ops)
-            finished = True
-        finally:
-            if process is not None and not finished:
+        except BaseException:
+            if process is not None:
                 _end(process)
+            raise
+        finally:
             self._free.put(process)
         if isinstance(result, tuple):
             raise SourceError(*result)
@@ -96,7 +97,7 @@ class Readers:
             message = f"cannot start a process that reads traces: {error.strerror or error}"
             raise SourceError("internal", message) from error
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, started.pid, self._nice)
+            os.setpriority(os.PRIO_PROCESS, started.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._nice)
         return started
 
     def _ask(self, process: subprocess.Popen[bytes], xspace: bytes | memoryview, ops: int) -> tuple[object, float]:
