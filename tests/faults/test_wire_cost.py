@@ -154,6 +154,19 @@ def test_a_reader_reads_each_trace_and_nothing_of_the_one_before(own_readers):
     the_process()
 
 
+def test_what_receiving_a_large_trace_took_is_given_back(monkeypatch, own_readers):
+    asked = []
+    monkeypatch.setattr(readers, "give_back_memory", lambda: asked.append(True))
+    read(nested_roots(10), with_bytes(20_000_000), nested_roots(10))
+    assert asked == [True]
+
+
+def test_slow_readers_yield_to_all_others(own_readers):
+    asyncio.run(readers.SLOW.read(nested_roots(10)))
+    (process,) = readers.SLOW._free.queue
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+
+
 def test_a_reader_that_ended_while_it_waited_costs_no_trace(own_readers):
     before = read(nested_roots(10))
     ended = the_process()

@@ -189,7 +189,6 @@ class TraceSource(ProfilerSource):
 
     async def _take(self, window_s: float, *, known: bool, returns_traces: bool) -> _Taken:
         """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
-        self._known_on = None
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
         capture = Capture(window_s=window_s, advanced=self._lighter.options if returns_traces else {})
@@ -198,9 +197,12 @@ class TraceSource(ProfilerSource):
             async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
                 xspace, advanced = await take(capture)
         except TimeoutError as error:
+            self._known_on = None
             raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
         except SourceError as error:
-            if not MEANING[error.reason].unreached:
+            if MEANING[error.reason].unreached:
+                self._known_on = None
+            else:
                 self._end_call()
             raise
         except TpumonError as error:
@@ -209,8 +211,7 @@ class TraceSource(ProfilerSource):
         took_s = time.monotonic() - traced_from_s
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
-        if took_s <= window_s + _PATIENCE_S:
-            self._known_on = self._client.connection
+        self._known_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
         return _Taken(xspace, time_unix_s, advanced=advanced)
 
     async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
