@@ -69,9 +69,7 @@ def own_readers(*, cpu_s: float) -> Iterator[None]:
             yield
         finally:
             for these in own.values():
-                for process in these._free.queue:
-                    if process is not None:
-                        readers._end(process)
+                these.end()
 
 
 @contextmanager

@@ -7,6 +7,7 @@ of all, and workers stay behind when the parent ends.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pickle
@@ -63,6 +64,13 @@ class Readers:
                 no process can be started.
         """
         return await in_thread(lambda: self._read(xspace, ops), timeout_s=None)
+
+    def end(self) -> None:
+        """Ends the processes that read nothing now, for good; a process that reads ends when its stdin does."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (process := self._free.get_nowait()) is not None:
+                    _end(process)
 
     def _read(self, xspace: bytes | memoryview, ops: int) -> tuple[TraceFigures, float]:
         process = self._free.get()
@@ -151,3 +159,6 @@ QUICK = Readers(2, cpu_s=0.5, nice=0)
 
 SLOW = Readers(1, cpu_s=1.0, nice=10)
 """For traces that are large, or took QUICK too long."""
+
+atexit.register(QUICK.end)
+atexit.register(SLOW.end)
