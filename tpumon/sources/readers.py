@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
+from tpumon.sources.sharing import QUICK_BYTES
 from tpumon.system import own_python
 from tpumon.system.memory import give_back_memory, memory_limit_bytes
 from tpumon.system.threads import in_thread
@@ -29,7 +30,6 @@ _CPU_S_PER_MB = 0.1  # beside the limit of the readers; ordinary traces take les
 _WALL_S = 60.0  # beyond that: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
 _MOST_MEMORY = 0.15  # of the machine's, for each trace that is being read
-_LARGE_BYTES = 8_000_000
 _PROGRAM = "tpumon.xspace.reading"
 
 
@@ -123,8 +123,8 @@ class Readers:
             pickle.dump((cpu_s, memory, ops), process.stdin)
             pickle.dump(pickle.PickleBuffer(xspace), process.stdin, protocol=5)
             process.stdin.flush()
-            if len(xspace) > _LARGE_BYTES:
-                give_back_memory()
+            if len(xspace) > QUICK_BYTES:
+                give_back_memory()  # what receiving it took
             answer: tuple[object, float] = pickle.load(process.stdout)  # noqa: S301 - ours
         except (EOFError, OSError, pickle.UnpicklingError):
             raise _failure(process, len(xspace), time.monotonic() - start_s) from None
