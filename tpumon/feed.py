@@ -28,7 +28,6 @@ from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
 from tpumon.system.heartbeat import Heartbeat
 from tpumon.system.ledger import Ledger
-from tpumon.system.memory import reuse_memory
 from tpumon.targets.identity import names
 from tpumon.targets.selection import Selection, open_discovery
 from tpumon.text import unexpected
@@ -83,7 +82,6 @@ class Sampling:
             UsageError: the log directory needs what is not installed.
             TpumonError: the log directory cannot be written.
         """
-        reuse_memory()
         if self.sources.logdir is not None:
             self.sources.logdir.prepare()
 

@@ -122,12 +122,10 @@ def growth(shapes: Sequence[Shape], directory: Path, rounds: int) -> None:
 
 def steady() -> None:
     """Traces of many workers: the same programs, other times."""
-    from tpumon.system.memory import reuse_memory
     from tpumon.xspace import figures, read_trace
 
     usual = next(shape for shape in SHAPES if "usual" in shape.name)
     traces = [usual.build(usual.size - 100 * i).bytes() for i in range(4)]
-    reuse_memory()
     start_s = time.process_time()
     for count in range(1, 2001):
         figures([read_trace(traces[count % len(traces)])])

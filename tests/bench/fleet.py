@@ -21,7 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -53,16 +53,6 @@ def cpu_s(pid: int) -> float:
 def memory_mb(pid: int, field: str) -> float:
     line = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith(field))
     return int(line.split()[1]) / 1000
-
-
-def files_in_memory_mb(pid: int) -> float:
-    """What a process holds in files that are in memory, which count as nobody's RSS."""
-    found = 0
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        with suppress(OSError):
-            if str(descriptor.readlink()).startswith("/memfd:"):
-                found += 512 * descriptor.stat().st_blocks
-    return found / 1e6
 
 
 def cpu_of_children_s(pid: int) -> float:
@@ -117,14 +107,12 @@ def follow(name: str, workers: int, interval_s: float, settle_s: float, span_s: 
         heard = len(ages.now())
         p95_s = quantiles(seen, n=20)[-1]
         peak_mb, size_mb = memory_mb(monitor.pid, "VmHWM"), memory_mb(monitor.pid, "VmRSS")
-        files_mb = files_in_memory_mb(monitor.pid)
         readers_mb = sum(memory_mb(child, "VmHWM") for child in children(monitor.pid))
         print(
             f"{name}: {heard} of {workers} workers heard, {ages.failed} failed queries, {ages.with_hbm} with HBM; "
             f"effective interval {ages.interval_s:.0f} s, age p95 {p95_s:.1f} s, {p95_s / interval_s:.2f} of the "
             f"interval asked for (target 1.50); {ratio:.1%} of a core and {readers_ratio:.1%} in "
-            f"readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, readers at most {readers_mb:.0f} MB, files in "
-            f"memory {files_mb:.0f} MB",
+            f"readers; RSS {size_mb:.0f} MB, at most {peak_mb:.0f} MB, readers at most {readers_mb:.0f} MB",
             flush=True,
         )
 

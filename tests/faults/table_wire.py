@@ -12,7 +12,7 @@ ROWS = (
     (
         "a trace that cannot be read in time",
         "nobody else loses a sample",
-        "Its reader is ended, another reads the next trace; its worker then waits for others like it only.",
+        "Its reader is ended, another reads the next trace; that worker then waits for others like it only.",
         "test_wire_cost.py::test_a_trace_that_takes_too_long_is_given_up",
     ),
     (
@@ -20,6 +20,12 @@ ROWS = (
         "nobody else loses a sample",
         "It is ended after a minute plus the processor time that its trace may take; another reads the next trace.",
         "test_wire_cost.py::test_a_reader_that_hangs_is_ended",
+    ),
+    (
+        "a process that reads traces dies, as when memory runs out",
+        "nobody else loses a sample",
+        "Its own trace is one failed sample; another reads the next trace.",
+        "test_wire_cost.py::test_a_reader_that_dies_costs_its_own_trace_alone",
     ),
     (
         "workers whose traces cannot be read",
@@ -36,7 +42,7 @@ ROWS = (
     (
         "a hundred servers whose Profile hangs",
         "nobody else loses a sample",
-        "Who never answered waits among its like, with turns of 0.25 s; who let 3 or 10 s pass, among the late ones.",
+        "Who never answered, or not in time, waits among its like, with turns of 0.25 s after the window.",
         "test_wire_fairness.py::test_healthy_workers_keep_their_turns",
     ),
     (

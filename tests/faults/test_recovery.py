@@ -92,8 +92,8 @@ class Server(Answering):
 def _sooner(monkeypatch):
     """What takes ten seconds takes five."""
     for module, name in (
-        (rpc, "ANSWER_GRACE_S"), (profile, "ANSWER_GRACE_S"), (rpc, "FIRST_ANSWER_S"), (trace, "_QUICK_PROBE_S"),
-        (trace, "_QUICK_TRACE_S"), (pace, "LONGEST_PAUSE_S"), (pace, "_FIRST_PAUSE_S"),
+        (rpc, "ANSWER_GRACE_S"), (profile, "ANSWER_GRACE_S"), (rpc, "FIRST_ANSWER_S"), (trace, "_PATIENCE_S"),
+        (pace, "LONGEST_PAUSE_S"), (pace, "_FIRST_PAUSE_S"),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, getattr(module, name) / 2)
 
@@ -117,7 +117,6 @@ def test_figures_come_back_after_every_fault(record_testsuite_property):
                 done.set()
 
         options = SourceOptions(max_trace_mb=10)
-        options.sharing.quick.cpu_s = options.sharing.heavy.cpu_s = 0.3
         sampler = Sampler(
             Fixed([Target(worker=address, address=address) for address in servers]),
             Query(level=2),

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from fakes.protobuf import field
-from support import odd_reading
+from support import odd_reading, wait_until
 from support.growth import cost
 from support.traces import CONV, US, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.sources import readers
-from tpumon.sources.sharing import Bytes, Sharing
-from tpumon.xspace import figures, read_trace, reading
-from tpumon.xspace.reading import LARGE_BYTES
+from tpumon.xspace import figures, read_trace
 
 
 def nested_roots(count):
@@ -92,18 +91,16 @@ def test_four_times_the_trace_costs_far_less_than_sixteen_times(shape, count):
 
 
 @pytest.fixture
-def pool(monkeypatch):
+def own_readers():
     """Processes of this test alone."""
-    pool = readers._Pool(0)
-    monkeypatch.setattr(readers, "_pools", {0: pool})
-    yield pool
-    pool.end_all()
+    with odd_reading.own_readers(cpu_s=1.0):
+        yield
 
 
 @pytest.fixture
 def odd_readers():
     """Traces are read by processes that obey marks."""
-    with odd_reading.odd_readers():
+    with odd_reading.odd_readers(cpu_s=1.0):
         yield
 
 
@@ -116,16 +113,21 @@ def read(*traces):
     """What comes of reading these, one after the other: figures or the error."""
 
     async def main():
-        sharing = Sharing()
         out = []
         for trace in traces:
             try:
-                out.append((await readers.read(trace, sharing.quick))[0])
+                out.append((await readers.QUICK.read(trace))[0])
             except SourceError as error:
                 out.append(error)
         return out
 
     return asyncio.run(main())
+
+
+def the_process():
+    """The only process that was started."""
+    (process,) = [each for each in readers.QUICK._free.queue if each is not None]
+    return process
 
 
 def test_a_trace_is_read_elsewhere_with_the_same_figures():
@@ -142,83 +144,111 @@ def with_bytes(size):
     return nested_roots(10) + field(1, field(2, "/host:metadata") + field(6, field(5, bytes(size))))
 
 
-def size_of_file(pool):
-    """How much there is now in the file from which the only process reads."""
-    (reader,) = pool._all
-    return os.fstat(reader._trace.fileno()).st_size
-
-
-@pytest.mark.parametrize("has_memfd", [True, False])
-def test_a_reader_reads_each_trace_and_nothing_of_the_one_before(monkeypatch, pool, has_memfd):
+def test_a_reader_reads_each_trace_and_nothing_of_the_one_before(own_readers):
     """Large, small and empty traces in any order come out as if each were the first."""
-    if not has_memfd:
-        monkeypatch.setattr("ctypes.CDLL", lambda _name: None)
-    small, smaller, larger, large = nested_roots(10), nested_roots(5), with_bytes(1000), with_bytes(LARGE_BYTES)
+    small, smaller, larger, large = nested_roots(10), nested_roots(5), with_bytes(1000), with_bytes(20_000_000)
     first, *results = read(small, smaller, larger, large, b"", smaller, small)
     assert results[0] == results[4] != first
     assert first == results[1] == results[2] == results[5]
     assert results[3].reason == "empty-trace"
-    assert size_of_file(pool) == len(small)
-    (reader,) = pool._all
-    assert ("memfd:" in str(Path(f"/proc/self/fd/{reader._trace.fileno()}").readlink())) == has_memfd
+    the_process()
 
 
-def test_what_cannot_be_mapped_is_left_to_be_read_from_its_file():
-    """As on some disks, where there are no files in memory."""
-    mapped = memoryview(b"before")
-    pipe, other_end = os.pipe()
-    os.close(other_end)
-    with os.fdopen(pipe, "rb", buffering=0) as cannot:
-        assert reading._mapped(cannot, len(mapped) + 1, mapped) is mapped
-
-
-def test_the_memory_of_a_large_trace_is_given_back(pool):
-    assert read(with_bytes(LARGE_BYTES))[0].figures
-    assert size_of_file(pool) == 0
-
-
-@pytest.mark.parametrize("trace", [nested_roots(10), b""])
-def test_the_memory_of_every_trace_is_given_back_later(monkeypatch, pool, trace):
+def test_what_receiving_a_large_trace_took_is_given_back(monkeypatch, own_readers):
     asked = []
-    monkeypatch.setattr(readers, "give_back_memory_soon", lambda: asked.append(len(pool._idle)))
-    read(trace)
-    assert asked == [1]  # when it has been read
+    monkeypatch.setattr(readers, "give_back_memory", lambda: asked.append(True))
+    read(nested_roots(10), with_bytes(20_000_000), nested_roots(10))
+    assert asked == [True]
 
 
-def test_a_reader_that_ended_while_it_waited_costs_no_trace(pool):
+def test_slow_readers_yield_to_all_others(own_readers):
+    asyncio.run(readers.SLOW.read(nested_roots(10)))
+    (process,) = readers.SLOW._free.queue
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10)
+
+
+def test_a_reader_that_ended_while_it_waited_costs_no_trace(own_readers):
     before = read(nested_roots(10))
-    (reader,) = pool._all
-    os.kill(reader._process.pid, signal.SIGKILL)
-    reader._process.wait()
+    ended = the_process()
+    os.kill(ended.pid, signal.SIGKILL)
+    ended.wait()
     assert read(nested_roots(10)) == before
-    assert reader not in pool._all
+    assert the_process() is not ended
 
 
-def test_a_trace_that_cannot_be_handed_on_is_not_called_large(pool):
-    """The failure is this machine's: no shorter trace is asked for because of it."""
-    before = read(nested_roots(10))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
-    try:
-        (failed,) = read(nested_roots(10))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert failed.reason == "internal"
-    assert failed.message.startswith("cannot hand this trace of 0.0 MB to the process that reads it: File too large")
-    assert read(nested_roots(10)) == before
-
-
-def test_a_reader_that_hangs_is_ended(monkeypatch, pool):
+def test_a_reader_that_hangs_is_ended(monkeypatch, own_readers):
     """Even one that takes no processor time; the next trace is read by another."""
     before = read(nested_roots(10))
-    (reader,) = pool._all
-    os.kill(reader._process.pid, signal.SIGSTOP)
+    hung = the_process()
+    os.kill(hung.pid, signal.SIGSTOP)
     with monkeypatch.context() as patch:
         patch.setattr(readers, "_WALL_S", 0.0)
-        (given_up,) = read(nested_roots(10))
+        (given_up,) = read(with_bytes(1_000_000))  # more than a pipe takes
     assert given_up.reason == "too-large"
-    assert reader._process.returncode == -signal.SIGKILL
+    assert hung.returncode == -signal.SIGKILL
     assert read(nested_roots(10)) == before
+
+
+def test_a_reader_that_dies_costs_its_own_trace_alone(odd_readers):
+    """As when memory runs out; meanwhile another trace is read."""
+
+    async def main():
+        good, slow = nested_roots(10), odd(odd_reading.ENDLESS)
+        dying = asyncio.create_task(readers.QUICK.read(slow))
+        await asyncio.sleep(0)
+        others = [await readers.QUICK.read(good) for _ in range(3)]
+        with pytest.raises(SourceError, match="given up"):
+            await dying
+        return [*others, await readers.QUICK.read(good)]
+
+    assert len({found.figures.idle_ratio for found, _ in asyncio.run(main())}) == 1
+
+
+def test_a_reader_that_does_not_start_is_not_called_a_large_trace(monkeypatch, own_readers):
+    monkeypatch.setattr(readers, "_PROGRAM", "no.such.module")
+    (failed,) = read(nested_roots(10))
+    assert (failed.reason, failed.message) == ("internal", "the process that reads traces does not start")
+
+
+def test_more_traces_than_processes_wait_for_each_other(own_readers):
+    async def main():
+        return await asyncio.gather(*(readers.QUICK.read(nested_roots(10)) for _ in range(8)))
+
+    assert len(asyncio.run(main())) == 8
+    assert readers.QUICK._free.qsize() == 2
+
+
+_LEFT_BEHIND = """
+import asyncio, os
+from tpumon.errors import SourceError
+from tpumon.sources import readers
+try:
+    asyncio.run(readers.QUICK.read(b""))
+except SourceError:
+    print([process.pid for process in readers.QUICK._free.queue if process][0], flush=True)
+input()
+"""
+
+
+def test_no_reader_outlives_a_monitor_that_is_killed():
+    with subprocess.Popen(
+        [sys.executable, "-c", _LEFT_BEHIND],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as monitor:
+        pid = int(monitor.stdout.readline())
+        assert Path(f"/proc/{pid}").exists()
+        monitor.kill()
+    wait_until(lambda: not is_running(pid), 10, "the reader ends")
+
+
+def is_running(pid):
+    """Whether there is such a process, and it has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_a_trace_that_takes_too_long_is_given_up(odd_readers, monkeypatch):
@@ -239,27 +269,3 @@ def test_a_trace_that_takes_too_much_memory_is_given_up(odd_readers, monkeypatch
     assert given_up.reason == "too-large"
     assert "memory" in given_up.message
     assert after.figures.idle_ratio is not None
-
-
-def test_one_trace_is_in_the_works_while_another_waits_for_memory():
-    """Reading takes turns where memory is short; who wants more than there is gets it alone."""
-    memory = Bytes(100)
-    most = 0
-
-    async def main():
-        nonlocal most
-        held = 0
-
-        async def hold(amount):
-            nonlocal held, most
-            async with memory.hold(amount) as lent:
-                held += lent.amount
-                most = max(most, held)
-                await asyncio.sleep(0)
-                held -= lent.amount
-
-        await asyncio.gather(*(hold(amount) for amount in (60, 60, 500, 10, 90)))
-        return memory._free
-
-    assert asyncio.run(main()) == 100
-    assert most == 100

@@ -1,6 +1,6 @@
 """Servers that never answered, beside workers that do: at the start, after a reload, after restarts. In virtual time.
 
-The channels are made up; what is asked, when and in which lane is as it is.
+The channels are made up; what is asked, and when, is as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import grpc
 import pytest
 
 from support import virtual_time
+from support.odd_reading import VirtualReaders
 from support.traces import CONV, Traced, run_step
 from tpumon import wire
 from tpumon.model import Query, Target, Workers
@@ -151,13 +152,7 @@ def play(monkeypatch):
     """Plays a scene with a running sampler."""
     result = figures([read_trace(GOOD)])
 
-    async def read(_xspace, lane, _ops):
-        async with lane.reader():
-            await asyncio.sleep(READ_S)
-            return result, READ_S
-
-    monkeypatch.setattr(readers, "read", read)
-    monkeypatch.setattr(readers, "warm_up", lambda: None)
+    monkeypatch.setattr(readers, "QUICK", VirtualReaders(2, lambda _xspace: READ_S, result))
     monkeypatch.setattr(asyncio, "to_thread", at_once)
     monkeypatch.setattr("tpumon.sources.rpc.may_connect", lambda _pending: True)
 

@@ -122,7 +122,6 @@ CLIENTS = """
 import asyncio, sys
 from tpumon import wire
 from tpumon.sources import Client
-from tpumon.system.memory import reuse_memory
 from tpumon.wire.profiler_pb2 import ProfileOptions, ProfileRequest, ProfileResponse
 
 def size_mb():
@@ -143,7 +142,6 @@ async def main():
     for client in clients:
         await client.close()
 
-reuse_memory()
 asyncio.run(main())
 """
 

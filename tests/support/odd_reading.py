@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tpumon.errors import SourceError
 from tpumon.sources import readers
-from tpumon.xspace import reading
+from tpumon.xspace import TraceFigures, reading
 from tpumon.xspace.profile import top_ops
 
 ENDLESS, HUNGRY = "takes for ever", "takes all memory"
@@ -19,28 +20,65 @@ ENDLESS, HUNGRY = "takes for ever", "takes all memory"
 _read_figures = top_ops.read_figures
 
 
-def _odd(xspace: memoryview | FileIO, most_ops: int) -> Any:
-    kept, small = [], bytes(xspace) if isinstance(xspace, memoryview) else b""  # a large one is a file, without a mark
-    while ENDLESS.encode() in small:
+def _odd(xspace: bytes, most_ops: int) -> Any:
+    kept = []
+    while ENDLESS.encode() in xspace:
         pass
-    while HUNGRY.encode() in small:
+    while HUNGRY.encode() in xspace:
         kept.append(bytearray(1 << 20))
     return _read_figures(xspace, most_ops)
 
 
+class VirtualReaders:
+    """As `readers.Readers`, in virtual time.
+
+    Args:
+        count: how many traces are read at the same time.
+        takes_s: how long a trace takes.
+        result: of every trace that takes no longer than it may.
+        cpu_s: how long that is.
+    """
+
+    def __init__(
+        self, count: int, takes_s: Callable[[bytes], float], result: TraceFigures, *, cpu_s: float = 1.0
+    ) -> None:
+        self.cpu_s = cpu_s
+        self.given_up = 0
+        self._free = asyncio.Semaphore(count)
+        self._takes_s = takes_s
+        self._result = result
+
+    async def read(self, xspace: bytes, _ops: int) -> tuple[TraceFigures, float]:
+        async with self._free:
+            took_s = self._takes_s(xspace)
+            await asyncio.sleep(min(took_s, self.cpu_s))
+            if took_s > self.cpu_s:
+                self.given_up += 1
+                raise SourceError("too-large", "given up")
+            return self._result, took_s
+
+
 @contextmanager
-def odd_readers() -> Iterator[None]:
-    """Traces are read by such processes."""
-    usual = readers._pools
+def own_readers(*, cpu_s: float) -> Iterator[None]:
+    """Traces are read by processes of this test alone, with such a limit."""
+    own = {"QUICK": readers.Readers(2, cpu_s=cpu_s, nice=0), "SLOW": readers.Readers(1, cpu_s=cpu_s, nice=10)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "_PROGRAM", "support.odd_reading")
-        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
-        patch.setattr(readers, "_pools", {nice: readers._Pool(nice) for nice in (0, *usual)})
+        for name, these in own.items():
+            patch.setattr(readers, name, these)
         try:
             yield
         finally:
-            for pool in readers._pools.values():
-                pool.end_all()
+            for these in own.values():
+                these.end()
+
+
+@contextmanager
+def odd_readers(*, cpu_s: float = 0.3) -> Iterator[None]:
+    """Traces are read by processes that obey marks."""
+    with pytest.MonkeyPatch.context() as patch, own_readers(cpu_s=cpu_s):
+        patch.setattr(readers, "_PROGRAM", "support.odd_reading")
+        patch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+        yield
 
 
 if __name__ == "__main__":

@@ -291,7 +291,7 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
 
 def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
     """Nobody knows if a stalled job was traced: its window, and collecting as it took before; never the whole wait."""
-    monkeypatch.setattr("tpumon.sources.trace._QUICK_TRACE_S", 1.5)
+    monkeypatch.setattr("tpumon.sources.trace._PATIENCE_S", 1.5)
 
     async def main():
         with TpuNode(captures=[Trace(), Hang()], device=True) as node:
@@ -312,10 +312,10 @@ def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
 def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):
     """An unexpected exception after the trace is a failed query that has cost what the trace has cost."""
 
-    async def bug(_xspace, _lane, _ops):
+    async def bug(_xspace, _ops):
         raise IndexError("odd")
 
-    monkeypatch.setattr("tpumon.sources.readers.read", bug)
+    monkeypatch.setattr("tpumon.sources.readers.QUICK.read", bug)
     with pytest.raises(SourceError, match="a bug in tpumon: IndexError: odd") as caught:
         ask(QUERY)
     assert caught.value.reason == "internal"

@@ -1,6 +1,8 @@
-"""Processes that read traces. A trace costs this process nothing but the passing on of its bytes.
+"""Processes that read traces: one whose trace takes too much time or memory is ended and replaced.
 
-A thread that reads a hostile trace cannot be stopped, and holds up all others meanwhile; a process can be ended.
+No library does this: in Pebble's ProcessPool an idle worker that is killed ends the whole pool, one that hangs before
+it takes a task is never ended, and Ctrl-C while one starts prints tracebacks; in loky, one dead worker fails the tasks
+of all, and workers stay behind when the parent ends.
 """
 
 from __future__ import annotations
@@ -9,252 +11,154 @@ import atexit
 import contextlib
 import os
 import pickle
-import select
+import queue
 import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING
 
 from tpumon.errors import SourceError
+from tpumon.sources.sharing import QUICK_BYTES
 from tpumon.system import own_python
-from tpumon.system.memory import file_in_memory, give_back_memory, give_back_memory_soon
+from tpumon.system.memory import give_back_memory, memory_limit_bytes
 from tpumon.system.threads import in_thread
-from tpumon.xspace.reading import LARGE_BYTES, REQUEST, RESULT
 
 if TYPE_CHECKING:
-    from tpumon.sources.sharing import Lane
     from tpumon.xspace import TraceFigures
 
-_CPU_S_PER_MB = 0.1  # beside what the lane gives; ordinary traces take less
-_WALL_S = 60.0  # beyond: for a process that waits for the processor, or hangs
+_CPU_S_PER_MB = 0.1  # beside the limit of the readers; ordinary traces take less
+_WALL_S = 60.0  # beyond that: for a process that waits for the processor, or hangs
 _MEMORY_PER_BYTE = 8  # three times what an ordinary trace takes
-_MOST_RESULT_BYTES = 32 << 20
-_MOST_IDLE = 2
+_MOST_MEMORY = 0.15  # of the machine's, for each trace that is being read
 _PROGRAM = "tpumon.xspace.reading"
 
 
-async def read(xspace: bytes | memoryview, lane: Lane, ops: int = 0) -> tuple[TraceFigures, float]:
-    """The figures of a trace, from a process that reads it, and how many seconds of processor time that took.
+class Readers:
+    """A fixed number of processes that read traces; each is started when it is first needed.
 
     Args:
-        xspace: a serialized XSpace.
-        lane: whose traces wait for each other.
-        ops: how many top operations are wanted.
-
-    Raises:
-        SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than the lane allows; `internal`,
-            no process can be started, or the trace cannot be handed to it.
-    """
-    pool = _pools.setdefault(lane.nice, _Pool(lane.nice))
-    cpu_s = lane.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
-    async with lane.reader(), lane.reading.hold(_MEMORY_PER_BYTE * len(xspace)) as held:
-        try:
-            return await in_thread(lambda: pool.read(xspace, ops, cpu_s=cpu_s, memory=held.amount), timeout_s=None)
-        finally:
-            give_back_memory_soon()
-
-
-def warm_up() -> None:
-    """Starts a process if there is none, so that it is ready when the first trace comes; returns at once."""
-    if _pools[0].is_cold:
-        threading.Thread(target=_pools[0].warm_up, name="tpumon-warm-up", daemon=True).start()
-
-
-class _Reader:
-    """One process, and the file in memory from which it reads traces: a pipe would take 2 ms more for a usual one.
-
-    Args:
-        nice: how much it yields to others.
+        count: how many traces are read at the same time, at most.
+        cpu_s: processor time for one trace, besides what grows with its size.
+        nice: how much more than this process they yield to others.
     """
 
-    def __init__(self, nice: int) -> None:
-        with contextlib.ExitStack() as stack:
-            self._trace = stack.enter_context(file_in_memory())
-            # In a session of its own: Ctrl-C on a terminal is this process's to handle.
-            self._process = own_python.start(
-                [_PROGRAM, str(self._trace.fileno())],
-                {**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[self._trace.fileno()],
-                start_new_session=True,
-            )
-            stack.pop_all()
-        if nice:
-            with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, nice)
+    def __init__(self, count: int, *, cpu_s: float, nice: int) -> None:
+        self.cpu_s = cpu_s
+        self._nice = nice
+        self._free: queue.LifoQueue[subprocess.Popen[bytes] | None] = queue.LifoQueue()
+        for _ in range(count):
+            self._free.put(None)
 
-    def read(self, xspace: bytes | memoryview, ops: int, *, cpu_s: float, memory: int) -> tuple[object, float]:
-        """What it makes of a trace, and the processor time that this took, in seconds.
+    async def read(self, xspace: bytes | memoryview, ops: int = 0) -> tuple[TraceFigures, float]:
+        """Reads a trace in one of the processes; waits until one is free.
+
+        Args:
+            xspace: a serialized XSpace.
+            ops: how many top operations are wanted.
+
+        Returns:
+            its figures, and the processor time that they took, in seconds.
 
         Raises:
-            EOFError: the process ended, or was ended because it took too long.
-            OSError: the trace cannot be handed to it.
+            SourceError: as `read_trace`; `too-large`, reading takes longer or more memory than allowed; `internal`,
+                no process can be started.
         """
-        assert self._process.stdin is not None
-        self._hand_over(xspace)
-        until_s = time.monotonic() + _WALL_S + cpu_s
-        try:
-            self._process.stdin.write(REQUEST.pack(cpu_s, memory, ops))
-            size, took_cpu_s = RESULT.unpack(self._received(RESULT.size, until_s))
-            if size > _MOST_RESULT_BYTES:
-                raise EOFError
-            result = pickle.loads(self._received(size, until_s))  # noqa: S301 - ours
-        except OSError as error:
-            raise EOFError from error
-        if len(xspace) > LARGE_BYTES:
-            os.ftruncate(self._trace.fileno(), 0)
-        return result, took_cpu_s
-
-    def _hand_over(self, xspace: bytes | memoryview) -> None:
-        file, left = self._trace.fileno(), memoryview(xspace)
-        while left:  # with its place: the process moves the position that both share
-            left = left[os.pwrite(file, left, len(xspace) - len(left)) :]
-        os.ftruncate(file, len(xspace))
-        if len(xspace) > LARGE_BYTES:
-            give_back_memory()  # what receiving it took
-
-    def _received(self, size: int, until_s: float) -> bytearray:
-        """So many bytes that the process writes."""
-        assert self._process.stdout is not None
-        stdout = self._process.stdout.fileno()
-        ready, data = select.poll(), bytearray()
-        ready.register(stdout, select.POLLIN)
-        while len(data) < size:
-            if not ready.poll(1000 * max(until_s - time.monotonic(), 0)):
-                self._process.kill()
-                raise EOFError
-            piece = os.read(stdout, size - len(data))
-            if not piece:
-                raise EOFError
-            data += piece
-        return data
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether the process is gone, for example because the system ended it when memory ran out."""
-        return self._process.poll() is not None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended by itself, which it should not; waits a moment for its end."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(1.0) > 0  # negative: by a signal
-        return False
+        return await in_thread(lambda: self._read(xspace, ops), timeout_s=None)
 
     def end(self) -> None:
-        """Ends the process, whatever it does."""
-        self._process.kill()
-        for stream in (self._process.stdin, self._process.stdout, self._trace):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
-        self._process.wait()
+        """Ends the processes that read nothing now, for good; a process that reads ends when its stdin does."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if (process := self._free.get_nowait()) is not None:
+                    _end(process)
 
-
-def _why(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-class _Pool:
-    """The processes that wait for a trace, at most two; more are started as they are needed.
-
-    Args:
-        nice: how much they yield to others.
-    """
-
-    def __init__(self, nice: int) -> None:
-        self._nice = nice
-        self._idle: list[_Reader] = []
-        self._all: set[_Reader] = set()
-        self._lock = threading.Lock()
-
-    @property
-    def is_cold(self) -> bool:
-        """Whether there is no process yet."""
-        return not self._all
-
-    def warm_up(self) -> None:
-        """Starts a process if there is none."""
-        if self.is_cold:
-            with contextlib.suppress(OSError):  # said when a trace is to be read
-                self._put_back(self._take())
-
-    def read(self, xspace: bytes | memoryview, ops: int, *, cpu_s: float, memory: int) -> tuple[TraceFigures, float]:
-        """Reads a trace in so much processor time and memory at most; blocks."""
+    def _read(self, xspace: bytes | memoryview, ops: int) -> tuple[TraceFigures, float]:
+        process = self._free.get()
         try:
-            reader = self._take()
-        except OSError as error:
-            message = f"cannot start a process that reads traces: {_why(error)}"
-            raise SourceError("internal", message) from error
-        start_s = time.monotonic()
-        try:
-            result, took_cpu_s = reader.read(xspace, ops, cpu_s=cpu_s, memory=memory)
-        except EOFError:
-            failed = reader.failed
-            self._end(reader)
-            if failed:
-                raise SourceError("internal", "the process that reads traces does not start") from None
-            took_s = time.monotonic() - start_s
-            message = (
-                f"reading this trace of {len(xspace) / 1e6:.1f} MB was given up after {took_s:.1f} s: it takes too "
-                "long or too much memory; ask for a shorter window"
-            )
-            raise SourceError("too-large", message) from None
-        except OSError as error:
-            self._end(reader)
-            message = (
-                f"cannot hand this trace of {len(xspace) / 1e6:.1f} MB to the process that reads it: {_why(error)}"
-            )
-            raise SourceError("internal", message) from error
+            if process is None or process.poll() is not None:
+                process = self._replaced(process)
+            result, took_cpu_s = self._ask(process, xspace, ops)
         except BaseException:
-            self._end(reader)
+            if process is not None:
+                _end(process)
             raise
-        self._put_back(reader)
+        finally:
+            self._free.put(process)
         if isinstance(result, tuple):
             raise SourceError(*result)
         return result, took_cpu_s  # type: ignore[return-value]
 
-    def _take(self) -> _Reader:
-        while (idle := self._idle_one()) is not None:
-            if not idle.has_ended:
-                return idle
-            self._end(idle)
-        reader = _Reader(self._nice)
-        with self._lock:
-            self._all.add(reader)
-        return reader
+    def _replaced(self, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
+        """Starts a process, in place of one that has ended, for example because the system ran out of memory."""
+        if process is not None:
+            _end(process)
+        try:
+            # In a session of its own: Ctrl-C on a terminal is this process's to handle.
+            started = own_python.start(
+                [_PROGRAM],
+                {**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            message = f"cannot start a process that reads traces: {error.strerror or error}"
+            raise SourceError("internal", message) from error
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, started.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._nice)
+        return started
 
-    def _idle_one(self) -> _Reader | None:
-        with self._lock:
-            return self._idle.pop() if self._idle else None
-
-    def _put_back(self, reader: _Reader) -> None:
-        with self._lock:
-            if len(self._idle) < _MOST_IDLE:
-                self._idle.append(reader)
-                return
-        self._end(reader)
-
-    def _end(self, reader: _Reader) -> None:
-        with self._lock:
-            self._all.discard(reader)
-        reader.end()
-
-    def end_all(self) -> None:
-        """Ends all processes, those that read included."""
-        with self._lock:
-            readers, self._all, self._idle = self._all, set(), []
-        for reader in readers:
-            reader.end()
-
-
-_pools = {0: _Pool(0)}
+    def _ask(self, process: subprocess.Popen[bytes], xspace: bytes | memoryview, ops: int) -> tuple[object, float]:
+        """Sends a trace to a process, and returns its answer. Ends the process if that takes too long."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        cpu_s = self.cpu_s + _CPU_S_PER_MB * len(xspace) / 1e6
+        memory = int(min(_MEMORY_PER_BYTE * len(xspace), _MOST_MEMORY * memory_limit_bytes()))
+        start_s = time.monotonic()
+        watchdog = threading.Timer(_WALL_S + cpu_s, process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            pickle.dump((cpu_s, memory, ops), process.stdin)
+            pickle.dump(pickle.PickleBuffer(xspace), process.stdin, protocol=5)
+            process.stdin.flush()
+            if len(xspace) > QUICK_BYTES:
+                give_back_memory()  # what receiving it took
+            answer: tuple[object, float] = pickle.load(process.stdout)  # noqa: S301 - ours
+        except (EOFError, OSError, pickle.UnpicklingError):
+            raise _failure(process, len(xspace), time.monotonic() - start_s) from None
+        finally:
+            watchdog.cancel()
+        return answer
 
 
-@atexit.register
-def _end_all() -> None:
-    for pool in _pools.values():
-        pool.end_all()
+def _failure(process: subprocess.Popen[bytes], size: int, took_s: float) -> SourceError:
+    """The error to raise for a process that ended instead of answering."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if process.wait(1.0) > 0:  # negative: ended by a signal, as all limits do
+            return SourceError("internal", "the process that reads traces does not start")
+    message = (
+        f"reading this trace of {size / 1e6:.1f} MB was given up after {took_s:.1f} s: it takes too long or too much "
+        "memory; ask for a shorter window"
+    )
+    return SourceError("too-large", message)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ends a process, whatever it does."""
+    process.kill()
+    for stream in (process.stdin, process.stdout):
+        with contextlib.suppress(OSError):  # what it did not read
+            stream.close()  # type: ignore[union-attr]
+    process.wait()
+
+
+QUICK = Readers(2, cpu_s=0.5, nice=0)
+"""For usual traces."""
+
+SLOW = Readers(1, cpu_s=1.0, nice=10)
+"""For traces that are large, or took QUICK too long."""
+
+atexit.register(QUICK.end)
+atexit.register(SLOW.end)

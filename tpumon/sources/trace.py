@@ -6,10 +6,8 @@ import asyncio
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable
-from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.figures import of_level
@@ -20,9 +18,9 @@ from tpumon.sources import readers
 from tpumon.sources.base import ProfilerSource, SourceOptions
 from tpumon.sources.examination import Answer, Examination
 from tpumon.sources.lighter import Lighter
-from tpumon.sources.profile import MOST_PROBE_BYTES, Capture, HostEvents, Profiler
+from tpumon.sources.profile import Capture, HostEvents, Profiler
 from tpumon.sources.restraint import Restraint
-from tpumon.sources.sharing import Lane, Turn
+from tpumon.sources.sharing import QUICK_BYTES
 from tpumon.sources.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
 from tpumon.text import one_line
 from tpumon.xspace.outline import outline
@@ -32,21 +30,11 @@ if TYPE_CHECKING:
     from tpumon.sources.rpc import Client
     from tpumon.xspace import TraceFigures
 
-_Result = TypeVar("_Result")
-
 _REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
 _PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
 _COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
 
-# For how long a worker may keep one of the turns that quick ones share.
-_QUICK_PROBE_S = 3.0
-_QUICK_TRACE_S = 10.0  # after the window
-_LATE_TURN_S = 10.0
-_QUICK_BYTES = 8_000_000
-_COPIES = 3  # as gRPC receives it, as it puts it together, and the answer, until the first two are gone
-_COPIES_LATER = 2  # the answer, and its copy in the file of the process that reads it
-_LEAST_BYTES = 1 << 20
-_NEW_BYTES = 1 << 19  # of a worker that may never answer: many such wait at a time
+_PATIENCE_S = 10.0  # after the window: for how long a known worker may keep a turn
 
 _CANNOT_BE_SEEN = (
     "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
@@ -95,9 +83,7 @@ class TraceSource(ProfilerSource):
         self._collecting_s = _COLLECTING_S  # as the last answer took it
         self._writes_elsewhere_on: int | None = None
         self._is_heavy = False
-        self._late_on: int | None = None  # the connection on which it let time pass without an answer
-        self._traced_on: int | None = None  # the one on which it answered with a trace
-        self._expected_bytes = _QUICK_BYTES
+        self._known_on: int | None = None  # the connection on which its last trace came in time
 
     async def fetch(self, query: Query) -> Sample:
         """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
@@ -111,13 +97,17 @@ class TraceSource(ProfilerSource):
         self._restraint.check()
         await self._client.wait_for_turn()
         start_s = time.monotonic()
-        async with self._turn() as turn:
-            try:
-                taken = await self._take(query, turn)
-                trace = await self._analyse(taken, turn, query)
-            except SourceError as error:
-                self._note_failure(error, query)
-                raise
+        try:
+            returns_traces = await self._probe()
+            window_s = self._window_s(query)
+            known = self._is_known
+            async with self._options.sharing.turn(known=known, heavy=self._is_heavy, window_s=window_s) as answered:
+                taken = await self._take(window_s, known=known, returns_traces=returns_traces)
+                answered()
+                trace = await self._analyse(taken, query)
+        except SourceError as error:
+            self._note_failure(error, query)
+            raise
         self._restraint.note_trace()
         if trace.cores:
             self._profiler.saw_devices()
@@ -137,13 +127,12 @@ class TraceSource(ProfilerSource):
         self._traced_s, self._call = 0.0, None
         self._restraint.check()
         await self._client.wait_for_turn()
-        async with self._turn() as turn:
-            try:
-                self._profiler.forget()
-                await self._probe(turn)
-            except SourceError as error:
-                self._note_failure(error, None)
-                raise
+        try:
+            self._profiler.forget()
+            await self._probe()
+        except SourceError as error:
+            self._note_failure(error, None)
+            raise
 
     @property
     def unpaid_s(self) -> float:
@@ -185,47 +174,35 @@ class TraceSource(ProfilerSource):
             self._traced_s += time.monotonic() - self._call[0]
             self._call = None
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[Turn]:
-        """Waits for a turn; among those that are late not for long, since a server that restarts is not one of them."""
-        async with AsyncExitStack() as stack:
-            try:
-                async with asyncio.timeout(_LATE_TURN_S if self._is_late else None):
-                    turn = await stack.enter_async_context(Turn(self._lane))
-            except TimeoutError:
-                raise self._error("deadline", "no answer to its last query; others like it are asked first") from None
-            yield turn
-
     @property
-    def _lane(self) -> Lane:
-        sharing = self._options.sharing
-        if self._is_late or self._is_heavy:
-            return sharing.late if self._is_late else sharing.heavy
-        is_new = self._traced_on != self._client.connection or not self._client.connected
-        return sharing.new if is_new else sharing.quick
+    def _is_known(self) -> bool:
+        """Whether its last trace came in time, over the connection that it has now."""
+        return self._client.connected and self._known_on == self._client.connection
 
-    @property
-    def _is_late(self) -> bool:
-        """Whether it let time pass without an answer; whoever restarted since is like any other."""
-        return self._late_on == self._client.connection
+    async def _probe(self) -> bool:
+        """Whether the server returns traces: asks it, unless that is known."""
+        await self._profiler.look()
+        self._call = time.monotonic(), _PROBE_S
+        returns_traces = await self._profiler.approach()
+        self._end_call()
+        return returns_traces
 
-    async def _take(self, query: Query, turn: Turn) -> _Taken:
-        """Takes the trace, while this worker has its turn; its memory is held until that ends."""
-        is_new = turn.lane is self._options.sharing.new
-        returns_traces = await self._probe(turn)
-        most_bytes = min(_NEW_BYTES if is_new else self._expected_bytes, 1_000_000 * self._options.max_trace_mb)
-        memory = await turn.hold(_COPIES * most_bytes)
-        window_s = self._window_s(query)
+    async def _take(self, window_s: float, *, known: bool, returns_traces: bool) -> _Taken:
+        """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
         time_unix_s, traced_from_s = time.time(), time.monotonic()
         self._call = traced_from_s, window_s + self._collecting_s
         capture = Capture(window_s=window_s, advanced=self._lighter.options if returns_traces else {})
-        readers.warm_up()
         take = self._take_returned if returns_traces else self._take_written
         try:
-            with turn.waiting(window_s):
-                xspace, advanced = await self._in_time(take(capture), window_s + _QUICK_TRACE_S)
+            async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
+                xspace, advanced = await take(capture)
+        except TimeoutError as error:
+            self._known_on = None
+            raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
         except SourceError as error:
-            if not MEANING[error.reason].unreached:
+            if MEANING[error.reason].unreached:
+                self._known_on = None
+            else:
                 self._end_call()
             raise
         except TpumonError as error:
@@ -234,78 +211,31 @@ class TraceSource(ProfilerSource):
         took_s = time.monotonic() - traced_from_s
         self._end_call()
         self._collecting_s = max(0.0, took_s - window_s)
-        self._traced_on = self._client.connection
-        self._late_on = self._traced_on if took_s > window_s + _QUICK_TRACE_S else None
-        self._expected_bytes = max(_LEAST_BYTES, 2 * len(xspace))
-        memory.resize(_COPIES_LATER * len(xspace))
+        self._known_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
         return _Taken(xspace, time_unix_s, advanced=advanced)
 
-    async def _probe(self, turn: Turn) -> bool:
-        """Whether the server returns traces: asks it, unless that is known."""
-        await self._profiler.look()
-        is_new = turn.lane is self._options.sharing.new
-        memory = await turn.hold(_COPIES * (_NEW_BYTES if is_new else MOST_PROBE_BYTES))
-        self._call = time.monotonic(), _PROBE_S
-        returns_traces = await self._approach(turn)
-        self._end_call()
-        memory.resize(0)
-        return returns_traces
-
-    async def _approach(self, turn: Turn) -> bool:
-        """Whether the server returns traces. If it takes its time, it goes on waiting among those that are late."""
-        approach = asyncio.ensure_future(self._profiler.approach())
-        try:
-            with turn.waiting():
-                await asyncio.wait([approach], timeout=None if self._is_late else _QUICK_PROBE_S)
-            if not approach.done():
-                self._late_on = self._client.connection
-                if not await turn.move(self._options.sharing.late):
-                    raise self._error("deadline", _no_answer(_QUICK_PROBE_S))
-            return await approach
-        finally:
-            approach.cancel()
-
-    async def _in_time(self, call: Awaitable[_Result], patience_s: float) -> _Result:
-        """The result of a call, if it comes in time; one that was late has all the time that the call has."""
-        start_s = time.monotonic()
-        try:
-            async with asyncio.timeout(None if self._is_late else patience_s):
-                return await call
-        except TimeoutError as error:
-            self._late_on = self._client.connection
-            raise self._error("deadline", _no_answer(time.monotonic() - start_s)) from error
-
-    async def _read(self, xspace: memoryview, turn: Turn, ops: int) -> TraceFigures:
-        """Reads a trace. One that is large, or takes longer than those of quick workers may, gives its turn away first.
+    async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
+        """Reads a trace: one that is large or takes long in the process for such traces.
 
         Raises:
-            SourceError: as `readers.read`.
+            SourceError: as `Readers.read`.
         """
-        sharing = self._options.sharing
-        lane = sharing.quick if turn.lane is sharing.new else turn.lane  # it has answered
-        if lane is sharing.quick:
-            if len(xspace) <= _QUICK_BYTES:
-                try:
-                    return await self._read_in(lane, xspace, ops)
-                except SourceError as error:
-                    if error.reason != "too-large":
-                        raise
+        is_large = len(xspace) > QUICK_BYTES
+        self._is_heavy = self._is_heavy or is_large
+        by = readers.SLOW if self._is_heavy else readers.QUICK
+        try:
+            trace, cpu_s = await by.read(xspace, ops)
+        except SourceError as error:
+            if error.reason != "too-large" or by is readers.SLOW:
+                raise
             self._is_heavy = True
-            lane = sharing.heavy
-            if lane.answers.has(_COPIES_LATER * len(xspace)):  # else its turn is kept: memory is bounded
-                await turn.give_back()
-                turn.lane = lane
-                await turn.hold(_COPIES_LATER * len(xspace))
-        return await self._read_in(lane, xspace, ops)
-
-    async def _read_in(self, lane: Lane, xspace: memoryview, ops: int) -> TraceFigures:
-        trace, cpu_s = await readers.read(xspace, lane, ops)
-        self._is_heavy = len(xspace) > _QUICK_BYTES or cpu_s > self._options.sharing.quick.cpu_s
+            return await self._read(xspace, ops)
+        self._is_heavy = is_large or cpu_s > readers.QUICK.cpu_s
         return trace
 
-    async def _analyse(self, taken: _Taken, turn: Turn, query: Query) -> TraceFigures:
+    async def _analyse(self, taken: _Taken, query: Query) -> TraceFigures:
         try:
-            return await self._read(taken.xspace, turn, query.ops if query.level > 1 else 0)
+            return await self._read(taken.xspace, query.ops if query.level > 1 else 0)
         except SourceError as error:
             if error.reason == "empty-trace":
                 if taken.advanced:

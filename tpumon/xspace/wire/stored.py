@@ -34,7 +34,6 @@ class FileBytes:
     def __init__(self, file: BinaryIO) -> None:
         # glibc keeps twice as much freed memory as the largest block that was ever freed; this one is never touched.
         # Otherwise the arrays of each core would be given back, and the next core's would cost a fault for each page.
-        # Processes that read for a monitor have told glibc what to keep (`reuse_memory`).
         bytes(_KEPT_BYTES // 2)
         self._file = file
         self._size = os.fstat(file.fileno()).st_size
