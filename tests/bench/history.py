@@ -16,16 +16,16 @@ import tracemalloc
 from collections.abc import Callable
 
 from tpumon.figures import COMPARED
-from tpumon.history import Tiers
+from tpumon.history import RollupSeries
 
 WEEK_S, DAY_S = 7 * 86400.0, 86400.0
 SPANS = (("week", WEEK_S), ("day", DAY_S), ("15 min", 900.0))
 NOW = 1_800_000_000.0
 
 
-def week(interval_s: float, random_: random.Random) -> tuple[Tiers, float]:
+def week(interval_s: float, random_: random.Random) -> tuple[RollupSeries, float]:
     """A worker's week with every figure, and the mean cost of adding one of the last samples, in seconds."""
-    tiers = Tiers(tuple(COMPARED))
+    series = RollupSeries(tuple(COMPARED))
     at_s = NOW - WEEK_S
     spent_s = 0.0
     for until_s, gap_s in ((NOW - DAY_S, 60.0), (NOW - 3 * 3600.0, 10.0), (NOW + random_.uniform(0, 7200.0), 0.0)):
@@ -34,9 +34,9 @@ def week(interval_s: float, random_: random.Random) -> tuple[Tiers, float]:
         start_s = time.process_time()
         for row in rows:
             at_s += every_s
-            tiers.add(at_s, "live", row)
+            series.add(at_s, "live", row)
         spent_s = (time.process_time() - start_s) / len(rows)
-    return tiers, spent_s
+    return series, spent_s
 
 
 def best_s(call: Callable[[], object]) -> float:
@@ -49,10 +49,10 @@ def best_s(call: Callable[[], object]) -> float:
     return min(taken)
 
 
-def read_s(tiers: Tiers, span_s: float) -> float:
+def read_s(series: RollupSeries, span_s: float) -> float:
     """What one figure's points over the last so many seconds take."""
-    end = tiers.newest_unix_s or NOW
-    return best_s(lambda: tiers.series("step", end - span_s, end, 600))
+    end = series.newest_unix_s or NOW
+    return best_s(lambda: series.series("step", end - span_s, end, 600))
 
 
 def main() -> None:
@@ -68,13 +68,13 @@ def main() -> None:
         kept = [week(interval_s, random_)[0] for _ in range(given.each)]
         bytes_each = tracemalloc.get_traced_memory()[0] / given.each
         tracemalloc.stop()
-        tiers = kept[0]
-        reads = ", ".join(f"{words} {read_s(tiers, span_s) * 1e3:4.1f}" for words, span_s in SPANS)
+        series = kept[0]
+        reads = ", ".join(f"{words} {read_s(series, span_s) * 1e3:4.1f}" for words, span_s in SPANS)
         print(
             f"every {interval_s:3.0f} s: {bytes_each / 1000:5.1f} kB a worker, "
             f"{given.workers} workers {bytes_each * given.workers / (1 << 20):5.1f} MiB of 64; "
             f"add {add_s * 1e6:4.0f} us; read in ms: {reads}; "
-            f"packed {len(tiers.packed()) / 1000:5.1f} kB in {best_s(tiers.packed) * 1e3:.1f} ms",
+            f"packed {len(series.packed()) / 1000:5.1f} kB in {best_s(series.packed) * 1e3:.1f} ms",
             flush=True,
         )
 

@@ -139,7 +139,7 @@ def shown(view):
         (worker, key): [
             (round(point.start_unix_s, 1), round(point.end_unix_s, 1), point.min, point.median, point.max, point.count,
              point.states)
-            for point in status.workers[worker].history.tiers.series(key, now - 7200, now, 400)
+            for point in status.workers[worker].history.series.series(key, now - 7200, now, 400)
         ]
         for worker in NAMES
         for key in COMPARED
