@@ -30,7 +30,7 @@ _CLOCK_SET_S = 900.0
 _LARGEST = 1e30
 _EVER_S, _LATEST_S = -1e12, 1e11  # before all times, and after them
 _HEAD = 3  # numbers of a row before those of figures: its length in seconds, queries, states
-_PLAIN_BYTES = 7  # of a number as JSON, about
+_PLAIN_BYTES = 8  # of a number as JSON, about
 
 
 class Point(NamedTuple):
@@ -99,6 +99,11 @@ class _Ring:
         """Forgets the oldest rows."""
         self.since_s = self.starts[rows]
         del self.starts[:rows], self.cells[: rows * self.width]
+
+    def row_end_s(self, at_s: float) -> float:
+        """The end of the row that a time is in; the time if it is in none."""
+        row = bisect_left(self.starts, at_s) - 1
+        return at_s if row < 0 else max(at_s, self.starts[row] + self.column(0, row, row + 1)[0])
 
     def points(self, figure: int, begin_s: float, until_s: float, shift_s: float) -> Iterator[Point]:
         """One figure of the rows that begin in this time."""
@@ -229,12 +234,21 @@ class RollupSeries:
         pieces = []
         with self._lock:
             begin_s, until_s = begin_unix_s - self._shift_s - 1e-6, end_unix_s - self._shift_s + 1e-6
-            for ring, coarser in self._pairs():
-                from_s = _EVER_S if coarser is None else _from(ring, coarser, every_s)
+            for from_s, ring in self._read(every_s):
                 points = ring.points(self._keys.index(key), max(begin_s, from_s), until_s, self._shift_s)
                 pieces.append([*points])
                 until_s = min(until_s, from_s)
         return [*chain.from_iterable(reversed(pieces))]
+
+    def _read(self, every_s: float) -> list[tuple[float, _Ring]]:
+        """The rings, the finest first, and since when to read each: what came before is in whole rows of the next."""
+        read = [(_EVER_S, self._rings[-1])]
+        for ring in reversed(self._rings[:-1]):
+            coarser = read[0][1]
+            from_s = max(ring.since_s, coarser.until_s) if coarser.row_s <= every_s else ring.since_s
+            before = next((each for since_s, each in read if since_s < from_s), coarser)
+            read.insert(0, (before.row_end_s(from_s), ring))
+        return read
 
     def row_s(self, span_s: float) -> float:
         """Seconds of the rows that are kept for so long; 0: they are samples."""
@@ -305,13 +319,6 @@ def _check(ring: _Ring) -> None:
     in_order = all(earlier <= later + _SAME_S for earlier, later in pairwise(times))
     if not in_order or not max(ring.since_s, ring.until_s) <= _LATEST_S or any(map(isnan, chain(*heads))):
         raise ValueError("rows of no time")
-
-
-def _from(ring: _Ring, coarser: _Ring, every_s: float) -> float:
-    """The moment since which to read a ring: what came before is in the coarser one, which may be fine enough."""
-    from_s = max(ring.since_s, coarser.until_s) if coarser.row_s <= every_s else ring.since_s
-    row = bisect_left(coarser.starts, from_s) - 1
-    return from_s if row < 0 else max(from_s, coarser.starts[row] + coarser.column(0, row, row + 1)[0])
 
 
 def _cell(value: float | None) -> float:
