@@ -177,6 +177,18 @@ def test_keys_change_the_span_and_its_end():
     assert "last 1m" in screen(display)
 
 
+def test_a_graph_that_is_coarse_because_of_many_workers_says_so():
+    """A day and a week are; an hour is not."""
+    display = display_of(*fleet(600))
+    press(display, "enter", *["+"] * 20)
+    display.take(*fleet(600, time_unix_s=NOW + 10))
+    assert "last 7d in steps of 30m" in screen(display, 120, 60)
+    press(display, "-", "-")
+    assert "last 1d in steps of 3m" in screen(display, 120, 60)
+    press(display, *["-"] * 5)
+    assert "in steps" not in screen(display, 120, 60)
+
+
 # ---- changes
 
 

@@ -424,16 +424,14 @@ class Analysis:
         Args:
             now_unix_s: the time.
             after: number of the last change that the reader knows; None: it knows nothing.
-            most_bytes: the most that the history of all workers may take; what is older is left out first.
+            most_bytes: the most that the history of all workers may take as JSON, about.
         """
         with self._lock:
             if after is not None and after > self._number:
                 after = None
             status = self.status(now_unix_s)
             histories = self._histories.all()
-            series: dict[str, RollupSeries | None] = {}
-            if after is None:
-                series = {"": self._average, **{history.target.worker: history.series for history in histories}}
+            series = {"": self._average, **{history.target.worker: history.series for history in histories}}
             handover = Handover(
                 complete=after is None,
                 number=self._number,
@@ -446,6 +444,8 @@ class Analysis:
                 findings=status.findings,
                 not_judged=status.not_judged(),
             )
+        if not handover.complete:
+            return handover
         known = {worker: each for worker, each in series.items() if each is not None and each.newest_unix_s is not None}
         most_each = most_bytes // max(len(known), 1)
         return replace(handover, history={worker: each.to_plain(most_each) for worker, each in known.items()})

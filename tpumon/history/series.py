@@ -12,10 +12,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from functools import cache, reduce
-from itertools import chain, groupby, pairwise
+from itertools import chain, filterfalse, groupby, pairwise
 from math import isnan, nan
 from operator import or_
-from statistics import median
 from typing import Any, NamedTuple, get_args
 
 from tpumon.model import State
@@ -90,10 +89,16 @@ class _Ring:
 
     def merged(self, first: int, end: int, length_s: float) -> Iterator[float]:
         """The numbers of one row for several."""
-        yield from (length_s, sum(self.column(1, first, end)), reduce(or_, map(int, self.column(2, first, end))))
-        for figure in range(self.figures):
-            low, mid, high = ([value for value in ends if not isnan(value)] for ends in self.figure(figure, first, end))
-            yield from (min(low), median(mid), max(high)) if mid else (nan, nan, nan)
+        width, cells = self.width, self.cells[first * self.width : end * self.width]
+        yield from (length_s, sum(cells[1::width]), reduce(or_, map(int, cells[2::width])))
+        for place in range(_HEAD, width, self.parts):
+            known = sorted(filterfalse(isnan, cells[place + self.parts // 2 :: width]))
+            if not known:
+                yield from (nan, nan, nan)
+                continue
+            yield min(filterfalse(isnan, cells[place::width]), default=nan)
+            yield (known[len(known) // 2] + known[(len(known) - 1) // 2]) / 2
+            yield max(filterfalse(isnan, cells[place + self.parts - 1 :: width]), default=nan)
 
     def forget(self, rows: int) -> None:
         """Forgets the oldest rows."""

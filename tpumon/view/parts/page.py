@@ -202,6 +202,9 @@ class Page:
         fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
         live = self._row.verdict.state == "live"
         words = span_words(span, frame.now_unix_s, ends_now=live, moved=moved)
+        row_s = series.row_s(span.end_unix_s - span.begin_unix_s)
+        if row_s and series.factor > 1:  # because there are so many workers
+            words += f" in steps of {short_time(row_s)}"
         graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words)
         return charts(graphed, chart_figures(self._seen, self._level), self._width, height, self._glyphs)
 
