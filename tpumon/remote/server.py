@@ -139,8 +139,12 @@ class Server:
         self._names = names or Names()
         self._large = large
 
-    async def ask(self, path: str, read: Callable[[int, bytes], _Read], form: str | None = None) -> _Read:
+    async def ask(
+        self, path: str, read: Callable[[int, bytes], _Read], form: str | None = None, *, patience: int = 1
+    ) -> _Read:
         """Gets a path, or posts a form to it; returns what `read` makes of the status and the body.
+
+        The answer may take `patience` times as long as usual to begin.
 
         Raises:
             TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
@@ -152,7 +156,7 @@ class Server:
                     self._place,
                     request,
                     self._names,
-                    read_s=self.read_s or READ_S,
+                    read_s=patience * (self.read_s or READ_S),
                     most_bytes=self.most_bytes or ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
                 )
