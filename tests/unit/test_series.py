@@ -286,6 +286,20 @@ def test_less_room_makes_what_is_handed_on_coarser():
     assert series.to_plain() == whole
 
 
+def test_history_is_handed_on_again_and_again():
+    """From exporter to exporter, each with a clock of its own; rows then end anywhere."""
+    series, oldest = a_week(every_s=10.0), NOW - 7 * DAY_S
+    for number, shift_s in enumerate((0.377, -7200.123, 12.919, 70.71)):
+        series = RollupSeries.from_plain(series.to_plain(60_000 - 12_000 * number), tuple("abcde"), shift_s=shift_s)
+        oldest += shift_s
+        for _ in range(500):
+            series.add(series.newest_unix_s + 9.87, "live", [0.4] * 5)
+        points = everything(series, "a")
+        assert sum(point.queries for point in points) > 6 * DAY_S / 60
+        assert all(earlier.end_unix_s <= later.start_unix_s + 0.1 for earlier, later in pairwise(points))
+    assert series.oldest_unix_s == pytest.approx(oldest, abs=DAY_S)
+
+
 def test_times_of_another_clock_are_moved():
     back = handed_on(filled(100, 10.0), shift_s=-7200.0)
     assert (back.oldest_unix_s, back.newest_unix_s) == (NOW - 7200 - 990, NOW - 7200)

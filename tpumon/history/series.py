@@ -25,6 +25,7 @@ _MOST_SAMPLES = 3600
 _MOST_ROWS = 5000  # of a ring that another process hands on
 _AT_ONCE = 32  # rows are forgotten together
 _SAME_S = 0.005
+_ROUNDED_S = 0.1  # lengths are kept as 32 bits
 _CLOCK_SET_S = 900.0
 _LARGEST = 1e30
 _EVER_S, _LATEST_S = -1e12, 1e11  # before all times, and after them
@@ -273,7 +274,7 @@ class RollupSeries:
                 "since_unix_s": ring.since_s + shift_s,
                 "until_unix_s": ring.until_s + shift_s,
                 "starts_unix_s": [start + shift_s for start in ring.starts],
-                "rows": [None if isnan(cell) else float(f"{cell:.4g}") for cell in ring.cells],
+                "rows": _rounded(ring),
             }
             for ring in copy._rings
         ]
@@ -321,9 +322,19 @@ def _check(ring: _Ring) -> None:
     ends = (start + length for start, length in zip(ring.starts, heads[0], strict=True))
     until_s = ring.until_s if ring.row_s and rows else _LATEST_S
     times = [0.0, *chain.from_iterable(zip(ring.starts, ends, strict=True)), until_s, _LATEST_S]
-    in_order = all(earlier <= later + _SAME_S for earlier, later in pairwise(times))
+    in_order = all(earlier <= later + _ROUNDED_S for earlier, later in pairwise(times))
     if not in_order or not max(ring.since_s, ring.until_s) <= _LATEST_S or any(map(isnan, chain(*heads))):
         raise ValueError("rows of no time")
+    if max(heads[2], default=0) >= 1 << len(_STATES):
+        raise ValueError("a state that is not known")
+
+
+def _rounded(ring: _Ring) -> list[float | None]:
+    """The numbers of all rows, figures to four digits."""
+    rows = [None if isnan(cell) else float(f"{cell:.4g}") for cell in ring.cells]
+    for place in range(_HEAD):
+        rows[place :: ring.width] = ring.column(place, 0, len(ring.starts)).tolist()
+    return rows
 
 
 def _cell(value: float | None) -> float:
