@@ -145,10 +145,6 @@ class RollupSeries:
         self._rings = [_Ring(len(self._keys), self.factor * row_s, span_s) for row_s, span_s in _RINGS]
         self._last_s = _EVER_S
 
-    def _pairs(self) -> Iterator[tuple[_Ring, _Ring | None]]:
-        """Each ring, and the next coarser one."""
-        return zip(self._rings, [*self._rings[1:], None], strict=True)
-
     def add(
         self,
         time_unix_s: float,
@@ -190,7 +186,7 @@ class RollupSeries:
 
     def _trim(self) -> None:
         """Forgets what is too old, and samples that are too many; never what a coarser ring still needs."""
-        for ring, coarser in self._pairs():
+        for ring, coarser in zip(self._rings, [*self._rings[1:], None], strict=True):
             gone = bisect_left(ring.starts, self._last_s - ring.span_s)
             if not ring.row_s:
                 gone = max(gone, len(ring.starts) - _MOST_SAMPLES // self.factor)
