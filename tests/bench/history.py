@@ -1,31 +1,34 @@
-"""Memory of a week of history of 1,000 workers, and what adding, reading and handing it on costs in CPU time.
+"""Memory of a week of history of a worker, and what adding, reading and handing it on costs in CPU time.
 
-    .venv/bin/python tests/bench/history.py [--workers 1000] [--each 5]
+    .venv/bin/python tests/bench/history.py [--workers 256] [--each 5]
 
-Figures vary at random, which compresses worst. The samples that only rows of 10 s, 1 min and 10 min remember come at
-these intervals: as many rows as of a week at the interval shown, in a twentieth of the time. Memory is the mean of
-workers that began at different times.
+Figures vary at random. The samples that only rows of 1 min and of 10 min remember come at these intervals: as many rows
+as of a week at the interval shown, in a twentieth of the time. Memory is the mean of workers that began at different
+times.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import time
 import tracemalloc
 from collections.abc import Callable
 
+from tpumon.analysis import MOST_HISTORY_BYTES
 from tpumon.figures import COMPARED
-from tpumon.history import Tiers
+from tpumon.history import RollupSeries
 
 WEEK_S, DAY_S = 7 * 86400.0, 86400.0
-SPANS = (("week", WEEK_S), ("day", DAY_S), ("15 min", 900.0))
+SPANS = (("week", WEEK_S), ("day", DAY_S), ("hour", 3600.0), ("15 min", 900.0))
 NOW = 1_800_000_000.0
 
 
-def week(interval_s: float, random_: random.Random) -> tuple[Tiers, float]:
+def week(interval_s: float, random_: random.Random, factor: int) -> tuple[RollupSeries, float]:
     """A worker's week with every figure, and the mean cost of adding one of the last samples, in seconds."""
-    tiers = Tiers(tuple(COMPARED))
+    series = RollupSeries(tuple(COMPARED))
+    series.coarsen(factor)
     at_s = NOW - WEEK_S
     spent_s = 0.0
     for until_s, gap_s in ((NOW - DAY_S, 60.0), (NOW - 3 * 3600.0, 10.0), (NOW + random_.uniform(0, 7200.0), 0.0)):
@@ -34,9 +37,9 @@ def week(interval_s: float, random_: random.Random) -> tuple[Tiers, float]:
         start_s = time.process_time()
         for row in rows:
             at_s += every_s
-            tiers.add(at_s, "live", row)
+            series.add(at_s, "live", row)
         spent_s = (time.process_time() - start_s) / len(rows)
-    return tiers, spent_s
+    return series, spent_s
 
 
 def best_s(call: Callable[[], object]) -> float:
@@ -49,32 +52,37 @@ def best_s(call: Callable[[], object]) -> float:
     return min(taken)
 
 
-def read_s(tiers: Tiers, span_s: float) -> float:
+def read_s(series: RollupSeries, span_s: float) -> float:
     """What one figure's points over the last so many seconds take."""
-    end = tiers.newest_unix_s or NOW
-    return best_s(lambda: tiers.series("step", end - span_s, end, 600))
+    end = series.newest_unix_s or NOW
+    return best_s(lambda: series.points("step", end - span_s, end, span_s / 300))
 
 
 def main() -> None:
     """Prints the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", type=int, default=1000)
+    parser.add_argument("--workers", type=int, default=256, help="how many there are (default: 256)")
     parser.add_argument("--each", type=int, default=5, help="how many workers to take the mean of (default: 5)")
     given = parser.parse_args()
-    random_ = random.Random(0)
+    random_, factor = random.Random(0), -(-given.workers // 256)
+    most_bytes = MOST_HISTORY_BYTES // given.workers
     for interval_s in (60.0, 10.0, 1.0):
-        _, add_s = week(interval_s, random_)  # what is loaded once is no worker's
+        _, add_s = week(interval_s, random_, factor)  # what is loaded once is no worker's
         tracemalloc.start()
-        kept = [week(interval_s, random_)[0] for _ in range(given.each)]
+        kept = [week(interval_s, random_, factor)[0] for _ in range(given.each)]
         bytes_each = tracemalloc.get_traced_memory()[0] / given.each
         tracemalloc.stop()
-        tiers = kept[0]
-        reads = ", ".join(f"{words} {read_s(tiers, span_s) * 1e3:4.1f}" for words, span_s in SPANS)
+        series = kept[0]
+        reads = ", ".join(f"{words} {read_s(series, span_s) * 1e3:4.1f}" for words, span_s in SPANS)
+        text = json.dumps(series.to_plain(most_bytes))
+        plain_s = best_s(lambda kept=series: json.dumps(kept.to_plain(most_bytes)))
+        taken_s = best_s(lambda text=text: RollupSeries.from_plain(json.loads(text), tuple(COMPARED)))
         print(
             f"every {interval_s:3.0f} s: {bytes_each / 1000:5.1f} kB a worker, "
-            f"{given.workers} workers {bytes_each * given.workers / (1 << 20):5.1f} MiB of 64; "
-            f"add {add_s * 1e6:4.0f} us; read in ms: {reads}; "
-            f"packed {len(tiers.packed()) / 1000:5.1f} kB in {best_s(tiers.packed) * 1e3:.1f} ms",
+            f"{given.workers} workers {bytes_each * given.workers / 1e6:5.1f} MB of 120; "
+            f"add {add_s * 1e6:4.0f} us; read in ms: {reads}; handed on {len(text) / 1000:5.1f} kB, "
+            f"written in {plain_s * 1e3:.1f} ms, read in {taken_s * 1e3:.1f}; of all "
+            f"{len(text) * given.workers / 1e6:.1f} MB, {plain_s * given.workers:.1f}, {taken_s * given.workers:.1f} s",
             flush=True,
         )
 

@@ -163,8 +163,8 @@ def test_the_fleets_graph_goes_on_after_the_clock_was_set(set_by_s):
         clocks.set_by_s = set_by_s if query >= 40 else 0.0
         fleet.take(clocks.sample())
         fleet.tick(clocks.time())
-    points = fleet.status(clocks.time()).average.series("mxu", clocks.time() - 2 * HOUR_S, clocks.time() + 1, 1000)
-    assert sum(point.count for point in points) == 80
+    points = fleet.status(clocks.time()).average.points("mxu", clocks.time() - 2 * HOUR_S, clocks.time() + 1)
+    assert sum(point.queries for point in points) == 80
     assert points[-1].start_unix_s - points[0].start_unix_s == pytest.approx(79 * INTERVAL_S, abs=1)
 
 

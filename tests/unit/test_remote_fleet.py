@@ -250,7 +250,7 @@ def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatc
 
 
 def test_history_is_as_large_as_its_reader_asks():
-    """What is older is left out; 1, as earlier versions ask, means all."""
+    """It is coarser, with fewer samples; 1, as earlier versions ask, means all."""
     fleet = Analysis()
     fleet.remember()
     fleet.take(found("a", "b"))
@@ -261,7 +261,7 @@ def test_history_is_as_large_as_its_reader_asks():
 
     def sizes(history):
         body = pages.answer(Request(path="/samples", query={"history": [history]})).body
-        return {worker: len(packed) for worker, packed in json.loads(body)["history"]["workers"].items()}
+        return {worker: len(json.dumps(known)) for worker, known in json.loads(body)["history"].items()}
 
     whole = sizes("1")
     assert sizes("99999999999") == whole

@@ -88,7 +88,7 @@ def test_workers_of_equal_names_in_several_jobs_stay_apart():
         complete=True,
         standings=(Standing(worker="w0", state="live", severity="ok"),),
         changes=(change,),
-        history={"w0": b"1", "": b"2"},
+        history={"w0": {}, "": {}},
         findings=(finding,),
         exporter="b",
     )

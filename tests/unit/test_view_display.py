@@ -294,7 +294,7 @@ def test_freezing_holds_the_picture_while_data_goes_on_being_taken_in(key):
     after = screen(display, now=NOW + 6)
     assert "FROZEN" not in after
     assert "77.0%" in after
-    assert display._controls.scene.trend_of(display._controls.scene.row("w")).count == 6
+    assert len(display._controls.scene.trend_of(display._controls.scene.row("w")).last("mxu", 10)) == 6
 
 
 def test_a_held_picture_says_when_the_worker_is_gone_meanwhile():
@@ -667,7 +667,7 @@ def test_a_gap_in_the_history_is_a_gap():
     display = display_of(*samples, answered("b"))
 
     scene = display._controls.scene
-    assert scene.trend_of(scene.row("a")).last("mxu")[:2] == [
+    assert scene.trend_of(scene.row("a")).last("mxu", 10)[:2] == [
         0.0,
         pytest.approx(math.nan, nan_ok=True),
     ]

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 
 from support.shown import NOW, answered, failed
 from tpumon.analysis import Analysis
-from tpumon.figures import COMPARED
-from tpumon.history import WorkerHistory
 from tpumon.model import Target, Workers
 from tpumon.view.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
 from tpumon.view.drawing.style import ASCII, UNICODE
-from tpumon.view.parts.trends import POINTS, Trend, Trends
+from tpumon.view.parts.trends import Trend
 
 NAN = math.nan
 
@@ -76,59 +74,40 @@ def test_a_soft_axis_of_ratios_stays_within_them(values):
     assert high - low >= 0.2 - 1e-9
 
 
-@given(st.integers(0, 3 * POINTS), st.integers(0, POINTS + 5))
-def test_a_ring_gives_its_last_values_in_their_order(count, most):
-    """However often it went round."""
-    trend = Trend()
-    for i in range(count):
-        trend.add(float(i), [float(i)] * len(COMPARED))
-    wanted = [float(i) for i in range(count)][-POINTS:]
-    assert trend.last("mxu", most) == (wanted[-most:] if most else [])
-    assert trend.span_s() == max(len(wanted) - 1, 0)
-
-
-@pytest.fixture
-def trends():
-    """The trends of a fleet of one worker, and what gives it a sample and returns its history."""
+def trend_of(*samples, end_unix_s=NOW + 1000):
     fleet = Analysis()
     fleet.remember()
     fleet.take(Workers(targets=(Target(worker="w", address="w:1"),)))
-
-    def take(sample):
-        return fleet.take(sample).status.history
-
-    return Trends(), take
+    for sample in samples:
+        history = fleet.take(sample).status.history
+    return Trend(history.series, history.last.interval_s, end_unix_s)
 
 
-def test_a_failed_query_is_noted_as_a_gap(trends):
-    """NaN in every figure, so that time goes on; before it was drawn, or after."""
-    trends, take = trends
-    take(answered("w", NOW))
-    assert trends.of(take(failed("w", time_unix_s=NOW + 10)), NOW + 10).count == 2
+def test_a_trend_gives_its_last_values_in_their_order():
+    """At most as many as are wanted."""
+    samples = (answered("w", NOW + 10 * i, mxu_utilization_ratio=i / 500) for i in range(300))
+    trend = trend_of(*samples, end_unix_s=NOW + 3000)
+    for most in (0, 1, 64, 200):
+        assert trend.last("mxu", most) == pytest.approx([i / 500 for i in range(300 - most, 300)])
+        assert trend.span_s(most) == pytest.approx(max(10 * (most - 1), 0))
 
-    trend = trends.of(take(failed("w", time_unix_s=NOW + 20)), NOW + 20)
-    first, *values = trend.last("mxu")
-    assert first == pytest.approx(0.453, rel=1e-3)
+
+def test_a_failed_query_is_noted_as_a_gap():
+    """NaN in every figure, so that time goes on."""
+    trend = trend_of(answered("w", NOW), failed("w", time_unix_s=NOW + 10), failed("w", time_unix_s=NOW + 20))
+    first, *values = trend.last("mxu", 10)
+    assert first == pytest.approx(0.453)
     assert len(values) == 2
     assert all(map(math.isnan, values))
-    assert trend.span_s() == pytest.approx(20, abs=0.02)
+    assert trend.span_s(10) == pytest.approx(20)
 
 
-def test_without_a_sample_there_is_no_trend(trends):
+def test_without_a_sample_there_is_no_trend():
     """It is empty."""
-    trends, _ = trends
-    assert trends.of(WorkerHistory(Target(worker="unknown", address="u:1")), NOW).count == 0
+    assert (Trend(None, None, NOW).last("mxu", 10), Trend(None, None, NOW).end_unix_s) == ([], None)
 
 
-def test_what_came_later_is_not_in_the_trend_of_a_frozen_picture(trends):
-    """Whether it was drawn before or not; the newest is drawn again afterwards."""
-    trends, take = trends
-    first, second = take(answered("w", NOW)), take(answered("w", NOW + 10))
-    assert trends.of(first, NOW).count == 1
-    assert trends.of(second, NOW + 10).count == 2
-    third = take(answered("w", NOW + 20))
-    assert [trends.of(each, at).count for each, at in ((third, NOW + 20), (second, NOW + 10), (third, NOW + 20))] == [
-        3,
-        2,
-        3,
-    ]
+def test_what_came_later_is_not_in_the_trend_of_a_frozen_picture():
+    """Until the time that is shown."""
+    samples = [answered("w", NOW + 10 * i) for i in range(3)]
+    assert [len(trend_of(*samples, end_unix_s=NOW + end).last("mxu", 10)) for end in (0, 10, 20, 500)] == [1, 2, 3, 3]

@@ -12,32 +12,33 @@ from support.shown import NOW, answered, display_of, empty_display, failed, flee
 from tpumon.analysis import Analysis
 from tpumon.figures import COMPARED
 from tpumon.findings import Thresholds
-from tpumon.history import Tiers
+from tpumon.history import RollupSeries
 from tpumon.model import Target, Workers
 from tpumon.view.drawing.cells import clock
-from tpumon.view.parts.spans import Span, Spans, span_of
+from tpumon.view.parts import spans
+from tpumon.view.parts.spans import Span, span_of
 
 AT_ONCE = Thresholds(sustained=1)
 
 
-def tiers_of(*values, interval_s=10.0, end_unix_s=NOW):
+def series_of(*values, interval_s=10.0, end_unix_s=NOW):
     """The history of a worker with these MXU utilizations; None: the query was not answered."""
-    tiers = Tiers(tuple(COMPARED))
+    series = RollupSeries(tuple(COMPARED))
     for place, value in enumerate(values):
         figures = [value if key == "mxu" else None for key in COMPARED]
         at = end_unix_s - interval_s * (len(values) - 1 - place)
-        tiers.add(at, "down" if value is None else "live", figures)
-    return tiers
+        series.add(at, "down" if value is None else "live", figures)
+    return series
 
 
-def drawn(tiers, span_s, width, *, end_unix_s=NOW, fresh_for_s=25.0):
-    return Spans().drawn(tiers, "mxu", Span(end_unix_s - span_s, end_unix_s), width, fresh_for_s)
+def drawn(series, span_s, width, *, end_unix_s=NOW, fresh_for_s=25.0):
+    return spans.drawn(series, "mxu", Span(end_unix_s - span_s, end_unix_s), width, fresh_for_s)
 
 
 def test_the_range_of_a_graph_is_that_of_the_figure():
     """Not that of the columns' worst values: what is shown as present is in it."""
     values = [0.3 + 0.05 * math.sin(i) for i in range(360)] + [0.42]
-    shown = drawn(tiers_of(*values), 3600, 30)
+    shown = drawn(series_of(*values), 3600, 30)
     assert shown.ends == (pytest.approx(min(values), rel=1e-3), pytest.approx(0.42, rel=1e-3))
 
     display = display_of(
@@ -50,7 +51,7 @@ def test_the_range_of_a_graph_is_that_of_the_figure():
 def test_a_column_has_the_least_the_median_and_the_greatest_value():
     """Of all samples that fall into it."""
     known = [
-        band for band in drawn(tiers_of(*[0.1, 0.2, 0.9] * 20, interval_s=1.0), 600, 11).bands if band[0] == band[0]
+        band for band in drawn(series_of(*[0.1, 0.2, 0.9] * 20, interval_s=1.0), 600, 11).bands if band[0] == band[0]
     ]
     assert known[0] == pytest.approx((0.1, 0.2, 0.9), rel=1e-3)
 
@@ -58,7 +59,7 @@ def test_a_column_has_the_least_the_median_and_the_greatest_value():
 @pytest.mark.parametrize("state", ["down", "no-activity", "busy", "continuous", "paused"])
 def test_a_gap_says_in_which_state_the_worker_was(state):
     """Until it has figures again. A time in which nobody watched has no mark, nor has a figure that is absent."""
-    tiers = Tiers(tuple(COMPARED))
+    series = RollupSeries(tuple(COMPARED))
     course = [(0, "live", 0.5), (100, state, None), (200, "live", 0.5), (300, "live", None)]
     ends = (100, 200, 300, 400)
     for (begin, now, value), end in [
@@ -67,8 +68,8 @@ def test_a_gap_says_in_which_state_the_worker_was(state):
         ((600, "live", 1), 700),
     ]:
         for at in range(begin, end, 10):
-            tiers.add(NOW + at, now, [value] * len(COMPARED))
-    states = drawn(tiers, 690, 139, end_unix_s=NOW + 690).states
+            series.add(NOW + at, now, [value] * len(COMPARED))
+    states = drawn(series, 690, 139, end_unix_s=NOW + 690).states
     groups = [(each, len(list(group))) for each, group in groupby(states)]
     assert [each for each, _ in groups] == [None, state, None, state, None]
     assert groups[1][1] == pytest.approx(20, abs=1)  # 5 s a column
@@ -89,7 +90,7 @@ def test_the_marks_of_gaps_are_in_the_lowest_line_and_in_the_title():
 def test_a_gap_is_a_gap_and_a_pause_between_two_samples_is_not():
     """Columns between two queries show the figure that counts then; after a failed query there is none."""
     values = [0.5] * 30 + [None] * 10 + [0.5] * 20
-    bands = drawn(tiers_of(*values), 590, 119).bands
+    bands = drawn(series_of(*values), 590, 119).bands
     empty = [math.isnan(band[0]) for band in bands]
     first, last = empty.index(True), len(empty) - empty[::-1].index(True)
     assert 17 <= last - first <= 21  # ten queries, two columns each
@@ -98,29 +99,27 @@ def test_a_gap_is_a_gap_and_a_pause_between_two_samples_is_not():
 
 
 def test_columns_do_not_change_while_they_move():
-    """With later samples, the columns that were complete are the same ones, whether they are kept or made anew."""
+    """With later samples, the columns that were complete are the same ones."""
     values = [0.5 + 0.4 * math.sin(i * i) for i in range(900)]
-    kept, tiers = Spans(), tiers_of(*values[:700], end_unix_s=NOW - 2000)
-    before = kept.drawn(tiers, "mxu", Span(NOW - 3800, NOW - 2000), 31, 25.0)
+    series = series_of(*values[:700], end_unix_s=NOW - 2000)
+    before = spans.drawn(series, "mxu", Span(NOW - 3800, NOW - 2000), 31, 25.0)
     for place in range(700, 900):
         at = NOW - 10 * (899 - place)
-        tiers.add(at, "live", [values[place] if key == "mxu" else None for key in COMPARED])
-        after = kept.drawn(tiers, "mxu", Span(at - 1800, at), 31, 25.0)
+        series.add(at, "live", [values[place] if key == "mxu" else None for key in COMPARED])
+        after = spans.drawn(series, "mxu", Span(at - 1800, at), 31, 25.0)
         if place == 730:
             inner = before.bands[8:-1]
             assert any(after.bands[at : at + len(inner)] == inner for at in range(len(after.bands)))
-    anew = Spans().drawn(tiers, "mxu", Span(NOW - 1800, NOW), 31, 25.0)
-    assert after.bands[-15:] == anew.bands[-15:]
 
 
 def test_the_span_at_first_is_what_is_known():
     """As a round length, an hour at most; nothing is shown that came later than the time that is shown."""
-    tiers = tiers_of(*[0.5] * 10)
-    assert span_of(tiers, None, None, NOW) == pytest.approx((NOW - 120, NOW), abs=0.1)
-    assert span_of(tiers, None, None, NOW - 50).end_unix_s == NOW - 50
-    assert span_of(tiers_of(*[0.5] * 1000), None, None, NOW) == pytest.approx((NOW - 3600, NOW), abs=0.1)
-    assert span_of(tiers, 86400.0, NOW - 60, NOW) == (NOW - 60 - 86400, NOW - 60)
-    assert span_of(Tiers(("mxu",)), None, None, NOW) is None
+    series = series_of(*[0.5] * 10)
+    assert span_of(series, None, None, NOW) == pytest.approx((NOW - 120, NOW), abs=0.1)
+    assert span_of(series, None, None, NOW - 50).end_unix_s == NOW - 50
+    assert span_of(series_of(*[0.5] * 1000), None, None, NOW) == pytest.approx((NOW - 3600, NOW), abs=0.1)
+    assert span_of(series, 86400.0, NOW - 60, NOW) == (NOW - 60 - 86400, NOW - 60)
+    assert span_of(RollupSeries(("mxu",)), None, None, NOW) is None
 
 
 @pytest.mark.parametrize("width", [40, 76, 80, 120])
@@ -176,6 +175,18 @@ def test_keys_change_the_span_and_its_end():
     for _ in range(20):
         press(display, "-")
     assert "last 1m" in screen(display)
+
+
+def test_a_graph_that_is_coarse_because_of_many_workers_says_so():
+    """A day and a week are; an hour is not."""
+    display = display_of(*fleet(600))
+    press(display, "enter", *["+"] * 20)
+    display.take(*fleet(600, time_unix_s=NOW + 10))
+    assert "last 7d in steps of 30m" in screen(display, 120, 60)
+    press(display, "-", "-")
+    assert "last 1d in steps of 3m" in screen(display, 120, 60)
+    press(display, *["-"] * 5)
+    assert "in steps" not in screen(display, 120, 60)
 
 
 # ---- changes

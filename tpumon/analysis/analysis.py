@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
@@ -15,7 +16,7 @@ from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, Worker
 from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
 from tpumon.figures import COMPARED
 from tpumon.findings import Judge, Seen, Thresholds
-from tpumon.history import NO_FIGURES, WELL, Changes, Histories, Moment, Tiers, WorkerHistory
+from tpumon.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
@@ -64,7 +65,7 @@ class Analysis:
         monotonic_s = recorded or monotonic_s
         self._histories = Histories(monotonic_s=monotonic_s)
         self._changes = Changes()
-        self._average: Tiers | None = None
+        self._average: RollupSeries | None = None
         self._average_unix_s = -inf
         self._average_known = False
         self._monotonic_s = monotonic_s
@@ -101,18 +102,19 @@ class Analysis:
     def remember(self) -> None:
         """Keeps the figures of a week, from the first sample on; call it before that."""
         self._histories.remember()
-        self._average = Tiers(tuple(COMPARED))
+        self._average = RollupSeries(tuple(COMPARED))
 
     # ---- events
 
     def take(self, event: Event) -> Update:
         """Turns an event into an update."""
+        remembered = dict(_remembered(event)) if isinstance(event, Handover) else {}  # takes time: not under the lock
         with self._lock:
             if isinstance(event, Workers):
                 return self._follow(event)
             if isinstance(event, Sample):
                 return self._add(event if self._recorded is None else self._recorded.dated(event))
-            return self._take_over(event)
+            return self._take_over(event, remembered)
 
     def tick(self, now_unix_s: float) -> Update | None:
         """Notes which workers have become stale; returns None if nothing changed. Call it about every second."""
@@ -443,18 +445,15 @@ class Analysis:
         Args:
             now_unix_s: the time.
             after: number of the last change that the reader knows; None: it knows nothing.
-            most_bytes: the most that the history of all workers may take; what is older is left out first.
+            most_bytes: the most that the history of all workers may take as JSON, about.
         """
         with self._lock:
             if after is not None and after > self._number:
                 after = None
             status = self.status(now_unix_s)
             histories = self._histories.all()
-            tiers: dict[str, Tiers | None] = {}
-            if after is None:
-                tiers = {"": self._average, **{history.target.worker: history.tiers for history in histories}}
-            most_each = most_bytes // max(len(tiers), 1)
-            return Handover(
+            series = {"": self._average, **{history.target.worker: history.series for history in histories}}
+            handover = Handover(
                 complete=after is None,
                 number=self._number,
                 standings=tuple(
@@ -463,13 +462,16 @@ class Analysis:
                     if after is None or self._judgements[history.target.worker].number > after
                 ),
                 changes=tuple(self._changes.after(after or 0)),
-                history={worker: each.packed(most_each) for worker, each in tiers.items() if each is not None},
-                figures=tuple(COMPARED),
                 findings=status.findings,
                 not_judged=status.not_judged(),
             )
+        if not handover.complete:
+            return handover
+        known = {worker: each for worker, each in series.items() if each is not None and each.newest_unix_s is not None}
+        most_each = most_bytes // max(len(known), 1)
+        return replace(handover, history={worker: each.to_plain(most_each) for worker, each in known.items()})
 
-    def _take_over(self, handover: Handover) -> Update:
+    def _take_over(self, handover: Handover, remembered: Mapping[str, RollupSeries]) -> Update:
         """Takes over what an exporter knows: changes of its workers are those that it notes, remembered or not."""
         is_first = self._upstream.take_over(handover)
         known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
@@ -478,8 +480,8 @@ class Analysis:
                 self._remember(replace(change, number=self._number + 1))
         if is_first:
             self._past = self._changes.last
-        for worker, packed in handover.history.items():
-            self._unpack(worker, packed, handover)
+        for worker, series in remembered.items():
+            self._take_series(worker, series)
         for standing in handover.standings:
             judgement = self._judgements.get(standing.worker)
             if judgement is not None:
@@ -503,20 +505,23 @@ class Analysis:
         self._histories.put(history.with_last(judgement.with_findings(last)))
         add_failure(judgement, last, history.last_state)
 
-    def _unpack(self, worker: str, packed: bytes, handover: Handover) -> None:
+    def _take_series(self, worker: str, series: RollupSeries) -> None:
         """Takes a history that goes further back than the one known here."""
         history = self._histories.get(worker)
-        known = self._average if worker == "" else None if history is None else history.tiers
+        known = self._average if worker == "" else None if history is None else history.series
         if known is None:
             return
-        try:
-            tiers = Tiers.unpacked(packed, handover.figures, tuple(COMPARED), shift_s=handover.shift_s)
-        except ValueError:  # of another version, or damaged: history then begins here
-            return
-        ours_unix_s, theirs_unix_s = known.oldest_unix_s, tiers.oldest_unix_s
+        ours_unix_s, theirs_unix_s = known.oldest_unix_s, series.oldest_unix_s
         if ours_unix_s is not None and (theirs_unix_s is None or ours_unix_s < theirs_unix_s):
             return
         if history is None:
-            self._average = tiers
+            self._average = series
         else:
-            self._histories.put(replace(history, tiers=tiers))
+            self._histories.put(replace(history, series=series))
+
+
+def _remembered(handover: Handover) -> Iterator[tuple[str, RollupSeries]]:
+    """The histories in a handover by worker, without those that are damaged or of another version."""
+    for worker, plain in handover.history.items():
+        with suppress(ValueError):
+            yield worker, RollupSeries.from_plain(plain, tuple(COMPARED), shift_s=handover.shift_s)

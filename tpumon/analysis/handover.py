@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Standing
-from tpumon.model.codec import from_plain, text, to_plain, whole_number
+from tpumon.model.codec import from_plain, to_plain, whole_number
 
 _MOST_WORKERS = 10_000
 _MOST_CHANGES = 10_000
-_MOST_FIGURES = 100
 _LATEST_UNIX_S = 1e11  # the year 5138
 _MOST_NAMED = 20  # each sample says which findings its worker has
 
@@ -23,7 +20,6 @@ _FoundT = TypeVar("_FoundT", Cause, Finding)
 
 def page_of(handover: Handover) -> dict[str, Any]:
     """The fields of the page that hold a handover; `read_handover` reverses it."""
-    history = {worker: base64.b64encode(packed).decode() for worker, packed in handover.history.items()}
     return {
         "changed": handover.number,
         "standings": [to_plain(standing) for standing in handover.standings],
@@ -34,7 +30,7 @@ def page_of(handover: Handover) -> dict[str, Any]:
             else {"findings": [to_plain(one.naming(_MOST_NAMED)) for one in handover.findings]}
         ),
         "not_judged": [to_plain(one) for one in handover.not_judged],
-        **({"history": {"figures": list(handover.figures), "workers": history}} if handover.complete else {}),
+        **({"history": handover.history} if handover.complete else {}),
     }
 
 
@@ -49,7 +45,6 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
     if number is None:
         return None
     history = page.get("history")
-    packed, figures = (history.get("workers"), history.get("figures")) if isinstance(history, dict) else ({}, [])
     return Handover(
         complete=isinstance(history, dict),
         number=number,
@@ -60,8 +55,7 @@ def read_handover(page: Mapping[str, Any], shift_s: float) -> Handover | None:
             if (time_unix_s := _time(change.time_unix_s, shift_s)) is not None
         ),
         shift_s=shift_s,
-        history=dict(_unpacked(packed)),
-        figures=tuple(text(key) or "" for key in figures[:_MOST_FIGURES]) if isinstance(figures, list) else (),
+        history=dict(list(history.items())[:_MOST_WORKERS]) if isinstance(history, dict) else {},
         findings=tuple(dated(_read(Finding, page["findings"]), shift_s)) if "findings" in page else None,
         not_judged=tuple(_read(NotJudged, page.get("not_judged"))),
     )
@@ -96,12 +90,3 @@ def _shifted(standing: Standing, shift_s: float) -> Standing:
         critical_since_unix_s=_time(standing.critical_since_unix_s, shift_s),
         findings=None if standing.findings is None else tuple(dated(standing.findings, shift_s)),
     )
-
-
-def _unpacked(packed: object) -> Iterator[tuple[str, bytes]]:
-    for worker, plain in list(packed.items())[:_MOST_WORKERS] if isinstance(packed, dict) else ():
-        if isinstance(plain, str):
-            try:
-                yield worker, base64.b64decode(plain, validate=True)
-            except (binascii.Error, ValueError):
-                continue

@@ -12,7 +12,7 @@ from statistics import median, mode
 
 from tpumon.figures import COMPARED
 from tpumon.findings import RULES
-from tpumon.history import Tiers, WorkerHistory
+from tpumon.history import RollupSeries, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
@@ -156,7 +156,7 @@ class FleetStatus:
     findings: tuple[Finding, ...] = ()
     changes: tuple[Change, ...] = ()
     past: int = 0
-    average: Tiers | None = None
+    average: RollupSeries | None = None
     exporters_missing: frozenset[str] = frozenset()
 
     def all(self) -> Sequence[WorkerStatus]:

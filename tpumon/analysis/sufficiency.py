@@ -47,8 +47,8 @@ def _has_too_few(worker: WorkerStatus, sustained: int) -> bool:
 
 def samples_of(history: WorkerHistory) -> int:
     """Number of recent samples of a worker; those that an exporter handed on count, if they are remembered."""
-    newest_unix_s = None if history.tiers is None else history.tiers.newest_unix_s
-    if history.tiers is None or newest_unix_s is None:
+    newest_unix_s = None if history.series is None else history.series.newest_unix_s
+    if history.series is None or newest_unix_s is None:
         return history.samples
-    points = history.tiers.series(STEP.key, newest_unix_s - _RECENT_S, newest_unix_s)
-    return max(history.samples, sum(point.count for point in points))
+    points = history.series.points(STEP.key, newest_unix_s - _RECENT_S, newest_unix_s)
+    return max(history.samples, sum(point.queries for point in points))

@@ -2,8 +2,8 @@
 
 from tpumon.history.course import WELL, Course, Moment
 from tpumon.history.events import Changes
+from tpumon.history.series import Point, RollupSeries
 from tpumon.history.states import state_of
-from tpumon.history.tiers import Point, Tiers
 from tpumon.history.worker import NO_FIGURES, STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.model import State
 
@@ -16,8 +16,8 @@ __all__ = [
     "Histories",
     "Moment",
     "Point",
+    "RollupSeries",
     "State",
-    "Tiers",
     "WorkerHistory",
     "state_of",
 ]

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 
 from tpumon.errors import MEANING, Reason
 from tpumon.figures import COMPARED, values
+from tpumon.history.series import RollupSeries
 from tpumon.history.states import listens, restarted, state_of
-from tpumon.history.tiers import Tiers
 from tpumon.model import Distribution, Process, Sample, State, Target, Workers
 
+_FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
 _PER_DECADE = 14
 STEP_BUCKETS_S = tuple(float(f"{10 ** (place / _PER_DECADE - 3):.3g}") for place in range(5 * _PER_DECADE + 1))
 """Upper bounds of the step histogram's buckets, 1 ms to 100 s, 18 % apart; one more bucket holds longer steps."""
@@ -62,7 +63,7 @@ class WorkerHistory:
         first: the sample of its first query; `traced_ratio` counts from its start.
         steps: histogram of the steps of its traces; None before the first one.
         failed: the sample of its last failed query; None: none failed.
-        tiers: its figures over time, up to now; None if they are not remembered.
+        series: its figures over time, up to now; None if they are not remembered.
         restarted: the first sample of its present job; None if no restart was seen.
         monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
     """
@@ -80,7 +81,7 @@ class WorkerHistory:
     first: Sample | None = None
     steps: Distribution | None = None
     failed: Sample | None = None
-    tiers: Tiers | None = None
+    series: RollupSeries | None = None
     restarted: Sample | None = None
     _uptime_s: float | None = field(default=None, repr=False)
     _process: Process | None = field(default=None, repr=False)
@@ -136,8 +137,8 @@ class WorkerHistory:
             self.failed = sample
         if sample.figures.step_durations_s:
             self.steps = _with_steps(self.steps, sample.figures.step_durations_s)
-        if self.tiers is not None and not of_exporter:
-            self.tiers.add(
+        if self.series is not None and not of_exporter:
+            self.series.add(
                 sample.time_unix_s, self.last_state, self.figures.values(), taken_monotonic_s=sample.taken_monotonic_s
             )
         self.traced_s += sample.traced_s
@@ -146,14 +147,13 @@ class WorkerHistory:
 
     def had_figures(self) -> bool:
         """Whether its profiler ever answered: one of its samples here, or in the history that an exporter handed on."""
-        if self.answer is not None or self.tiers is None:
+        if self.answer is not None or self.series is None:
             return self.answer is not None
-        begin_unix_s, end_unix_s = self.tiers.oldest_unix_s, self.tiers.newest_unix_s
+        begin_unix_s, end_unix_s = self.series.oldest_unix_s, self.series.newest_unix_s
         if begin_unix_s is None or end_unix_s is None:
             return False
-        return any(
-            "live" in point.states for point in self.tiers.series(next(iter(COMPARED)), begin_unix_s, end_unix_s)
-        )
+        points = self.series.points(next(iter(COMPARED)), begin_unix_s, end_unix_s)
+        return any("live" in point.states for point in points)
 
     def state(self, now_unix_s: float) -> State:
         """The worker's state now."""
@@ -201,6 +201,7 @@ class Histories:
 
     def __init__(self, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._remembers = False
+        self._factor = 1  # of the length of rows that are remembered
         self._monotonic_s = monotonic_s
         self._workers: dict[str, WorkerHistory] = {}
         self.waiting: str | None = None
@@ -216,6 +217,7 @@ class Histories:
         """Replaces the workers; those that stay keep their history."""
         known = self._workers
         self._workers = {}
+        self._factor = max(self._factor, -(-len(workers.targets) // _FULL_WORKERS))
         for target in workers.targets:
             history = known.get(target.worker)
             same = history is not None and history.target == target
@@ -226,13 +228,15 @@ class Histories:
         self.finders = workers.finders
 
     def _new(self, target: Target) -> WorkerHistory:
-        tiers = Tiers(tuple(COMPARED)) if self._remembers else None
-        return WorkerHistory(target, tiers=tiers, monotonic_s=self._monotonic_s)
+        series = RollupSeries(tuple(COMPARED)) if self._remembers else None
+        return WorkerHistory(target, series=series, monotonic_s=self._monotonic_s)
 
     def add(self, sample: Sample) -> WorkerHistory | None:
         """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
         history = self._workers.get(sample.worker)
         if history is not None:
+            if history.series is not None and history.series.factor < self._factor:
+                history.series.coarsen(self._factor)
             history = self._workers[sample.worker] = history.with_sample(sample)
         return history
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Any, Literal
 
 from tpumon.model.codec import limited
 from tpumon.model.finding import Cause, Finding, NotJudged
@@ -105,8 +105,7 @@ class Handover:
         standings: of the workers; all of them, or those that changed.
         changes: oldest first; all that are remembered, or the new ones.
         shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
-        history: by worker, as `tpumon.history.Tiers.packed` wrote it; "" is the history of the whole fleet.
-        figures: keys of the figures in `history`, in order.
+        history: by worker, JSON as `tpumon.history.RollupSeries.to_plain` made it; "" is that of the whole fleet.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
         exporter: name of the exporter.
@@ -118,7 +117,6 @@ class Handover:
     standings: tuple[Standing, ...] = ()
     changes: tuple[Change, ...] = ()
     shift_s: float = 0.0
-    history: Mapping[str, bytes] = field(default_factory=dict)
-    figures: tuple[str, ...] = ()
+    history: Mapping[str, Any] = field(default_factory=dict)
     findings: tuple[Finding, ...] | None = None
     not_judged: tuple[NotJudged, ...] = ()

@@ -248,7 +248,8 @@ class SamplesPage(Server):
             TroubleError: no answer in time, or not one of an exporter.
         """
         query = f"history={history_bytes or 1}" if after is None else f"after={after}&changed={changed or 0}"
-        return await self.ask(f"/samples?{query}", self._checked)
+        patience = 2 if after is None else 1  # a week of thousands of workers takes seconds to write
+        return await self.ask(f"/samples?{query}", self._checked, patience=patience)
 
     def _checked(self, status: int, body: bytes) -> dict[str, Any]:
         self.last_bytes = len(body)

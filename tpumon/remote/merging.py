@@ -308,10 +308,10 @@ def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handov
     """The handover by the names of the stream, without workers that another exporter has."""
     names = {worker: name_of(worker) for worker in _about(handover)}
     history = {}
-    for worker, packed in handover.history.items():
+    for worker, series in handover.history.items():
         name = "" if worker == "" else name_of(worker)
         if name is not None:
-            history[name] = packed
+            history[name] = series
     return replace(
         handover,
         standings=tuple(replace(each, worker=name) for each in handover.standings if (name := names[each.worker])),

@@ -133,8 +133,10 @@ class Server:
         self._names = names or Names()
         self._large = large
 
-    async def ask(self, path: str, read: Callable[[int, bytes], _Read]) -> _Read:
+    async def ask(self, path: str, read: Callable[[int, bytes], _Read], *, patience: int = 1) -> _Read:
         """Gets a path; returns what `read` makes of the status and the body.
+
+        The answer may take `patience` times as long as usual to begin.
 
         Raises:
             TroubleError: no answer in time, or `read` raised it, or a ValueError: not an answer of such a server.
@@ -146,7 +148,7 @@ class Server:
                     self._place,
                     request,
                     self._names,
-                    read_s=READ_S,
+                    read_s=patience * READ_S,
                     most_bytes=ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
                 )

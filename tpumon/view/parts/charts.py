@@ -9,13 +9,13 @@ from itertools import chain, groupby, zip_longest
 from rich.segment import Segment
 
 from tpumon.figures import COMPARED, MXU, STEP, Figure
-from tpumon.history import State, Tiers
+from tpumon.history import RollupSeries, State
 from tpumon.model.frozen import frozen
 from tpumon.view.drawing.cells import FORMATS, clock, short_time
 from tpumon.view.drawing.graphs import RATIO, chart, soft_axis
 from tpumon.view.drawing.lines import Line, Lines, cut
 from tpumon.view.drawing.style import BOLD, DIM, GRAPH, LOOKS, Glyphs
-from tpumon.view.parts.spans import Drawn, Span, Spans
+from tpumon.view.parts.spans import Drawn, Span, drawn
 
 _AXIS = 8
 _TWO_BESIDE = 76
@@ -31,16 +31,14 @@ class Graphed:
     """What charts are drawn from.
 
     Attributes:
-        tiers: the worker's figures.
+        series: the worker's figures.
         span: the time to show.
-        spans: makes columns of them.
         fresh_for_s: for how long a figure counts.
         words: the span in words: `last 15m`.
     """
 
-    tiers: Tiers
+    series: RollupSeries
     span: Span
-    spans: Spans
     fresh_for_s: float
     words: str
 
@@ -118,11 +116,11 @@ def side_by_side(blocks: Sequence[Lines], each_width: int, width: int) -> Lines:
 
 def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Glyphs) -> Lines:
     columns = width - _AXIS - 1
-    drawn = graphed.spans.drawn(graphed.tiers, figure.key, graphed.span, columns, graphed.fresh_for_s)
-    values = [value for value in chain.from_iterable(drawn.bands) if not math.isnan(value)]
+    shown = drawn(graphed.series, figure.key, graphed.span, columns, graphed.fresh_for_s)
+    values = [value for value in chain.from_iterable(shown.bands) if not math.isnan(value)]
     axis = RATIO if figure.unit == "ratio" else soft_axis(values)
-    lines = [_title(figure, drawn, graphed.words, width, glyphs)]
-    for place, text in enumerate(chart(drawn.bands, axis, height - 1, glyphs)):
+    lines = [_title(figure, shown, graphed.words, width, glyphs)]
+    for place, text in enumerate(chart(shown.bands, axis, height - 1, glyphs)):
         end = axis[1] if place == 0 else axis[0] if place == height - 2 else None
         label = (
             ""
@@ -133,7 +131,7 @@ def _chart(graphed: Graphed, figure: Figure, width: int, height: int, glyphs: Gl
         )
         line = Line(width).add(label.rjust(_AXIS - 1), DIM).add(glyphs.tick if label else glyphs.axis, DIM)
         if place == height - 2:
-            _add_states(line, text, drawn.states)
+            _add_states(line, text, shown.states)
         else:
             line.add(text.rstrip(), GRAPH)
         lines.append(line.segments())
@@ -153,7 +151,7 @@ def _add_states(line: Line, text: str, states: Sequence[State | None]) -> None:
             line.add(LOOKS[state].mark * count, LOOKS[state].style)
 
 
-def _title(figure: Figure, drawn: Drawn, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
+def _title(figure: Figure, shown: Drawn, words: str, width: int, glyphs: Glyphs) -> list[Segment]:
     """The figure and the span; where there is room, its least and greatest value in it, and what the marks mean.
 
     Without the span, a graph of what was looks like one of now: all else gives way to it.
@@ -161,10 +159,10 @@ def _title(figure: Figure, drawn: Drawn, words: str, width: int, glyphs: Glyphs)
     label = cut(figure.label, max(width - len(words) - 4, _LEAST_LABEL), glyphs.ellipsis)
     line = Line(width).fill(2).add(label, BOLD).fill(2, DIM)
     ends = "none"
-    if drawn.ends is not None:
+    if shown.ends is not None:
         form = FORMATS[figure.unit]
-        ends = f"{form.cell(drawn.ends[0])} {glyphs.dash} {form.cell(drawn.ends[1])}{form.unit}"
-    marks = "".join(f", {LOOKS[state].mark} {LOOKS[state].word}" for state in dict.fromkeys(drawn.states) if state)
+        ends = f"{form.cell(shown.ends[0])} {glyphs.dash} {form.cell(shown.ends[1])}{form.unit}"
+    marks = "".join(f", {LOOKS[state].mark} {LOOKS[state].word}" for state in dict.fromkeys(shown.states) if state)
     texts = (f"{ends}, {words}{marks}", f"{ends}, {words}", f"{words}{marks}")
     text = next((text for text in texts if len(text) <= line.room), words)
     return line.add(cut(text, line.room, glyphs.ellipsis), DIM).segments()

@@ -186,8 +186,8 @@ class Page:
 
     def _span(self) -> Span | None:
         """The time that its graphs show; None: there are none."""
-        tiers, frame = self._row.history.tiers, self._frame
-        return None if tiers is None else span_of(tiers, frame.span_s, frame.end_unix_s, frame.now_unix_s)
+        series, frame = self._row.history.series, self._frame
+        return None if series is None else span_of(series, frame.span_s, frame.end_unix_s, frame.now_unix_s)
 
     def _charts_height(self, height: int) -> int:
         """How many lines `_charts` returns."""
@@ -196,13 +196,16 @@ class Page:
 
     def _charts(self, height: int) -> Lines:
         history, frame, span = self._row.history, self._frame, self._span()
-        tiers, moved = history.tiers, frame.end_unix_s is not None
-        if tiers is None or span is None:
+        series, moved = history.series, frame.end_unix_s is not None
+        if series is None or span is None:
             return []
         fresh_for_s = 0.0 if history.last is None else history.last.fresh_for_s
         live = self._row.verdict.state == "live"
         words = span_words(span, frame.now_unix_s, ends_now=live, moved=moved)
-        graphed = Graphed(tiers=tiers, span=span, spans=frame.scene.spans, fresh_for_s=fresh_for_s, words=words)
+        row_s = series.row_s(span.end_unix_s - span.begin_unix_s)
+        if row_s and series.factor > 1:  # because there are so many workers
+            words += f" in steps of {short_time(row_s)}"
+        graphed = Graphed(series=series, span=span, fresh_for_s=fresh_for_s, words=words)
         return charts(graphed, chart_figures(self._seen, self._level), self._width, height, self._glyphs)
 
     def _blank(self, lines: Lines) -> Lines:

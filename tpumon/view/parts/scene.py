@@ -14,8 +14,7 @@ from tpumon.model import Cause, Change, Finding, Mark, NotJudged, Sample
 from tpumon.model.frozen import frozen
 from tpumon.view.drawing.names import Labels
 from tpumon.view.drawing.style import Glyphs
-from tpumon.view.parts.spans import Spans
-from tpumon.view.parts.trends import Trend, Trends
+from tpumon.view.parts.trends import Trend
 
 if TYPE_CHECKING:
     from tpumon.view.parts.peers import Peers
@@ -82,9 +81,7 @@ class Scene:
         device_types: device types of the workers.
         methods: for `source`, `mxu` and `step`: how many workers use which method.
         labels: short names of the workers.
-        trends: recent figures.
         seen: keys of the figures that any worker has had.
-        spans: makes columns of graphs.
         peers: what is usual in each group of workers, as far as it was asked for.
     """
 
@@ -102,9 +99,7 @@ class Scene:
     device_types: Sequence[str]
     methods: Mapping[str, Counter[str]]
     labels: Labels
-    trends: Trends
     seen: frozenset[str]
-    spans: Spans
     peers: dict[tuple[str, ...], Peers] = field(default_factory=dict)
 
     @property
@@ -131,12 +126,13 @@ class Scene:
 
     def trend_of(self, row: Row) -> Trend:
         """Recent figures of a worker."""
-        return self.trends.of(row.history, self.time_unix_s)
+        last = row.history.last
+        return Trend(row.history.series, None if last is None else last.interval_s, self.time_unix_s)
 
     def trend_of_fleet(self) -> Trend:
         """Recent averages over all workers."""
         interval_s = None if self.intervals_s is None else self.intervals_s[0]
-        return self.trends.of_fleet(self.status.average, interval_s, self.time_unix_s)
+        return Trend(self.status.average, interval_s, self.time_unix_s)
 
 
 def methods(sample: Sample) -> Mapping[str, str | None]:
@@ -160,11 +156,9 @@ class Scenes:
     def __init__(self, fleet: Analysis, glyphs: Glyphs) -> None:
         self._fleet = fleet
         self._glyphs = glyphs
-        self._trends = Trends()
         self._names: tuple[str, ...] = ()
         self._labels = Labels((), glyphs)
         self._seen: frozenset[str] = frozenset()
-        self._spans = Spans()
 
     def scene(self, now_unix_s: float) -> Scene:
         """The fleet as it is now."""
@@ -172,7 +166,6 @@ class Scenes:
         names = tuple(status.workers)
         if names != self._names:
             self._names, self._labels = names, Labels(names, self._glyphs)
-            self._trends.keep(status.workers)
         figures = status.figures()
         self._seen |= figures.keys()
         rows = []
@@ -197,9 +190,7 @@ class Scenes:
             device_types=tuple(tally.device_types),
             methods=tally.methods,
             labels=self._labels,
-            trends=self._trends,
             seen=self._seen,
-            spans=self._spans,
         )
 
 

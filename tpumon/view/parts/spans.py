@@ -1,4 +1,4 @@
-"""Figures over any span of time, in as many columns as there is room for; columns that are complete are kept."""
+"""Figures over any span of time, in as many columns as there is room for."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-from tpumon.history import Point, State, Tiers
+from tpumon.history import Point, RollupSeries, State
 from tpumon.view.drawing.graphs import Band
 
 SPANS_S = tuple(60.0 * minutes for minutes in (1, 2, 5, 15, 30, 60, 120, 360, 720, 1440, 2880, 10080))
 """The spans that graphs can show: a minute to a week."""
 
 _LONGEST_AT_FIRST_S = 3600.0
-_ALL = 1 << 30
+_ROWS_A_COLUMN = 3  # of history: with fewer, its rows and the columns do not begin together
 _STATE_LASTS_S = 60.0  # without a query; then nobody watched
 _WHY_ABSENT: tuple[State, ...] = ("down", "no-activity", "busy", "continuous", "paused", "stale", "waiting")
 
@@ -27,16 +27,16 @@ class Span(NamedTuple):
     end_unix_s: float
 
 
-def span_of(tiers: Tiers, chosen_s: float | None, end_unix_s: float | None, now_unix_s: float) -> Span | None:
+def span_of(series: RollupSeries, chosen_s: float | None, end_unix_s: float | None, now_unix_s: float) -> Span | None:
     """The span to show of a worker; None: nothing is known of it.
 
     Args:
-        tiers: what is known.
+        series: what is known.
         chosen_s: how long; None: as long as is known, up to an hour.
         end_unix_s: until when; None: until the last query.
         now_unix_s: the time that is shown: what came later is not.
     """
-    oldest_unix_s, newest_unix_s = tiers.oldest_unix_s, tiers.newest_unix_s
+    oldest_unix_s, newest_unix_s = series.oldest_unix_s, series.newest_unix_s
     if oldest_unix_s is None or newest_unix_s is None:
         return None
     end = min(newest_unix_s, now_unix_s) if end_unix_s is None else end_unix_s
@@ -72,45 +72,27 @@ class Drawn:
     ends: tuple[float, float] | None = None
 
 
-class Spans:
-    """Columns of the worker that was drawn last."""
+def drawn(series: RollupSeries, key: str, span: Span, width: int, fresh_for_s: float) -> Drawn:
+    """A figure in `width` columns: the whole span, and up to a column before it.
 
-    def __init__(self) -> None:
-        self._tiers: Tiers | None = None
-        self._length_s = 0.0
-        self._columns: dict[str, dict[int, _Column]] = {}
+    Columns begin at whole multiples of their length, so that they do not change as they move.
 
-    def drawn(self, tiers: Tiers, key: str, span: Span, width: int, fresh_for_s: float) -> Drawn:
-        """A figure in `width` columns: the whole span, and up to a column before it.
-
-        Columns begin at whole multiples of their length, so that they do not change as they move.
-
-        Args:
-            tiers: what is known of the worker.
-            key: key of the figure.
-            span: the time to draw.
-            width: number of columns.
-            fresh_for_s: for how long a sample's figure counts: so far it fills columns without a query.
-        """
-        if width < 2:
-            return Drawn()
-        length_s = (span.end_unix_s - span.begin_unix_s) / (width - 1)
-        if self._tiers is not tiers or self._length_s != length_s:
-            self._tiers, self._length_s, self._columns = tiers, length_s, {}
-        known = self._columns.setdefault(key, {})
-        last = math.floor(span.end_unix_s / length_s)
-        first = last - width + 1
-        for place in [place for place in known if not first <= place < last]:
-            del known[place]
-        begin = first
-        while begin in known:
-            begin += 1
-        points = tiers.series(key, begin * length_s, span.end_unix_s, most_points=_ALL)
-        known |= _columns(points, length_s, begin, last)
-        for place in range(begin, last):
-            known.setdefault(place, _NOTHING)
-        shown = [known.get(place, _NOTHING) for place in range(first, last + 1)]
-        return Drawn(*_filled(shown, first, length_s, fresh_for_s), _ends(shown))
+    Args:
+        series: what is known of the worker.
+        key: key of the figure.
+        span: the time to draw.
+        width: number of columns.
+        fresh_for_s: for how long a sample's figure counts: so far it fills columns without a query.
+    """
+    if width < 2:
+        return Drawn()
+    length_s = (span.end_unix_s - span.begin_unix_s) / (width - 1)
+    last = math.floor(span.end_unix_s / length_s)
+    first = last - width + 1
+    points = series.points(key, first * length_s, span.end_unix_s, length_s / _ROWS_A_COLUMN)
+    known = _columns(points, length_s, first, last)
+    shown = [known.get(place, _NOTHING) for place in range(first, last + 1)]
+    return Drawn(*_filled(shown, first, length_s, fresh_for_s), _ends(shown))
 
 
 _NOTHING = _Column(math.nan, math.nan, math.nan, -math.inf)

@@ -134,8 +134,8 @@ class Controls:
         """The span that is shown; None: there is no graph."""
         name = self.opened if "worker" in self.screens else self.selected
         row = self.scene.row(name) or next(iter(self.rows), None)
-        tiers = None if row is None else row.history.tiers
-        return None if tiers is None else span_of(tiers, self.span_s, self.end_unix_s, self.scene.time_unix_s)
+        series = None if row is None else row.history.series
+        return None if series is None else span_of(series, self.span_s, self.end_unix_s, self.scene.time_unix_s)
 
     def change_span(self, *, longer: bool) -> None:
         """Shows the next longer or shorter span, with the same end."""
