@@ -5,7 +5,7 @@ A rule is one class: a finding's limits, its words and its remedy. It is pure: s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tpumon.figures import STEP
@@ -163,6 +163,10 @@ class Rule(Generic[MemoryT, AcrossT]):
 
     def resume(self, memory: MemoryT, kept: KeptWorker) -> None:
         """Goes on from what was known of the worker before tpumon was restarted."""
+
+    def kept(self, _memory: MemoryT, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds what `resume` needs to what is kept of the worker; `_unix_s` tells a moment by the wall clock now."""
+        return kept
 
     def across(self, _peers: Sequence[Peer[MemoryT]]) -> AcrossT:
         """What these workers have in common. Needs `compares`."""

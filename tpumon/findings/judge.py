@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from tpumon.findings.base import Account, AnyRule, Member, Seen
-from tpumon.findings.hang import Hang
 from tpumon.findings.held import Group, GroupKey, Held, Job, Watched
-from tpumon.findings.slow_down import SlowDown
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.findings.whole import (
@@ -33,9 +32,6 @@ from tpumon.model import (
     Finding,
     FindingId,
     Grade,
-    KeptActivity,
-    KeptFinding,
-    KeptProgram,
     KeptWorker,
     State,
     StateId,
@@ -117,26 +113,20 @@ class Judge:
                 self._note(group, found.finding, known, held.since)
         group.hidden = self._hidden(group)
 
-    def kept(
-        self, worker: str, unix_s: Callable[[Moment], float]
-    ) -> tuple[tuple[KeptFinding, ...], KeptActivity, tuple[KeptProgram, ...]]:
-        """What `resume` needs of a worker: its findings, activity and programs.
+    def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds what `resume` needs of a worker.
 
         Args:
             worker: its name.
+            kept: what is kept of it.
             unix_s: a moment by the wall clock as it is set now.
         """
         known = self._workers.get(worker)
-        findings: list[KeptFinding] = []
-        activity, programs = KeptActivity(), tuple[KeptProgram, ...]()
-        for held in () if known is None else known.held:
-            found = held.kept(unix_s)
-            findings += [] if found is None else [found]
-            if isinstance(held.rule, Hang):
-                activity = held.rule.kept(held.memory, unix_s)
-            elif isinstance(held.rule, SlowDown):
-                programs = held.rule.kept(held.memory)
-        return tuple(findings), activity, programs
+        views = () if known is None else known.held
+        for held in views:
+            kept = held.rule.kept(held.memory, kept, unix_s)
+        findings = tuple(found for held in views if (found := held.kept(unix_s)) is not None)
+        return replace(kept, findings=findings)
 
     def _begin(self, worker: Watched, group: Group) -> None:
         """Begins to judge a worker, or a new job of it."""

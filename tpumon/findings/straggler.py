@@ -239,21 +239,17 @@ class Straggler(Rule[_Memory, _Slices]):
         name = member.seen.target.slice
         evidence = {
             "slice_wait_ratio": Evidence(value=beside.waited, reference=beside.others_waited),
-            "slice_work_ratio": Evidence(
-                value=1 + more, threshold=1 + self._limit_ratio(beside.spread_ratio), reference=1.0
-            ),
+            "slice_work_ratio": self._work_ratio(more, beside.spread_ratio),
             "slice_work_s": Evidence(value=beside.work_s, reference=beside.others_work_s),
         }
-        return Account(
+        account = Account(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {name} is slow: own work per step is {more:.0%} longer than in the other slices "
             f"of its job, which wait for it (it waits {beside.waited:.0%} they {beside.others_waited:.0%}).",
             evidence=evidence,
-            severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
-            confidence="high" if member.seen.figures.step_work_s is not None else "medium",
-            figure=IDLE.key,
             remedy=_REMEDY_OF_SLICE,
         )
+        return self._graded(account, more, member)
 
     def _account_of_worker(self, member: Member[_Memory, _Slices]) -> Account:
         memory, across = member.memory, _others(member)
@@ -261,16 +257,23 @@ class Straggler(Rule[_Memory, _Slices]):
         others = median_of_ascending(across.waited)
         evidence = {
             "wait_ratio": Evidence(value=waited, reference=others),
-            "own_work_ratio": Evidence(
-                value=1 + more, threshold=1 + self._limit_ratio(across.spread_ratio), reference=1.0
-            ),
+            "own_work_ratio": self._work_ratio(more, across.spread_ratio),
             "own_work_s": Evidence(value=memory.work_s, reference=median_of_ascending(across.work_s)),
         }
-        return Account(
+        account = Account(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
             evidence=evidence,
+        )
+        return self._graded(account, more, member)
+
+    def _work_ratio(self, more: float, spread_ratio: float) -> Evidence:
+        return Evidence(value=1 + more, threshold=1 + self._limit_ratio(spread_ratio), reference=1.0)
+
+    def _graded(self, account: Account, more: float, member: Member[_Memory, _Slices]) -> Account:
+        return replace(
+            account,
             severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
