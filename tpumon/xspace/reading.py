@@ -19,7 +19,6 @@ from io import FileIO
 from pathlib import Path
 
 from tpumon.errors import SourceError
-from tpumon.system.collector import loading
 from tpumon.system.memory import give_back_memory, reuse_memory
 from tpumon.text import one_line
 
@@ -42,8 +41,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes first
     reuse_memory()
-    with loading():
-        import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
+    import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
 
     # Not buffered: a buffer would keep bytes of the trace before.
     with os.fdopen(int(sys.argv[1]), "rb", buffering=0) as file:

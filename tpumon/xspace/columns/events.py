@@ -66,7 +66,6 @@ def read_portions(portions: Iterable[Packed], wanted_stats: Sequence[int] = ()) 
         chunks = -(-len(events.begin) // _CHUNK_EVENTS)
         for i in range(chunks):
             reader.read(slice(len(events.begin) * i // chunks, len(events.begin) * (i + 1) // chunks))
-        del events, reader  # so that the next portion takes the same memory
     return table.columns()
 
 

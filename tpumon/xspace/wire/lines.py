@@ -102,8 +102,6 @@ class Line:
     def portions(self, most_bytes: int | None = None) -> Iterator[Packed]:
         """Where the line's events are, portion by portion, so that of a long line little is in memory.
 
-        A portion that nobody holds when the next one is asked for leaves its memory to that.
-
         Args:
             most_bytes: of a portion; _PORTION_BYTES if not given.
 
@@ -117,7 +115,6 @@ class Line:
             if count > MOST_EVENTS:  # without the others, its device would look idle
                 raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")
             yield packed
-            del packed
 
     def _portion(self, at: int, most_bytes: int) -> tuple[Packed, int]:
         """The events from a position on, and where the next portion begins."""
