@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tpumon.errors import SourceError
 from tpumon.wire.xplane_pb2 import XEvent, XStat
 from tpumon.xspace.columns import events as reader
-from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_events, read_portions, stat_bits
+from tpumon.xspace.columns.events import kinds_of, of_kinds, read_events, read_portions, stat_bits
 from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(
@@ -99,7 +99,6 @@ def check(raw, wanted=WANTED):
             read_events(pack(raw), wanted)
         return
     same(read_events(pack(raw), wanted), events, wanted)
-    same(columns_of(events, wanted), events, wanted)
 
 
 @given(st.lists(EVENTS, max_size=40))

@@ -106,23 +106,6 @@ def _first_ids(events: Packed) -> tuple[Ints, Mask]:
     return ids.view(np.int64), known
 
 
-def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> EventColumns:
-    """The columns of events that the runtime has read: for lines of so few that arrays would not pay."""
-    stats: dict[int, StatBuilder] = {}
-
-    def put(number: int, rows: Ints, values: Words, *, is_double: bool) -> None:
-        stats.setdefault(number, StatBuilder(len(events))).put(rows, values, is_double=is_double)
-
-    _put_stats(put, wanted_stats, enumerate(events))
-    columns = {number: builder.column(len(events)) for number, builder in stats.items()}
-    return EventColumns(
-        metadata_id=np.array([event.metadata_id for event in events], dtype=np.int64),
-        offset_ps=np.array([event.offset_ps for event in events], dtype=np.int64),
-        duration_ps=np.array([event.duration_ps for event in events], dtype=np.int64),
-        stats={number: column for number, column in columns.items() if column is not None},
-    )
-
-
 def parsed_event(raw: bytes) -> XEvent:
     """A serialized event, as the runtime reads it.
 

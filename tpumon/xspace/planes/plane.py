@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
+from tpumon.xspace.columns.events import kinds_of, of_kinds, read_portions
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.wire.fields import fields
@@ -201,10 +201,7 @@ class Plane:
         """
         found: set[int] = set()
         for line in lines:
-            if message := line.message():
-                found.update(event.metadata_id for event in message.events)
-            else:
-                found.update(*map(kinds_of, line.portions()))
+            found.update(*map(kinds_of, line.portions()))
         return sorted(found)
 
     def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
@@ -227,15 +224,10 @@ class Plane:
         return events.take(among(events.metadata_id, kinds))
 
     def _read_line(self, line: Line, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
-        message, wanted = line.message(), tuple(names)
-        if message:
-            few = message.events if kinds is None else [each for each in message.events if each.metadata_id in kinds]
-            columns = columns_of(few, wanted)
-        else:
-            portions = line.portions()
-            columns = read_portions(
-                portions if kinds is None else map(partial(of_kinds, kinds=kinds), portions), wanted
-            )
+        portions = line.portions()
+        if kinds is not None:
+            portions = map(partial(of_kinds, kinds=kinds), portions)
+        columns = read_portions(portions, tuple(names))
         return placed(columns, line.timestamp_ns - self.base_ns, names)
 
 
