@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import kinds_of, of_kinds, read_portions
+from tpumon.xspace.columns.events import kinds_of, of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.wire.fields import fields
@@ -227,8 +227,8 @@ class Plane:
         portions = line.portions()
         if kinds is not None:
             portions = map(partial(of_kinds, kinds=kinds), portions)
-        columns = read_portions(portions, tuple(names))
-        return placed(columns, line.timestamp_ns - self.base_ns, names)
+        start_ns, wanted = line.timestamp_ns - self.base_ns, tuple(names)
+        return join([placed(read_events(portion, wanted), start_ns, names) for portion in portions])
 
 
 def _holds(raw: bytes, any_of: Sequence[bytes]) -> bool:

@@ -39,13 +39,11 @@ class Packed:
         data: the events and whatever lies between them; at least PADDING's length follows the last one.
         begin: position of each event's first byte.
         end: position after its last byte.
-        left: how many bytes of the line follow.
     """
 
     data: memoryview
     begin: Ints
     end: Ints
-    left: int = 0
 
 
 @struct(kw_only=False)
@@ -110,7 +108,7 @@ class Line:
         found = _split(padded, size)
         if found is not None:
             at += int(found[1][-1])
-            return Packed(data=padded, begin=found[0], end=found[1], left=self.end - at), at
+            return Packed(data=padded, begin=found[0], end=found[1]), at
         if padded[0] != _EVENT and all(n in _AFTER_EVENTS for n, *_ in fields(self.stored, at, self.end)):
             return pack([]), self.end
         return pack(_outline(self.stored[at : self.end]).events), self.end
