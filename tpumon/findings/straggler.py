@@ -7,7 +7,6 @@ holds of the slices of one job.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median, median_low
@@ -19,7 +18,6 @@ from tpumon.model import Evidence
 from tpumon.model.frozen import frozen
 
 _FEWEST_FOR_SPREAD = 5
-_MOST_FOR_SPREAD = 100
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
 _OTHER_STEPS = (
@@ -150,9 +148,7 @@ class Straggler(Rule[_Memory, _Slices]):
         slices = {name: _slice(known) for name, known in by_slice.items()}
         if len(slices) < _FEWEST:
             return slices
-        varies = median_low(
-            median_low(memory.slice_more.spread for _, memory in _some(known)) for known in by_slice.values()
-        )
+        varies = median_low(median_low(memory.slice_more.spread for _, memory in known) for known in by_slice.values())
         beside = _all_beside(slices, varies)
         return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
 
@@ -301,11 +297,9 @@ def _slice(known: Sequence[tuple[float, _Memory]]) -> _Slice:
         spread_ratio=max(
             spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
             # The lower of two: one that changes must not hide itself.
-            median_low(memory.more.spread for _, memory in _some(known)) if known else 0.0,
+            median_low(memory.more.spread for _, memory in known) if known else 0.0,
         ),
-        step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in _some(steps))
-        if steps
-        else 0.0,
+        step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in steps) if steps else 0.0,
     )
 
 
@@ -331,8 +325,3 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
             spread_ratio=max(spread_ratio, one.spread_ratio),
         )
     return beside
-
-
-def _some(known: Sequence[tuple[float, _Memory]]) -> Sequence[tuple[float, _Memory]]:
-    """At most `_MOST_FOR_SPREAD` of the workers: the median of how much they vary hardly depends on the others."""
-    return known[:: math.ceil(len(known) / _MOST_FOR_SPREAD)] if known else known
