@@ -53,13 +53,11 @@ def _flush() -> None:
 
 def _run(arguments: list[str]) -> int:
     from tpumon.errors import TpumonError
-    from tpumon.system.collector import loading
     from tpumon.system.console import say
 
     _prepare_streams()
     try:
-        with loading():
-            command = _command(arguments)
+        command = _command(arguments)
         status = command()
         sys.stdout.flush()
     except BrokenPipeError:

@@ -1,8 +1,8 @@
 """Recorded samples (`--record`): the lines of a recording, its files, and the reader behind `--from DIR|FILE`.
 
 A recording is a directory of files `*.jsonl.gz`, in the order of their names; `*.jsonl.zst`, as others pack them, are
-read, too. A line is a Sample object, or says who
-the workers are from then on. Files may be cut off or damaged anywhere: what can be read is read, and the rest is said.
+read, too. A line is a Sample object, or says who the workers are from then on. Files may be cut off or damaged
+anywhere: of each, what comes before the damage is read, and a line says so.
 """
 
 from __future__ import annotations
@@ -30,13 +30,9 @@ _TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
 _TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
 _PIECE_BYTES = 1 << 20
 _LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
-_FLUSHED = b"\x00\x00\xff\xff"  # where deflate was flushed
-_DAMAGED, _NO_SAMPLE = "a damaged part is left out", "a line that is no sample is left out"
-_MAGIC = b"\x1f\x8b\x08"
+_DAMAGED, _NO_SAMPLE = "damaged: what follows is left out", "a line that is no sample is left out"
 _GZIP = zlib.MAX_WBITS | 16
 _CHUNK_BYTES = 65536
-_TIMES_AGAIN = 4
-_LONGEST_STEP = 4096  # in looking for damage; a power of 2
 _ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
 _LONGEST_LINE = 8 << 20
 _MOST_FILES = 100_000
@@ -179,13 +175,12 @@ class Recording:
     def _bytes(self, file: Path) -> Iterator[bytes]:
         try:
             with file.open("rb") as reader:
-                chunks = iter(lambda: reader.read(_CHUNK_BYTES), b"")
                 if file.name.endswith(PACKED):
-                    yield from _unpacked(chunks, lambda: self._tell(file, _DAMAGED))
+                    yield from _unpacked(reader, lambda: self._tell(file, _DAMAGED))
                 elif file.name.endswith(PACKED_BY_OTHERS):
                     yield from _unpacked_zstd(reader, lambda: self._tell(file, _DAMAGED))
                 else:
-                    yield from chunks
+                    yield from iter(lambda: reader.read(_CHUNK_BYTES), b"")
         except FileNotFoundError:  # the recorder has removed it meanwhile
             return
         except OSError as error:
@@ -235,130 +230,29 @@ def _unpacked_zstd(packed: BinaryIO, damaged: Callable[[], None]) -> Iterator[by
             damaged()
 
 
-def _unpacked(chunks: Iterator[bytes], damaged: Callable[[], None]) -> Iterator[bytes]:
-    """The contents of gzip members in a row.
+def _unpacked(packed: BinaryIO, damaged: Callable[[], None]) -> Iterator[bytes]:
+    """The contents of gzip members in a row, up to the first damage.
 
-    A member counts only as a whole, checked by its sum: what a damaged one holds may look like samples and be none. One
-    may have no end, because its recorder crashed or its disk was full: of it, all counts that was flushed, and if it is
-    the last one and damaged, what was flushed well before the damage. A large one counts as it comes. After damage,
-    reading goes back to where the next one may begin, but in all over a few times as many bytes as have come: no file
-    takes long.
+    A member counts once its sum is right: what a damaged one holds may look like samples and be none. One without an
+    end, of a recorder that was killed or still writes, counts as far as it goes; a large one as it comes.
     """
-    again = 0  # how many bytes may be read again
-    member: _Member | None = None
-    rest = b""
-    for chunk in chunks:
-        again += _TIMES_AGAIN * len(chunk)
-        data = rest + chunk
-        rest = b""
+    unpack, contents, size = zlib.decompressobj(_GZIP), list[bytes](), 0
+    while data := packed.read(_CHUNK_BYTES):
         while data:
-            if member is None or member.is_damaged:
-                start = data.find(_MAGIC)
-                if start != 0:
-                    damaged()
-                if start < 0:
-                    rest = data[-len(_MAGIC) + 1 :]
-                    break
-                data, member = data[start:], _Member()
-            data = member.add(data, again)
-            again -= member.again
-            if member.is_damaged:
-                yield b"\n"  # what follows is no end of a line that has begun
-                if not member.is_cut:
-                    damaged()
-            if member.is_cut:
-                yield from member.flushed(1)
-            elif member.is_whole or member.is_large:
-                yield from member.taken()
-            if member.is_cut or member.is_whole:
-                member = None
-    if member is not None:
-        yield from member.flushed(3) if member.is_damaged else member.unfinished()
-
-
-class _Member:
-    """One gzip member, as far as it was read.
-
-    Attributes:
-        is_large: it is too large to be kept until it has ended; what is taken of it is not checked.
-        is_whole: it has ended, and its sum is right.
-        is_damaged: it cannot be unpacked further.
-        is_cut: because another member begins there.
-        again: how many bytes are read again for that.
-    """
-
-    def __init__(self) -> None:
-        self._unpack: Any = zlib.decompressobj(_GZIP)
-        self._packed = bytearray()
-        self._size = 0
-        self._contents: list[bytes] = []
-        self.again = 0
-        self.is_large = self.is_whole = self.is_damaged = self.is_cut = False
-
-    def add(self, data: bytes, again: int) -> bytes:
-        """Takes the next bytes; returns those behind its end, or from its damage on.
-
-        Args:
-            data: the bytes.
-            again: of how many that it has read it may return some, to be read again.
-        """
-        before = self._unpack.copy()
-        try:
-            self._contents.append(self._unpack.decompress(data, _PIECE_BYTES))
-        except zlib.error:
-            self.is_damaged = True
-            seen = _good_bytes(before, data) + len(_MAGIC)
-            self._packed += data[:seen]
-            last = max(self._packed.rfind(_FLUSHED), len(_MAGIC))
-            next_member = self._packed.find(_MAGIC, last)
-            if next_member < 0 or len(self._packed) - next_member > again:
-                return data[seen:]
-            self.again = len(self._packed) - next_member
-            self.is_cut = True
-            behind_it = bytes(self._packed[next_member:]) + data[seen:]
-            del self._packed[next_member:]
-            return behind_it
-        self.is_whole = self._unpack.eof
-        behind: bytes = self._unpack.unused_data if self.is_whole else self._unpack.unconsumed_tail
-        self._packed += data[: len(data) - len(behind)]
-        self._size += len(self._contents[-1])
-        self.is_large = self._size > _LARGEST_MEMBER
-        return behind
-
-    def taken(self) -> list[bytes]:
-        """What was unpacked since the last call, in pieces."""
-        contents, self._contents = self._contents, []
-        if self.is_large:
-            self._packed.clear()
-        return contents
-
-    def unfinished(self) -> Iterator[bytes]:
-        """What is left of a member without an end."""
-        yield from self.taken()
-        yield self._unpack.flush()
-
-    def flushed(self, from_end: int) -> Iterator[bytes]:
-        """What was flushed before the damage, up to the first, second, ... time from the end: it is noticed late."""
-        end = 0 if self.is_large else len(self._packed)
-        for _ in range(from_end):
-            end = max(self._packed.rfind(_FLUSHED, 0, end), 0)
-        if end:
-            yield zlib.decompressobj(_GZIP).decompress(self._packed[: end + len(_FLUSHED)])
-
-
-def _good_bytes(unpack: Any, data: bytes) -> int:
-    """How many bytes can still be unpacked."""
-    good, step, failed = 0, 1, False
-    while step and good < len(data):
-        ahead = unpack.copy()
-        try:
-            ahead.decompress(data[good : good + step])
-        except zlib.error:
-            failed = True
-        else:
-            unpack, good = ahead, good + step
-        step = step // 2 if failed else min(2 * step, _LONGEST_STEP)
-    return good
+            try:
+                contents.append(unpack.decompress(data, _PIECE_BYTES))
+            except zlib.error:
+                damaged()
+                return
+            size += len(contents[-1])
+            if unpack.eof or size > _LARGEST_MEMBER:
+                yield from contents
+                contents.clear()
+            data = unpack.unconsumed_tail
+            if unpack.eof:
+                data, unpack, size = unpack.unused_data, zlib.decompressobj(_GZIP), 0
+    yield from contents
+    yield unpack.flush()
 
 
 def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:

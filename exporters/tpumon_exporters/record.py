@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ENCODER = json.JSONEncoder(allow_nan=False)
 _GZIP = zlib.MAX_WBITS | 16
 _TICK_S = 0.5
-_MEMBER_S = 60.0  # what a damaged byte can spoil
+_MEMBER_S = 60.0
 _FILE_S = 3600.0
 _LONGEST_GAP_S = 2 * _FILE_S  # between the begins of two files, as far as it counts: a longer one may be a clock's
 _SHARES = 16  # of what is kept, that one file may take

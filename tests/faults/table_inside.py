@@ -164,9 +164,15 @@ ROWS = (
         "test_inside_disk.py::test_a_full_disk_tears_no_line",
     ),
     (
-        "a damaged recording that seems to begin again everywhere",
-        "reading ends",
-        "each byte is unpacked a few times at most; what follows the damage is read",
-        "test_inside_recordings.py::test_a_damaged_file_that_seems_to_begin_again_everywhere_is_read_in_linear_time",
+        "a damaged file in a recording",
+        "a line says so, and the other files are read",
+        "of the file itself, all up to the minute of the damage",
+        "test_inside_recordings.py::test_a_damaged_file_is_read_up_to_the_minute_of_the_damage_and_the_others_whole",
+    ),
+    (
+        "a torn file in a recording",
+        "a minute is lost at most",
+        "samples are flushed as they are written; the other files are read",
+        "test_inside_recordings.py::test_of_a_torn_file_a_minute_is_lost_at_most",
     ),
 )

@@ -37,11 +37,6 @@ class Watched(Client):
         self.asked.append((path, request))
         return await super().call(path, request, reply_type, timeout_s=timeout_s)
 
-    async def call_for(self, path, request, reply_type, field, *, timeout_s):
-        assert timeout_s >= 10
-        self.asked.append((path, request))
-        return await super().call_for(path, request, reply_type, field, timeout_s=timeout_s)
-
     @property
     def traces(self):
         """The Profile requests after the probe."""

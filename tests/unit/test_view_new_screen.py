@@ -97,36 +97,6 @@ def test_a_screen_that_raises_shows_a_line_in_its_place(table_with, size):
     assert "77.7%" in screen(display, 80, 24, now=NOW + 1)
 
 
-@pytest.mark.parametrize(
-    "drawn",
-    [
-        None,
-        "text",
-        Drawn(lines=None),
-        Drawn(lines=["text"]),
-        Drawn(lines=[[None]]),
-        Drawn(lines=[], notes=[None]),
-        Drawn(lines=[], notes=None),
-        Drawn(lines=[], notes="text"),
-        Drawn(lines=[], position=3),
-        Drawn(lines=[], page="one"),
-        Drawn(lines=[], position="1-2/3", top=None),
-    ],
-    ids=repr,
-)
-def test_a_screen_that_draws_something_odd_shows_a_line_in_its_place(table_with, monkeypatch, drawn):
-    """As one that raises; the ways out stay."""
-    monkeypatch.setattr(Faulty, "draw", lambda *_: drawn)
-    table_with(Faulty())
-    display = display_of(*fleet(3))
-    press(display, "y")
-    shown = " ".join(screen(display, faulty=True).split())
-    assert "Cannot show the faulty screen: TypeError: " in shown
-    assert "Esc back" in shown
-    press(display, "esc")
-    assert name_of(2) in screen(display)
-
-
 def test_a_home_screen_that_raises_leaves_the_others(monkeypatch):
     """Help and q work; its line goes as soon as it can be drawn again."""
 

@@ -62,45 +62,6 @@ def test_the_next_core_with_the_same_ops_is_not_read_again(looked_up):
     assert looked_up == [len(kinds) - 1] * 2
 
 
-def workers(count):
-    return [traced(*(Op(f"fusion.{i}.{j}", "loop fusion", flops=i) for j in range(16))) for i in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("limit", "most", "again"), [("_MOST_LAST", 16, 0), ("_MOST_LAST", 3, 4), ("_MOST_LAST_BYTES", 2000, 4)]
-)
-def test_of_several_workers_none_is_looked_up_again_while_there_is_room(monkeypatch, looked_up, limit, most, again):
-    monkeypatch.setattr(catalogue, limit, most)
-    where = Catalogue()
-    kinds = [kinds_of(where, worker) for worker in workers(4)]
-    looked_up.clear()
-    assert [kinds_of(where, worker) for worker in workers(4)] == kinds
-    assert len(looked_up) == again
-
-
-def test_the_one_that_was_asked_for_longest_ago_makes_room(monkeypatch, looked_up):
-    monkeypatch.setattr(catalogue, "_MOST_LAST", 2)
-    where = Catalogue()
-    one, two, three = workers(3)
-    for worker in (one, two, one, three):
-        kinds_of(where, worker)
-    looked_up.clear()
-    kinds_of(where, one)
-    assert not looked_up
-    kinds_of(where, two)
-    assert looked_up
-
-
-def test_ops_of_which_the_trace_says_nothing_take_room_too(monkeypatch, looked_up):
-    monkeypatch.setattr(catalogue, "_MOST_LAST_BYTES", 500_000)
-    where, plane = Catalogue(), plane_of(traced())
-    counts = [4000, 4001]
-    for count in counts:
-        where.kinds(plane, range(100, 100 + count))
-    where.kinds(plane, range(100, 100 + counts[0]))
-    assert looked_up == [*counts, counts[0]]
-
-
 def with_many_stats(first):
     """A core whose plane calls a thousand stats the same."""
     trace = traced(*OPS)
@@ -111,7 +72,6 @@ def with_many_stats(first):
 
 def test_what_planes_call_their_stats_takes_room_too(monkeypatch, looked_up):
     monkeypatch.setattr(catalogue, "_MOST_BYTES", 150_000)
-    monkeypatch.setattr(catalogue, "_MOST_LAST_BYTES", 150_000)
     where, one, other = Catalogue(), with_many_stats(1000), with_many_stats(2000)
     kinds_of(where, one)
     count = len(where)

@@ -11,7 +11,6 @@ from fakes.protobuf import field
 from support.truncated import KINDS, truncated, whole
 from tpumon.wire.xplane_pb2 import XSpace
 from tpumon.xspace import figures, read_trace
-from tpumon.xspace.columns import events
 from tpumon.xspace.wire import lines, stored
 from tpumon.xspace.wire.fields import fields
 
@@ -41,18 +40,9 @@ def test_a_file_is_read_as_its_bytes_are(monkeypatch, expected, small_bytes):
             assert found(file) == figures_of_bytes
 
 
-@pytest.mark.parametrize("most_bytes", [0, 1 << 30], ids=["positions", "runtime"])
-def test_short_lines_are_read_by_the_runtime_as_by_positions(monkeypatch, expected, most_bytes):
-    monkeypatch.setattr(lines, "_FEW_BYTES", most_bytes)
-    assert [found(trace) for trace in TRACES] == expected
-
-
 @pytest.mark.parametrize("portion_bytes", [100, 700, 1 << 20])
 def test_lines_are_read_in_portions(monkeypatch, expected, portion_bytes):
-    monkeypatch.setattr(lines, "_FEW_BYTES", 0)
     monkeypatch.setattr(lines, "_PORTION_BYTES", portion_bytes)
-    monkeypatch.setattr(lines, "_BLOCK_BYTES", 64)
-    monkeypatch.setattr(events, "_CHUNK_EVENTS", 7)
     assert [found(trace) for trace in TRACES] == expected
 
 

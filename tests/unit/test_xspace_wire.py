@@ -60,21 +60,15 @@ def test_usual_events_need_no_runtime(events):
 
 
 @pytest.mark.parametrize(
-    ("within", "looks"),
-    [(b"", 0), (b"\x22\x05\x08\x81\x10\x00", 1), (b"\x22\x05\x08\x01\x10\x00", 2)],
+    "within",
+    [b"", b"\x22\x05\x08\x81\x10\x00", b"\x22\x05\x08\x01\x10\x00"],
     ids=["nothing", "only so long", "like an event"],
 )
-def test_what_looks_like_an_event_within_one_is_none(monkeypatch, within, looks):
-    """Beginnings are looked at again only where positions do not fit together: at first there, then all of them."""
-    counts = []
-    original = lines._begins
-    monkeypatch.setattr(lines, "_begins", lambda data, at: counts.append(len(at)) or original(data, at))
+def test_what_looks_like_an_event_within_one_is_none(within):
     plain = XEvent(metadata_id=1, offset_ps=2, duration_ps=3)
     odd = XEvent(metadata_id=1, offset_ps=2, stats=[XStat(metadata_id=1, bytes_value=within)])
     events = [*[plain] * 20, odd, *[plain] * 20]
     assert found(line_of(events)) == [event.SerializeToString() for event in events]
-    assert len(counts) == looks
-    assert counts[:1] < [20]
 
 
 @given(st.lists(USUAL, min_size=1, max_size=5))
@@ -137,20 +131,6 @@ def test_the_runtime_reads_on_where_a_portion_is_not_usual(monkeypatch, events, 
     assert len(calls) == by_runtime
 
 
-def test_portions_take_the_same_memory_unless_one_is_held(monkeypatch):
-    def place(packed):
-        return np.frombuffer(packed.data, dtype=np.uint8).ctypes.data
-
-    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
-    with tempfile.TemporaryFile() as file:
-        file.write(line_of([PLAIN] * 5000))
-        file.flush()
-        places = [*map(place, read_line(FileBytes(file)).portions(4000))]
-        assert (len(places), len(set(places[1:-1]))) == (10, 1)
-        held = [*read_line(FileBytes(file)).portions(4000)]
-        assert len({*map(place, held)}) == 10
-
-
 @pytest.mark.parametrize("raw", [b"\x0a", b"\x0a\x05ab", b"\x0b", b"\x00\x01", b"\xff" * 12, b"\x09\x01"])
 def test_what_is_no_message_is_refused(raw):
     with pytest.raises(SourceError) as error:
@@ -194,45 +174,8 @@ def test_a_file_is_read_as_its_bytes_are(slices, at_once):
             assert bytes(stored[begin : begin + length]) == data[begin : begin + length]
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 12000), st.integers(0, 6000), st.booleans()), max_size=20),
-    st.sampled_from([0, 3000, 1 << 20]),
-)
-def test_what_is_still_looked_at_stays_as_it_was_read(slices, room):
-    """Reads take turns in the same memory only where nobody looks at the one before."""
-    data = bytes(range(251)) * 41
-    held = []
-    with tempfile.TemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored_module, "_SMALL_BYTES", 0)
-        patch.setattr(stored_module, "_ROOM_BYTES", room)
-        file.write(data)
-        file.flush()
-        stored = FileBytes(file)
-        for begin, length, kept in slices:
-            view = stored[begin : begin + length]
-            assert view == data[begin : begin + length]
-            if kept:
-                held.append((np.frombuffer(view, dtype=np.uint8), data[begin : begin + length]))
-            del view
-        assert all(bytes(array) == expected for array, expected in held)
-
-
-def test_memory_is_used_again(monkeypatch):
+def test_a_file_that_becomes_shorter_is_refused(monkeypatch):
     monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
-    with tempfile.TemporaryFile() as file:
-        file.write(bytes(100_000))
-        file.flush()
-        stored = FileBytes(file)
-        first = np.frombuffer(stored[0:50_000], dtype=np.uint8).ctypes.data
-        view = stored[10_000:50_000]
-        assert np.frombuffer(view, dtype=np.uint8).ctypes.data == first
-        assert np.frombuffer(stored[0:50_000], dtype=np.uint8).ctypes.data != first
-
-
-@pytest.mark.parametrize("room", [0, 1 << 20])
-def test_a_file_that_becomes_shorter_is_refused(monkeypatch, room):
-    monkeypatch.setattr(stored_module, "_SMALL_BYTES", 0)
-    monkeypatch.setattr(stored_module, "_ROOM_BYTES", room)
     with tempfile.TemporaryFile() as file:
         file.write(bytes(100_000))
         file.flush()

@@ -24,6 +24,7 @@ from tpumon.model import (
     Handover,
     KeptState,
     KeptWorker,
+    Mark,
     Sample,
     Severity,
     Standing,
@@ -142,12 +143,12 @@ class Analysis:
     def take_together(self, samples: Sequence[Sample]) -> None:
         """Takes samples of one moment, at most one of each worker: each is compared with all others."""
         with self._lock:
-            for sample in samples:
-                self._histories.add(sample)
+            taken = [(sample, history) for sample in samples if (history := self._histories.add(sample)) is not None]
+            for sample, _ in taken:
                 self._judgements[sample.worker].upstream |= sample.findings is not None
-            self._judge_queries(samples)
-            for sample in samples:
-                self._concluded(sample)
+            self._judge_queries(taken)
+            for sample, history in taken:
+                self._concluded(sample, history)
 
     def _resume(self, target: Target, kept: KeptWorker) -> None:
         history = self._histories.get(target.worker)
@@ -158,44 +159,39 @@ class Analysis:
 
     def _add(self, sample: Sample) -> Update:
         at_unix_s = sample.time_unix_s + min(sample.took_s, OVERLAP_S)
-        added = self._histories.add(sample)
-        if added is None:
+        if (history := self._histories.add(sample)) is None:
             return Update(time_unix_s=at_unix_s, sample=sample)
         judgement = self._judgements[sample.worker]
-        is_late = judgement.course.state == "stale" and added.state(self._looked_unix_s) == "stale"
+        is_late = judgement.course.state == "stale" and history.state(self._looked_unix_s) == "stale"
         passed_s = at_unix_s - self._looked_unix_s
         if passed_s >= _STALE_S or passed_s < -OVERLAP_S:  # samples of exporters come late, and in any order
             self._look(at_unix_s)
         self._stale -= {sample.worker}
-        judgement.upstream = judgement.upstream or sample.findings is not None
-        others = self._judge_queries([sample])
-        sample, history = self._concluded(sample, is_late=is_late)
+        judgement.upstream |= sample.findings is not None
+        others = self._judge_queries([(sample, history)])
+        sample, history = self._concluded(sample, history, is_late=is_late)
         for worker in others:
             self._explain_again(worker, Moment(sample.time_unix_s, sample.taken_monotonic_s))
         status = self._status_of(history, at_unix_s)
         findings = self._findings([sample.worker]) if status.verdict.causes else ()
         return Update(time_unix_s=at_unix_s, sample=sample, status=status, findings=findings, changes=self._flushed())
 
-    def _judge_queries(self, samples: Sequence[Sample]) -> Sequence[str]:
+    def _judge_queries(self, taken: Sequence[tuple[Sample, WorkerHistory]]) -> Sequence[str]:
         """Judges the last queries of some workers, but for those judged upstream and compared with no others here.
 
         Returns:
             Names of other workers whose findings changed.
         """
         seen = []
-        for sample in samples:
-            history = self._histories.get(sample.worker)
-            if history is None:
-                continue
+        for sample, history in taken:
             if self._judges(sample.worker):
-                restarted = history.restarted is sample
                 seen.append(
                     Seen(
                         target=history.target,
                         sample=sample,
                         state=history.last_state,
                         values=history.figures,
-                        restarted=restarted,
+                        restarted=history.restarted is sample,
                     )
                 )
         if not seen:
@@ -217,20 +213,22 @@ class Analysis:
 
     def _judges(self, worker: str) -> bool:
         """True if a worker is judged here: no exporter does, or it is compared with workers of others."""
+        if not self._judgements[worker].upstream:
+            return True
         history = self._histories.get(worker)
-        assert history is not None
-        return not self._judgements[worker].upstream or self._upstream.compares(history.target)
+        return history is not None and self._upstream.compares(history.target)
 
-    def _concluded(self, sample: Sample, *, is_late: bool = False) -> tuple[Sample, WorkerHistory]:
+    def _concluded(
+        self, sample: Sample, history: WorkerHistory, *, is_late: bool = False
+    ) -> tuple[Sample, WorkerHistory]:
         """A judged query with the findings of its worker, and the worker's history with it.
 
         Args:
             sample: of the query.
+            history: of its worker.
             is_late: True if its worker is stale and stays so.
         """
-        history, judgement = self._histories.get(sample.worker), self._judgements[sample.worker]
-        assert history is not None
-        restarted = history.restarted is sample
+        judgement, restarted = self._judgements[sample.worker], history.restarted is sample
         if judgement.upstream:
             judgement.unjudged = 0 if sample.findings is not None else judgement.unjudged + sample.responded
             if sample.findings is not None:
@@ -332,18 +330,7 @@ class Analysis:
             time_unix_s = min(time_unix_s, began.time_unix_s)
         judgement.changed_unix_s = max(time_unix_s, earliest_unix_s)
         for kind, why in changes:
-            self._remember(
-                Change(
-                    number=self._number + 1,
-                    time_unix_s=judgement.changed_unix_s,
-                    worker=history.target.worker,
-                    what=kind,
-                    state=state,
-                    severity=severity,
-                    before=before,
-                    words=one_line(why),
-                )
-            )
+            self._remember(history, judgement.changed_unix_s, kind, state, severity, before, why)
         self._number += not changes
         judgement.number = self._number
 
@@ -352,22 +339,34 @@ class Analysis:
         judgement = self._judgements[history.target.worker]
         if (changed := note_raised(judgement)) is None:
             return
-        (severity, before), worst = changed, judgement.raised[:1]
-        judgement.number = self._number + 1
-        self._remember(
-            Change(
-                number=judgement.number,
-                time_unix_s=time_unix_s,
-                worker=history.target.worker,
-                what="severity",
-                state="live",
-                severity=severity,
-                before=before,
-                words=one_line("; ".join(cause.words for cause in worst)),
-            )
-        )
+        (severity, before), words = changed, "".join(cause.words for cause in judgement.raised[:1])
+        self._remember(history, time_unix_s, "severity", "live", severity, before, words)
+        judgement.number = self._number
 
-    def _remember(self, change: Change) -> None:
+    def _remember(
+        self,
+        history: WorkerHistory,
+        time_unix_s: float,
+        what: What,
+        state: State,
+        severity: Severity,
+        before: Mark | None,
+        words: str,
+    ) -> None:
+        """Remembers a change that was noted here."""
+        change = Change(
+            number=self._number + 1,
+            time_unix_s=time_unix_s,
+            worker=history.target.worker,
+            what=what,
+            state=state,
+            severity=severity,
+            before=before,
+            words=one_line(words),
+        )
+        self._add_change(change)
+
+    def _add_change(self, change: Change) -> None:
         self._number = change.number
         self._changes.add(change)
         self._pending.append(change)
@@ -477,7 +476,7 @@ class Analysis:
         known = {sign_of(change) for change in self._changes.all()} if handover.complete else set()
         for change in handover.changes:
             if known.isdisjoint(sign_of(change, later_s) for later_s in (-1, 0, 1)):
-                self._remember(replace(change, number=self._number + 1))
+                self._add_change(replace(change, number=self._number + 1))
         if is_first:
             self._past = self._changes.last
         for worker, series in remembered.items():

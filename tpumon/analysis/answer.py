@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
+from tpumon.analysis.upstream import earliest
 from tpumon.errors import MEANING, NoTargetError, Reason
 from tpumon.findings import GRADES, RULES
 from tpumon.model import (
@@ -32,7 +33,7 @@ MOST_WORKERS = 5
 _MOST_EVIDENCE = 4
 _MOST_NAMES = 200  # of one sample
 
-REMEDIES: Mapping[FindingId, str] = {rule.finding: rule.remedy for rule in RULES}
+REMEDIES: Mapping[FindingId | StateId, str] = {rule.finding: rule.remedy for rule in RULES}
 """The remedy of each finding that is looked for."""
 
 _GAPS: Mapping[State, str] = {
@@ -85,7 +86,8 @@ class Answer:
         """
         if not self.answered:
             return NoTargetError.exit_status
-        return int(_LEVELS.get(self.severity, 0) >= _FAIL_FROM[fail_on])
+        failing = () if fail_on == "never" else list(GRADES)[: GRADES[fail_on] + 1]
+        return int(self.severity in failing)
 
     def to_json(self, *, brief: bool = False) -> str:
         """One object; `more_findings` counts those beyond ten.
@@ -109,9 +111,6 @@ class Answer:
 
 
 FailOn = Literal["info", "warning", "critical", "never"]
-
-_LEVELS: Mapping[Severity, int] = {"info": 1, "warning": 2, "critical": 3}
-_FAIL_FROM: Mapping[FailOn, int] = {"info": 1, "warning": 2, "critical": 3, "never": 4}
 
 
 def by_reason(not_judged: Iterable[NotJudged]) -> Iterator[tuple[str, Sequence[FindingId], int]]:
@@ -176,21 +175,18 @@ def answer_of(status: FleetStatus) -> Answer:
             if unsure
             else "Nothing is wrong, as far as it can be judged."
         )
-    counted: list[Grade] = [one.severity for one in findings if one.finding != "restarted"]
+    severities = [one.severity for one in findings if one.finding != "restarted"]
+    otherwise: Severity = "unknown" if verdict == "unknown" else "ok"
     return Answer(
         time_unix_s=status.time_unix_s,
         workers=len(status.workers),
         answered=any(worker.verdict.state in _ANSWERING or worker.history.had_figures() for worker in status.all()),
-        severity=_worst(counted, otherwise="unknown" if verdict == "unknown" else "ok"),
+        severity=severities[0] if severities else otherwise,
         verdict=verdict,
         sentence=sentence,
         findings=findings,
         not_judged=not_judged,
     )
-
-
-def _worst(severities: Sequence[Grade], otherwise: Severity) -> Severity:
-    return next((grade for grade in GRADES if grade in severities), otherwise)
 
 
 _STATES: tuple[VerdictId, ...] = ("down", "hang", "restarted")
@@ -210,50 +206,45 @@ def state_findings(status: FleetStatus) -> Iterator[Finding]:
         if restart is not None and 0 <= status.time_unix_s - restart.time_unix_s < _RESTARTED_S:
             restarted.setdefault((target.job, target.slice), []).append(worker)
     running = sum(worker.verdict.state == "live" for worker in status.all())
-    for (job, slice_name, reason), workers in down.items():
+    for (_, _, reason), workers in down.items():
         last = workers[0].history.last
         message = "" if last is None or last.failure is None else f": {last.failure.message}"
         others = f"; {running} of {len(status.workers)} run" if running else ""
-        yield Finding(
-            finding="down",
-            severity="critical",
-            confidence="high",
-            workers=tuple(worker.name for worker in workers),
-            job=job,
-            slice=slice_name,
-            since_unix_s=_earliest(worker.verdict.since_unix_s for worker in workers),
-            sentence=f"{_who(workers)} not answer ({reason}{message}){others}.",
+        do = "does" if len(workers) == 1 else "do"
+        yield replace(
+            _of_state("down", "critical", workers),
+            since_unix_s=earliest(worker.verdict.since_unix_s for worker in workers),
+            sentence=f"{_named(workers)} {do} not answer ({reason}{message}){others}.",
             remedy=MEANING[reason].remedy,
             url="docs/states.md#states",
         )
-    for (job, slice_name), workers in restarted.items():
+    for workers in restarted.values():
         times = [worker.history.restarted.time_unix_s for worker in workers if worker.history.restarted is not None]
-        yield Finding(
-            finding="restarted",
-            severity="info",
-            confidence="high",
-            workers=tuple(worker.name for worker in workers),
-            job=job,
-            slice=slice_name,
+        yield replace(
+            _of_state("restarted", "info", workers),
             since_unix_s=max(times),
-            sentence=f"The job of {_names(worker.name for worker in workers)} was restarted.",
+            sentence=f"The job of {_named(workers)} was restarted.",
             remedy="look at the end of the log of the job before it, if nobody restarted it on purpose",
             url="docs/states.md#since-when",
         )
 
 
-def _who(workers: Sequence[WorkerStatus]) -> str:
-    return f"{_names(worker.name for worker in workers)} {'does' if len(workers) == 1 else 'do'}"
+def _of_state(state: StateId, severity: Grade, workers: Sequence[WorkerStatus]) -> Finding:
+    target = workers[0].target
+    names = tuple(worker.name for worker in workers)
+    return Finding(
+        finding=state, severity=severity, confidence="high", workers=names, job=target.job, slice=target.slice
+    )
+
+
+def _named(workers: Sequence[WorkerStatus]) -> str:
+    return _names(worker.name for worker in workers)
 
 
 def _names(names: Iterable[str]) -> str:
     named = list(names)
     more = f" and {len(named) - MOST_WORKERS} more" if len(named) > MOST_WORKERS else ""
     return ", ".join(named[:MOST_WORKERS]) + more
-
-
-def _earliest(times_unix_s: Iterable[float | None]) -> float | None:
-    return min((time_unix_s for time_unix_s in times_unix_s if time_unix_s is not None), default=None)
 
 
 _ANSWERING = frozenset({"live", "no-activity", "busy", "continuous", "paused"})
@@ -287,13 +278,9 @@ def _cleaned(finding: Finding, foreign: Iterable[str], *, is_quoted: bool) -> Fi
         slice=None if own.slice is None else plain(own.slice),
         evidence={plain(name): one for name, one in evidence},
         sentence=f"The exporter says: {told(own.sentence)}" if is_quoted else quoted(own.sentence, foreign),
-        remedy=_remedy_of(own.finding) if is_quoted else cut(own.remedy),
+        remedy=REMEDIES.get(own.finding, "") if is_quoted else cut(own.remedy),
         url=own.url if own.finding in _PLACES and own.finding != "hang" else f"docs/findings.md#{own.finding}",
     )
-
-
-def _remedy_of(finding: VerdictId) -> str:
-    return next((rule.remedy for rule in RULES if rule.finding == finding), "")
 
 
 def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudged]:
@@ -304,9 +291,11 @@ def _with_the_rest(status: FleetStatus, *, is_quoted: bool) -> Iterator[NotJudge
     judged = {one.finding for one in known}
     for worker in status.all():
         judged.update(worker.judged)
-    for finding in REMEDIES:
-        if finding not in judged:
-            yield NotJudged(finding=finding, reason="no worker has the figures for it", workers=len(status.workers))
+    for rule in RULES:
+        if rule.finding not in judged:
+            yield NotJudged(
+                finding=rule.finding, reason="no worker has the figures for it", workers=len(status.workers)
+            )
 
 
 def _gaps(status: FleetStatus, *, said: Container[VerdictId]) -> Iterator[str]:

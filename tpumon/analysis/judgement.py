@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from tpumon.analysis.status import Verdict
-from tpumon.analysis.upstream import merged_causes, no_later
+from tpumon.analysis.upstream import earliest, merged_causes, no_later
 from tpumon.history import WELL, Course, Moment, WorkerHistory
 from tpumon.model import Cause, FindingId, Mark, Sample, Severity, Standing, State
 
@@ -101,10 +101,10 @@ def add_failure(judgement: Judgement, sample: Sample, state: State) -> Severity:
 
 def began_of(causes: Sequence[Cause], at: Moment) -> Moment:
     """When the first of a worker's warnings began, if that was before the sample that completes it."""
-    since = [cause.since_unix_s for cause in causes if cause.finding is not None and cause.severity != "info"]
-    earlier_s = at.time_unix_s - min((time for time in since if time is not None), default=at.time_unix_s)
-    if earlier_s <= 0:
+    since = earliest(one.since_unix_s for one in causes if one.finding is not None and one.severity != "info")
+    if since is None or since >= at.time_unix_s:
         return at
+    earlier_s = at.time_unix_s - since
     return Moment(at.time_unix_s - earlier_s, None if at.monotonic_s is None else at.monotonic_s - earlier_s)
 
 
@@ -180,7 +180,7 @@ def _raised(
     if not judgement.raised or severity not in _RAISED_TO:
         return severity, since, critical
     raised = judgement.raised[0].severity
-    began = min((one.since_unix_s for one in judgement.raised if one.since_unix_s is not None), default=None)
+    began = earliest(one.since_unix_s for one in judgement.raised)
     if raised in WELL or _RAISED_TO.index(raised) < _RAISED_TO.index(severity):
         return max(severity, raised, key=_RAISED_TO.index), since, critical
     since = began if severity in WELL or since is None else min(since, began or since)

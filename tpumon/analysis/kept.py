@@ -77,18 +77,15 @@ def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_un
     def unix_s(moment: Moment) -> float:
         return moment.unix_s(now_unix_s, now_s)
 
-    findings, activity, programs = judge.kept(target.worker, unix_s)
-    return KeptWorker(
+    kept = KeptWorker(
         worker=target.name or target.worker,
         job=target.job,
         slice=target.slice,
         process=process,
         uptime_s=uptime_s,
         standing=replace(standing, findings=None),
-        findings=findings,
-        activity=activity,
-        programs=programs,
     )
+    return judge.kept(target.worker, kept, unix_s)
 
 
 class StateFile:

@@ -71,14 +71,9 @@ class Upstream:
 
     def findings(self, workers: Sequence[str]) -> list[Finding]:
         """Findings that exporters handed on, of some of the workers."""
-        found: list[Finding] = []
-        wanted = set(workers) if self._handovers else set()
-        for handover in self._handovers.values():
-            for finding in handover.findings or ():
-                known = [worker for worker in finding.workers if worker in self._exporter_of]
-                if wanted.intersection(known):
-                    found.append(finding)
-        return found
+        handed_on = [finding for each in self._handovers.values() for finding in each.findings or ()]
+        wanted = set(workers) if handed_on else set()
+        return [finding for finding in handed_on if not wanted.isdisjoint(finding.workers)]
 
     def not_judged(self, target: Target, judged: Iterable[FindingId]) -> tuple[tuple[FindingId, str], ...]:
         """Findings that the exporter cannot judge of a worker, with its reason."""
@@ -119,7 +114,7 @@ def merged_findings(own: Sequence[Finding], others: Sequence[Finding]) -> tuple[
 
 def _worse(one: Cause, other: Cause) -> Cause:
     worse = min(one, other, key=lambda cause: GRADES[cause.severity])
-    return replace(worse, since_unix_s=_earlier(one.since_unix_s, other.since_unix_s))
+    return replace(worse, since_unix_s=earliest((one.since_unix_s, other.since_unix_s)))
 
 
 def _joined(one: Finding, other: Finding) -> Finding:
@@ -128,14 +123,14 @@ def _joined(one: Finding, other: Finding) -> Finding:
         worse,
         workers=tuple(dict.fromkeys((*worse.workers, *better.workers))),
         more_workers=max(one.more_workers, other.more_workers),
-        since_unix_s=_earlier(one.since_unix_s, other.since_unix_s),
+        since_unix_s=earliest((one.since_unix_s, other.since_unix_s)),
         since_or_earlier=one.since_or_earlier or other.since_or_earlier,
     )
 
 
-def _earlier(one: float | None, other: float | None) -> float | None:
-    known = [time for time in (one, other) if time is not None]
-    return min(known, default=None)
+def earliest(times_unix_s: Iterable[float | None]) -> float | None:
+    """The first of some times; None: none is known."""
+    return min((time_unix_s for time_unix_s in times_unix_s if time_unix_s is not None), default=None)
 
 
 def _place(finding: FindingId | StateId | None) -> int:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import needs_several, samples_of
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings, open_feed
+from tpumon.feed import Feed, FeedSettings, RecordedFeed, open_feed
 from tpumon.history import WorkerHistory, state_of
 from tpumon.model.frozen import frozen
 from tpumon.system.console import say
@@ -55,16 +56,23 @@ def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
     """
     waiting = Waiting(settings, needs)
     with Bar(sys.stderr) as bar, open_feed(settings, remembers=True, last_s=RECENT_S) as feed:
-        looked_s = 0.0
-        for update in feed.updates(timeout_s=LOOK_S):
-            now_s = time.monotonic()
-            if settings.origin.is_over or (update is not None and now_s - looked_s < _AGAIN_S):
+        for _ in looks(feed):
+            if settings.origin.is_over:
                 continue
-            looked_s = now_s
             if waiting.is_over(feed.status()):
                 break
             waiting.show(bar)
         return feed.status()
+
+
+def looks(feed: Feed | RecordedFeed) -> Iterator[None]:
+    """Yields when the status may have changed: after an update, soon after another one, and twice a second at least."""
+    looked_s = 0.0
+    for update in feed.updates(timeout_s=LOOK_S):
+        now_s = time.monotonic()
+        if update is None or now_s - looked_s >= _AGAIN_S:
+            looked_s = now_s
+            yield
 
 
 class Waiting:

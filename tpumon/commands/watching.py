@@ -6,7 +6,7 @@ import threading
 import time
 
 from tpumon.analysis import FleetStatus
-from tpumon.commands.collecting import LOOK_S, RECENT_S, Needs, Waiting
+from tpumon.commands.collecting import LOOK_S, RECENT_S, Needs, Waiting, looks
 from tpumon.errors import TpumonError
 from tpumon.feed import FeedSettings, open_feed
 
@@ -90,15 +90,12 @@ class Watch:
             self._changed.notify_all()
 
     def _take(self) -> None:
-        waiting, looked_s = Waiting(self._settings, self._needs), 0.0
+        waiting = Waiting(self._settings, self._needs)
         remembers = not self._settings.origin.takes_samples
         with open_feed(self._settings, remembers=remembers, last_s=RECENT_S) as feed:
-            for update in feed.updates(timeout_s=LOOK_S):
-                now_s = time.monotonic()
-                if update is None or now_s - looked_s > LOOK_S / 10:
-                    looked_s = now_s
-                    self._look(feed.status(), waiting)
-                is_idle = not self._asking and now_s - self._asked_s > self._idle_s
+            for _ in looks(feed):
+                self._look(feed.status(), waiting)
+                is_idle = not self._asking and time.monotonic() - self._asked_s > self._idle_s
                 if self._is_closing or is_idle:
                     return
             self._look(feed.status(), None)

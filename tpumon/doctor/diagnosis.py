@@ -285,7 +285,7 @@ class _Look:
                     return None
                 if time.monotonic() > self._ends_s:
                     return CompanionReport(address=place.address, state="not asked", words=_NO_TIME)
-                return _checked(await _in_time(companion.examine()))
+                return await _in_time(companion.examine())
             except SourceError as error:
                 return CompanionReport(address=error.address or place.address, state="failed", words=error.message)
             except Exception as error:  # noqa: BLE001 - a bug there must not cost the rest of the report
@@ -302,12 +302,6 @@ def _with_owner(server: Server, seen: Seen | None) -> Server:
         return server
     server = replace(server, attached=seen.attached)
     return server if seen.owner is None else replace(server, program=seen.owner.program, pid=seen.owner.pid)
-
-
-def _checked(report: object) -> CompanionReport:
-    if not isinstance(report, CompanionReport):
-        raise TypeError(f"examine returned {type(report).__name__}, not CompanionReport")
-    return report
 
 
 def _bug(address: str, error: Exception) -> CompanionReport:

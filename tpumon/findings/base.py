@@ -5,8 +5,7 @@ A rule is one class: a finding's limits, its words and its remedy. It is pure: s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from tpumon.figures import STEP
@@ -19,7 +18,7 @@ MemoryT = TypeVar("MemoryT")
 AcrossT = TypeVar("AcrossT")
 
 
-@dataclass(slots=True, kw_only=True)  # for nobody to change; frozen, making one takes four times as long
+@frozen
 class Seen:
     """What one query of one worker showed.
 
@@ -29,11 +28,6 @@ class Seen:
         state: the state that it puts the worker in.
         values: the compared figures, by key of `tpumon.figures`.
         restarted: whether the job was restarted before it.
-        figures: the figures of the sample.
-        at: when the query began.
-        step_s: step time.
-        waited_ratio: share of the time that the worker waits for others or for its host: what is not its own work.
-        own_work_s: time of a step in which it does not wait.
     """
 
     target: Target
@@ -41,28 +35,41 @@ class Seen:
     state: State
     values: Mapping[str, float | None]
     restarted: bool = False
-    figures: Figures = field(init=False, repr=False)
-    at: Moment = field(init=False, repr=False)
-    step_s: float | None = field(init=False, repr=False)
-    waited_ratio: float | None = field(init=False, repr=False)
-    own_work_s: float | None = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        sample = self.sample
-        self.figures, self.at = sample.figures, Moment(sample.time_unix_s, sample.taken_monotonic_s)
-        self.step_s = step_s = self.values[STEP.key]
-        self.waited_ratio = waited = _waited_ratio(sample.figures, step_s)
-        self.own_work_s = None if waited is None or not step_s else (1 - waited) * step_s
+    @property
+    def figures(self) -> Figures:
+        """The figures of the sample."""
+        return self.sample.figures
 
+    @property
+    def at(self) -> Moment:
+        """The time at which the query began."""
+        return Moment(self.sample.time_unix_s, self.sample.taken_monotonic_s)
 
-def _waited_ratio(figures: Figures, step_s: float | None) -> float | None:
-    """Of whole steps where there is a trace; otherwise idle time and time in collectives."""
-    if figures.step_work_s is not None and step_s:
-        return max(1 - figures.step_work_s / step_s, 0.0)
-    if figures.idle_ratio is None:
-        return None
-    ops = figures.op_time_ratios
-    return min(figures.idle_ratio + (ops.get("collective", 0.0) if ops else 0.0), 1.0)
+    @property
+    def step_s(self) -> float | None:
+        """Step time."""
+        return self.values[STEP.key]
+
+    @property
+    def waited_ratio(self) -> float | None:
+        """Share of the time that is not the worker's own work: it waits for others or for its host.
+
+        Of whole steps where there is a trace; otherwise idle time and time in collectives.
+        """
+        figures, step_s = self.figures, self.step_s
+        if figures.step_work_s is not None and step_s:
+            return max(1 - figures.step_work_s / step_s, 0.0)
+        if figures.idle_ratio is None:
+            return None
+        ops = figures.op_time_ratios
+        return min(figures.idle_ratio + (ops.get("collective", 0.0) if ops else 0.0), 1.0)
+
+    @property
+    def own_work_s(self) -> float | None:
+        """Time of a step in which the worker does not wait."""
+        waited, step_s = self.waited_ratio, self.step_s
+        return None if waited is None or not step_s else (1 - waited) * step_s
 
 
 def seconds_between(begin: Moment, end: Moment) -> float:
@@ -72,7 +79,7 @@ def seconds_between(begin: Moment, end: Moment) -> float:
     return max(end.time_unix_s - begin.time_unix_s, 0.0)
 
 
-@dataclass(slots=True)  # frozen, making it takes four times as long, and there is one for each finding of each sample
+@frozen(kw_only=False)
 class Peer(Generic[MemoryT]):
     """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
 
@@ -80,12 +87,9 @@ class Peer(Generic[MemoryT]):
     memory: MemoryT
 
 
-@dataclass(slots=True)  # not frozen, for the same reason
+@frozen(kw_only=False)
 class Member(Generic[MemoryT, AcrossT]):
-    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common.
-
-    A rule does not keep it: the judge uses it again for the next rule.
-    """
+    """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
 
     seen: Seen
     memory: MemoryT
@@ -129,8 +133,6 @@ class Rule(Generic[MemoryT, AcrossT]):
         compares_slices: whether it gets those of all slices of their job; it is then judged only where all of these
             are followed, as far as their numbers are known, and nearly all have figures.
         states: states in which it is judged beside `live`.
-        needs: fields of `tpumon.model.Figures`. While one of them is absent, the finding cannot be judged, for a reason
-            that depends on nothing but which of them are. Its `strength` then remembers nothing of the query either.
         hidden_by: findings of the same slice that explain this one, so that it is not shown beside them.
         begins_it: of these, those that explain it only if they began no earlier than it, but for some samples.
     """
@@ -142,7 +144,6 @@ class Rule(Generic[MemoryT, AcrossT]):
     compares: ClassVar[bool] = False
     compares_slices: ClassVar[bool] = False
     states: ClassVar[frozenset[State]] = frozenset()
-    needs: ClassVar[frozenset[str]] = frozenset()
     hidden_by: ClassVar[frozenset[FindingId]] = frozenset({"hang"})
     begins_it: ClassVar[frozenset[FindingId]] = frozenset()
 
@@ -163,8 +164,12 @@ class Rule(Generic[MemoryT, AcrossT]):
     def resume(self, memory: MemoryT, kept: KeptWorker) -> None:
         """Goes on from what was known of the worker before tpumon was restarted."""
 
+    def kept(self, _memory: MemoryT, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds what `resume` needs to what is kept of the worker; `_unix_s` tells a moment by the wall clock now."""
+        return kept
+
     def across(self, _peers: Sequence[Peer[MemoryT]]) -> AcrossT:
-        """What these workers have in common; computed once per batch of samples. Needs `compares`."""
+        """What these workers have in common. Needs `compares`."""
         return None  # type: ignore[return-value]  # a rule that compares no workers
 
     def strength(self, member: Member[MemoryT, AcrossT]) -> float | str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median_low
 
@@ -126,15 +126,11 @@ class Hang(Rule[_Memory, _Slice]):
             memory.active = Moment(activity.active_unix_s)
             memory.silent, memory.longest_s = activity.silent, activity.longest_s
 
-    def kept(self, memory: _Memory, unix_s: Callable[[Moment], float]) -> KeptActivity:
-        """What `resume` needs.
-
-        Args:
-            memory: of the worker.
-            unix_s: a moment by the wall clock as it is set now.
-        """
+    def kept(self, memory: _Memory, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds when it last did something, and its longest pause."""
         active = None if memory.active is None else unix_s(memory.active)
-        return KeptActivity(active_unix_s=active, silent=memory.silent, longest_s=memory.longest_s)
+        activity = KeptActivity(active_unix_s=active, silent=memory.silent, longest_s=memory.longest_s)
+        return replace(kept, activity=activity)
 
     def across(self, peers: Sequence[Peer[_Memory]]) -> _Slice:
         """Compares the queues of programs that wait for the devices."""

@@ -9,18 +9,13 @@ from typing import Any
 
 from tpumon.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
 from tpumon.history import Moment
-from tpumon.model import Cause, FindingId, KeptFinding, State, Target
+from tpumon.model import Cause, FindingId, KeptFinding, Target
 
 GroupKey = tuple[str, str, str]
 """Job, slice, and the worker if it is compared with none; empty where that is not known."""
 
-UNKNOWN_AFTER = 3
-"""After so many samples in a row that cannot be judged, a finding is not known."""
-
+_UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
 _LEAVES_AFTER = 2  # samples in a row below the limit
-
-Outline = tuple[State, tuple[bool, ...]]
-"""The state of a query, and which of the figures it lacks that rules need."""
 
 
 @dataclass(slots=True)
@@ -142,9 +137,9 @@ class Held:
         self.unknown += 1
         self.reason = reason
         is_kept = self.kept_until_unix_s is not None and at.time_unix_s < self.kept_until_unix_s
-        if self.unknown >= UNKNOWN_AFTER and self.known and not is_kept:
+        if self.unknown >= _UNKNOWN_AFTER and self.known and not is_kept:
             self.began = None  # what is found later did not begin with the first sample
-        if self.unknown >= UNKNOWN_AFTER and not is_kept:
+        if self.unknown >= _UNKNOWN_AFTER and not is_kept:
             self.since = self.account = None
             self.known = self.above = self.below = 0
         if isinstance(reason, TooFew) and self.began is None:
@@ -170,10 +165,7 @@ class Watched:
     Attributes:
         seen: its last query.
         held: the view that each rule has of it, in the order of the rules; none before its first query.
-        having: the findings that are present.
         causes: what is shown of them.
-        outline: the state of its last query, and which figures it lacks of those that rules need; None: the job begins.
-        alike: how many queries in a row had that outline.
         step_name: what its job steps by, as its samples said last.
     """
 
@@ -181,10 +173,7 @@ class Watched:
     held: list[Held] = field(default_factory=list)
     group: GroupKey = ("", "", "")
     seen: Seen | None = None
-    having: set[FindingId] = field(default_factory=set)
     causes: tuple[Cause, ...] = ()
-    outline: Outline | None = None
-    alike: int = 0
     step_name: str | None = None
 
     def may_step_with(self, step_name: str | None) -> bool:
@@ -204,15 +193,11 @@ class Compared:
     """Workers that are compared, and which of them have which finding since when.
 
     Attributes:
-        queries: how many there were.
-        across: what a rule, by its place, knows of all workers that may step by a name, and after how many queries.
         notes: how often it changed who has which finding.
     """
 
     workers: list[Watched] = field(default_factory=list)
     since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
-    queries: int = 0
-    across: dict[tuple[int, str | None], tuple[float, Any]] = field(default_factory=dict)
     notes: int = 0
 
     def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
@@ -229,11 +214,13 @@ class Job(Compared):
     """The workers of all slices of a job, with the findings for which slices are compared.
 
     Attributes:
-        looked: after how many queries was counted who has figures.
+        queries: how many there were since all workers were looked at; infinite: they never were.
+        across: what workers have in common, for a rule by its place and those that may step by a name, as of then.
     """
 
     slices: list[Group] = field(default_factory=list)
-    looked: float = -math.inf
+    queries: float = math.inf
+    across: dict[tuple[Compared, int, str | None], Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
-from tpumon.findings.base import Account, AnyRule, Member, Rule, Seen
-from tpumon.findings.hang import Hang
-from tpumon.findings.held import UNKNOWN_AFTER, Compared, Group, GroupKey, Held, Job, Outline, Watched
-from tpumon.findings.slow_down import SlowDown
+from tpumon.findings.base import Account, AnyRule, Member, Seen
+from tpumon.findings.held import Group, GroupKey, Held, Job, Watched
 from tpumon.findings.table import RULES
 from tpumon.findings.thresholds import Thresholds
 from tpumon.findings.whole import (
@@ -34,9 +32,6 @@ from tpumon.model import (
     Finding,
     FindingId,
     Grade,
-    KeptActivity,
-    KeptFinding,
-    KeptProgram,
     KeptWorker,
     State,
     StateId,
@@ -46,8 +41,6 @@ from tpumon.model import (
 URL = "docs/findings.md#"
 
 _KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
-_MOST_KEPT = 1000  # names of steps may change on and on
-_QUERIES_PART = 32  # medians of a slice stand until a 32nd part of its workers was queried
 GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
 """Places of the grades, the worst first."""
 
@@ -71,10 +64,6 @@ class Judge:
         self._limits = limits
         self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
         self._places: dict[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(self._rules)}
-        self._remembering = [place for place, rule in enumerate(self._rules) if type(rule).take is not Rule.take]
-        self._needs = tuple(frozenset().union(*(rule.needs for rule in self._rules)))
-        self._needed = attrgetter(*self._needs)
-        self._telling: dict[Outline, tuple[int, ...]] = {}
         self._workers: dict[str, Watched] = {}
         self._groups: dict[GroupKey, Group] = {}
         self._spanning = frozenset(rule.finding for rule in self._rules if rule.compares_slices)
@@ -121,37 +110,31 @@ class Judge:
             found = present.get(held.rule.finding)
             if found is not None:
                 held.resume(found, until_unix_s)
-                known.having.add(found.finding)
                 self._note(group, found.finding, known, held.since)
         group.hidden = self._hidden(group)
 
-    def kept(
-        self, worker: str, unix_s: Callable[[Moment], float]
-    ) -> tuple[tuple[KeptFinding, ...], KeptActivity, tuple[KeptProgram, ...]]:
-        """What `resume` needs of a worker: its findings, activity and programs.
+    def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds what `resume` needs of a worker.
 
         Args:
             worker: its name.
+            kept: what is kept of it.
             unix_s: a moment by the wall clock as it is set now.
         """
         known = self._workers.get(worker)
-        findings: list[KeptFinding] = []
-        activity, programs = KeptActivity(), tuple[KeptProgram, ...]()
-        for held in () if known is None else known.held:
-            found = held.kept(unix_s)
-            findings += [] if found is None else [found]
-            if isinstance(held.rule, Hang):
-                activity = held.rule.kept(held.memory, unix_s)
-            elif isinstance(held.rule, SlowDown):
-                programs = held.rule.kept(held.memory)
-        return tuple(findings), activity, programs
+        views = () if known is None else known.held
+        for held in views:
+            kept = held.rule.kept(held.memory, kept, unix_s)
+        findings = tuple(found for held in views if (found := held.kept(unix_s)) is not None)
+        return replace(kept, findings=findings)
 
     def _begin(self, worker: Watched, group: Group) -> None:
         """Begins to judge a worker, or a new job of it."""
-        for finding in worker.having:
-            self._note(group, finding, worker, None)
+        for held in worker.held:
+            if held.since is not None:
+                self._note(group, held.rule.finding, worker, None)
         worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
-        worker.having, worker.outline, worker.step_name = set(), None, None
+        worker.step_name = None
 
     def _note(self, group: Group, finding: FindingId, worker: Watched, since: Moment | None) -> None:
         for compared in (group, group.job) if finding in self._spanning else (group,):
@@ -168,8 +151,7 @@ class Judge:
             Names of other workers whose findings changed: what they have is now explained by a finding of their slice,
             or no longer is.
         """
-        others = []
-        changed: dict[GroupKey, list[Watched]] = {}
+        queried: dict[Group, list[Watched]] = {}
         for seen in queries:
             worker = self._workers.get(seen.target.worker)
             if worker is None:
@@ -177,47 +159,35 @@ class Judge:
             group = self._groups[worker.group]
             if seen.restarted or not worker.held:
                 self._begin(worker, group)
-            for finding in worker.having:
-                held = worker.held[self._places[finding]]
+            for held in worker.held:
                 if held.since is not None and (since := held.since.as_of(seen.at)) is not held.since:
                     held.since = since
-                    self._note(group, finding, worker, since)
+                    self._note(group, held.rule.finding, worker, since)
             worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
-            outline = seen.state, tuple([figure is None for figure in self._needed(seen.figures)])
-            worker.alike = worker.alike + 1 if outline == worker.outline else 1
-            worker.outline = outline
             group.interval_s = seen.sample.interval_s or group.interval_s
-            for place in self._remembering:
-                held = worker.held[place]
+            group.job.queries += 1
+            for held in worker.held:
                 held.rule.take(held.memory, seen)
-            changed.setdefault(worker.group, []).append(worker)
-        queried = {worker.target.worker for workers in changed.values() for worker in workers}
-        for group, workers in self._applied(changed, stale):
+            queried.setdefault(group, []).append(worker)
+        # A finding of one slice may explain what another one of its job has: then all slices are looked at.
+        concerned: dict[Group, Sequence[Watched]] = dict(queried)
+        for group, workers in queried.items():
+            notes = group.job.notes
+            look(group.job, stale)
+            for worker in workers:
+                self._apply(worker, group, stale)
+            if notes != group.job.notes:
+                concerned = {**dict.fromkeys(group.job.slices, ()), **concerned}
+        names = {seen.target.worker for seen in queries}
+        others = []
+        for group, those in concerned.items():
             hidden = self._hidden(group)
             is_new, group.hidden = hidden != group.hidden, hidden
-            for worker in group.workers if is_new else workers:
-                before, worker.causes = worker.causes, tuple(_causes(worker, hidden)) if worker.having else ()
-                if worker.causes != before and worker.target.worker not in queried:
+            for worker in group.workers if is_new else those:
+                before, worker.causes = worker.causes, tuple(_causes(worker, hidden))
+                if worker.causes != before and worker.target.worker not in names:
                     others.append(worker.target.worker)
         return others
-
-    def _applied(
-        self, changed: Mapping[GroupKey, Sequence[Watched]], stale: Collection[str]
-    ) -> list[tuple[Group, Sequence[Watched]]]:
-        """Applies the rules to what was queried; the slices to look at, with the workers of each that were queried.
-
-        A finding of one slice may explain what another one of its job has: then all are.
-        """
-        groups = [(self._groups[name], workers) for name, workers in changed.items()]
-        jobs: list[Job] = []
-        across: dict[tuple[Compared, int, str | None], Any] = {}
-        for group, workers in groups:
-            notes = group.job.notes
-            self._apply(group, workers, stale, across)
-            if notes != group.job.notes and group.job not in jobs:
-                jobs.append(group.job)
-        known = [group for group, _ in groups]
-        return groups + [(group, ()) for job in jobs for group in job.slices if group not in known]
 
     def causes(self, worker: str) -> tuple[Cause, ...]:
         """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
@@ -259,70 +229,38 @@ class Judge:
         known = self._workers.get(worker)
         return known is not None and any(held.needs_more for held in known.held)
 
-    def _apply(
-        self,
-        group: Group,
-        changed: Sequence[Watched],
-        stale: Collection[str],
-        across: dict[tuple[Compared, int, str | None], Any],
-    ) -> None:
-        """Applies the rules to the workers of a slice that were queried; `across` is the same for one batch."""
-        group.queries += len(changed)
-        group.job.queries += len(changed)
-        everything = (False,) * len(self._needs)
-        look(group.job, stale)
-        why_not, lacks = why_not_compared(group), lacks_some(group.job)
-        for worker in changed:
-            seen, outline, views = worker.seen, worker.outline, worker.held
-            assert seen is not None
-            assert outline is not None
-            member: Member[Any, Any] = Member(seen, None, None)  # one for all rules: making one takes its time
-            # Three samples without what a rule needs make it forget what it knew. Further ones change nothing.
-            for place in self._told_by(outline if worker.alike > UNKNOWN_AFTER else (outline[0], everything)):
-                held = views[place]
-                spans = held.rule.compares_slices
-                compared = group.job if spans else group
-                key = compared, place, worker.step_name if held.rule.compares else None
-                if key not in across:
-                    across[key] = self._across(*key, stale)
-                before = held.since
-                member.memory, member.across = held.memory, across[key]
-                held.judge(member, (why_not or why_not_itself(worker)) if spans else None)
-                if lacks and held.account is not None and held.rule.finding in WAITING:
-                    held.account = lowered(held.account)
-                if held.since is not before:
-                    finding = held.rule.finding
-                    self._note(group, finding, worker, held.since)
-                    (worker.having.discard if held.since is None else worker.having.add)(finding)
+    def _apply(self, worker: Watched, group: Group, stale: Collection[str]) -> None:
+        """Applies the rules to a worker that was queried."""
+        seen = worker.seen
+        assert seen is not None
+        why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
+        for place, held in enumerate(worker.held):
+            rule, before = held.rule, held.since
+            if not rule.judges(seen.state):
+                continue
+            member = Member(seen, held.memory, self._across(place, worker, group, stale))
+            held.judge(member, why_not if rule.compares_slices else None)
+            if lacks and held.account is not None and rule.finding in WAITING:
+                held.account = lowered(held.account)
+            if held.since is not before:
+                self._note(group, rule.finding, worker, held.since)
 
-    def _told_by(self, outline: Outline) -> tuple[int, ...]:
-        """Places of the rules to which a query of this outline may say something."""
-        if outline not in self._telling:
-            state, absent = outline
-            names = {name for name, is_absent in zip(self._needs, absent, strict=True) if is_absent}
-            self._telling[outline] = tuple(
-                place for place, rule in enumerate(self._rules) if rule.judges(state) and names.isdisjoint(rule.needs)
-            )
-        return self._telling[outline]
-
-    def _across(self, compared: Compared, place: int, step_name: str | None, stale: Collection[str]) -> Any:
-        """What workers that may step together have in common for a rule; of many, as it was a few queries ago."""
-        if not self._rules[place].compares:
-            return self._rules[place].across(())
-        key = place, step_name
-        queries, across = compared.across.get(key, (-math.inf, None))
-        if (compared.queries - queries) * _QUERIES_PART >= len(compared.workers):
-            spans = self._rules[place].compares_slices
+    def _across(self, place: int, worker: Watched, group: Group, stale: Collection[str]) -> Any:
+        """What the workers that may step together with this one have in common for a rule, as of the last look."""
+        rule, step_name = self._rules[place], worker.step_name
+        if not rule.compares:
+            return rule.across(())
+        compared = group.job if rule.compares_slices else group
+        key = compared, place, step_name
+        if key not in group.job.across:
             alike = (
                 one
                 for one in compared.workers
-                if one.may_step_with(step_name) and (not spans or has_enough(self._groups[one.group]))
+                if one.may_step_with(step_name) and (compared is group or has_enough(self._groups[one.group]))
             )
-            across = self._rules[place].across([peer for one in alike if (peer := one.peer(place, stale)) is not None])
-            if len(compared.across) >= _MOST_KEPT:
-                compared.across.clear()
-            compared.across[key] = compared.queries, across
-        return across
+            peers = [peer for one in alike if (peer := one.peer(place, stale)) is not None]
+            group.job.across[key] = rule.across(peers)
+        return group.job.across[key]
 
     def _finding(self, finding: FindingId, workers: Sequence[Watched]) -> Finding | None:
         """A finding of some of a slice's workers; None: none of them has it."""
@@ -330,9 +268,7 @@ class Judge:
         having = [
             _Shown(worker, held, account)
             for worker in workers
-            if finding in worker.having
-            and (account := (held := worker.held[place]).account) is not None
-            and _is_shown(worker, held)
+            if worker.held and (account := (held := worker.held[place]).account) is not None and _is_shown(worker, held)
         ]
         having.sort(key=lambda one: (GRADES[one.account.severity], -one.held.strength))
         return _finding(self._rules[place], having, len(workers)) if having else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from tpumon.figures import MXU, STEP
 from tpumon.findings.base import Account, Member, Rule, Seen
 from tpumon.findings.recent import median_of_ascending, spread
+from tpumon.history import Moment
 from tpumon.model import Evidence, KeptProgram, KeptWorker
 
 _LIMIT_RATIO = 0.06
@@ -126,9 +128,9 @@ class SlowDown(Rule[_Memory, None]):
             if one.step_s > 0 and one.work_s != 0 and one.flops != 0
         ]
 
-    def kept(self, memory: _Memory) -> tuple[KeptProgram, ...]:
-        """What `resume` needs."""
-        return tuple(
+    def kept(self, memory: _Memory, kept: KeptWorker, _unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds the best times of its programs."""
+        programs = tuple(
             KeptProgram(
                 step_s=one.step.best_s,
                 step_spread=one.step.spread_ratio,
@@ -143,6 +145,7 @@ class SlowDown(Rule[_Memory, None]):
             for one in memory.programs
             if one.step.best_s is not None
         )
+        return replace(kept, programs=programs)
 
     def strength(self, member: Member[_Memory, None]) -> float | str:
         """How much longer steps take, relative to the limit; or the worker's own work, which varies less."""

@@ -7,7 +7,6 @@ holds of the slices of one job.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median, median_low
@@ -19,7 +18,6 @@ from tpumon.model import Evidence
 from tpumon.model.frozen import frozen
 
 _FEWEST_FOR_SPREAD = 5
-_MOST_FOR_SPREAD = 100
 _CORE_LIMIT_RATIO = 0.03
 _FEWEST = 2
 _OTHER_STEPS = (
@@ -150,9 +148,7 @@ class Straggler(Rule[_Memory, _Slices]):
         slices = {name: _slice(known) for name, known in by_slice.items()}
         if len(slices) < _FEWEST:
             return slices
-        varies = median_low(
-            median_low(memory.slice_more.spread for _, memory in _some(known)) for known in by_slice.values()
-        )
+        varies = median_low(median_low(memory.slice_more.spread for _, memory in known) for known in by_slice.values())
         beside = _all_beside(slices, varies)
         return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
 
@@ -239,21 +235,17 @@ class Straggler(Rule[_Memory, _Slices]):
         name = member.seen.target.slice
         evidence = {
             "slice_wait_ratio": Evidence(value=beside.waited, reference=beside.others_waited),
-            "slice_work_ratio": Evidence(
-                value=1 + more, threshold=1 + self._limit_ratio(beside.spread_ratio), reference=1.0
-            ),
+            "slice_work_ratio": self._work_ratio(more, beside.spread_ratio),
             "slice_work_s": Evidence(value=beside.work_s, reference=beside.others_work_s),
         }
-        return Account(
+        account = Account(
             words=f"slow slice: own work +{more:.0%}, other slices wait",
             sentence=f"{{who}}, slice {name} is slow: own work per step is {more:.0%} longer than in the other slices "
             f"of its job, which wait for it (it waits {beside.waited:.0%} they {beside.others_waited:.0%}).",
             evidence=evidence,
-            severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
-            confidence="high" if member.seen.figures.step_work_s is not None else "medium",
-            figure=IDLE.key,
             remedy=_REMEDY_OF_SLICE,
         )
+        return self._graded(account, more, member)
 
     def _account_of_worker(self, member: Member[_Memory, _Slices]) -> Account:
         memory, across = member.memory, _others(member)
@@ -261,16 +253,23 @@ class Straggler(Rule[_Memory, _Slices]):
         others = median_of_ascending(across.waited)
         evidence = {
             "wait_ratio": Evidence(value=waited, reference=others),
-            "own_work_ratio": Evidence(
-                value=1 + more, threshold=1 + self._limit_ratio(across.spread_ratio), reference=1.0
-            ),
+            "own_work_ratio": self._work_ratio(more, across.spread_ratio),
             "own_work_s": Evidence(value=memory.work_s, reference=median_of_ascending(across.work_s)),
         }
-        return Account(
+        account = Account(
             words=f"own work +{more:.0%}, others wait for it",
             sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
             f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
             evidence=evidence,
+        )
+        return self._graded(account, more, member)
+
+    def _work_ratio(self, more: float, spread_ratio: float) -> Evidence:
+        return Evidence(value=1 + more, threshold=1 + self._limit_ratio(spread_ratio), reference=1.0)
+
+    def _graded(self, account: Account, more: float, member: Member[_Memory, _Slices]) -> Account:
+        return replace(
+            account,
             severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
             confidence="high" if member.seen.figures.step_work_s is not None else "medium",
             figure=IDLE.key,
@@ -298,11 +297,9 @@ def _slice(known: Sequence[tuple[float, _Memory]]) -> _Slice:
         spread_ratio=max(
             spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
             # The lower of two: one that changes must not hide itself.
-            median_low(memory.more.spread for _, memory in _some(known)) if known else 0.0,
+            median_low(memory.more.spread for _, memory in known) if known else 0.0,
         ),
-        step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in _some(steps))
-        if steps
-        else 0.0,
+        step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in steps) if steps else 0.0,
     )
 
 
@@ -328,8 +325,3 @@ def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
             spread_ratio=max(spread_ratio, one.spread_ratio),
         )
     return beside
-
-
-def _some(known: Sequence[tuple[float, _Memory]]) -> Sequence[tuple[float, _Memory]]:
-    """At most `_MOST_FOR_SPREAD` of the workers: the median of how much they vary hardly depends on the others."""
-    return known[:: math.ceil(len(known) / _MOST_FOR_SPREAD)] if known else known

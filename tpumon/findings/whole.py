@@ -14,7 +14,7 @@ from tpumon.findings.held import Group, Job, Watched
 from tpumon.model import FindingId
 
 _ENOUGH_RATIO = 0.9
-_LOOKS_PART = 32  # who has figures stands until a 32nd part of a job's workers was queried
+_PART = 16
 
 WAITING: frozenset[FindingId] = frozenset({"collective-bound", "barrier-wait"})
 """Findings that a single worker without figures may explain: the others wait for it."""
@@ -35,9 +35,13 @@ def note_followed(job: Job) -> None:
 
 
 def look(job: Job, stale: Collection[str]) -> None:
-    """Counts who has figures now, in each slice of a job."""
-    if (job.queries - job.looked) * _LOOKS_PART >= len(job.workers):
-        job.looked = job.queries
+    """Notes who has figures now in each slice of a job, and that workers are to be compared anew.
+
+    Only once a 16th of the workers was queried: to look at all of them at each query would be quadratic.
+    """
+    if job.queries * _PART >= len(job.workers):
+        job.queries = 0
+        job.across.clear()
         for group in job.slices:
             group.current = sum(_is_current(worker, stale) for worker in group.workers)
 

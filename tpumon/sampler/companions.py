@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tpumon.errors import MEANING, SourceError
-from tpumon.model import Caution, Failure, Figures, Sample, Target
+from tpumon.model import Failure, Figures, Sample, Target
 from tpumon.sampler.pace import LONGEST_PAUSE_S
 from tpumon.sources import Companion, OpenClient, Reading, SourceOptions
 from tpumon.sources.companion import present
@@ -112,9 +112,9 @@ class _Reader:
 async def _guarded(
     kind: type[Companion], target: Target, call: Callable[[], Awaitable[Reading | None]]
 ) -> Reading | Failure | None:
-    """What a companion's method returns; if it fails, or returns something odd, why: the profiler's figures stay."""
+    """What a companion's method returns; if it fails, why: the profiler's figures stay."""
     try:
-        return _checked(await call())
+        return await call()
     except SourceError as error:
         return Failure(source=kind.name, reason=error.reason, message=error.message, address=error.address)
     except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
@@ -124,20 +124,6 @@ async def _guarded(
 def _bug(kind: type[Companion], error: Exception, address: str) -> Failure:
     words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
     return Failure(source=kind.name, reason="internal", message=words, address=address)
-
-
-def _checked(reading: object) -> Reading | None:
-    """A reading whose parts can be merged; raises TypeError if it is anything else."""
-    if reading is None:
-        return None
-    if not isinstance(reading, Reading):
-        raise TypeError(f"read returned {type(reading).__name__}, not Reading")
-    if not isinstance(reading.figures, Figures):
-        raise TypeError(f"the figures are {type(reading.figures).__name__}, not Figures")
-    for items, wanted in ((reading.warnings, Caution), (reading.failures, Failure)):
-        if not all(isinstance(item, wanted) for item in items):
-            raise TypeError(f"something other than {wanted.__name__} among the warnings and failures")
-    return reading
 
 
 def merged(sample: Sample, looks: Sequence[Look]) -> Sample:

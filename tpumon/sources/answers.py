@@ -15,11 +15,9 @@ from tpumon.xspace.wire.parsed import parsed
 _Reply = TypeVar("_Reply", bound=Message)
 
 _SMALL_BYTES = 16 << 10  # parsed in the event loop
-_MOST_SEEN = 1000  # fields that are looked at in the event loop; servers send a few
 _MOST_FIELDS = 20_000  # of a large answer; a host with 16 devices sends a few hundred
 _DEEPEST = 16
 _GZIP = b"\x1f\x8b"
-_DELIMITED = 2  # wire type
 
 # Parsing must not hold up other workers. Messages are counted before the runtime makes an object of each.
 _parsers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tpumon-parse")
@@ -37,63 +35,12 @@ async def parse(data: bytes, reply_type: type[_Reply], name: str) -> _Reply:
         SourceError: `malformed`, the bytes are not such a message, or have more fields than any server sends;
             `refused`, they are compressed.
     """
-    _refuse_compressed(data)
-    broken = _broken(data, name)
+    if data.startswith(_GZIP):  # no message of ours begins so
+        raise SourceError("refused", COMPRESSED)
+    broken = f"the answer to {name} is not a profiler server's ({len(data)} bytes)"
     if len(data) <= _SMALL_BYTES:
         return parsed(reply_type, data, broken)
     return await asyncio.get_running_loop().run_in_executor(_parsers, _parse, data, reply_type, broken)
-
-
-async def parse_for(data: bytes, reply_type: type[Message], field: str, name: str) -> memoryview:
-    """The one field of bytes that an answer is sent for, as a view of the answer: the runtime would copy it twice.
-
-    Args:
-        data: an answer as received.
-        reply_type: its type.
-        field: its name; numbered below 16.
-        name: of the method, for messages.
-
-    Raises:
-        SourceError: as `parse`.
-    """
-    _refuse_compressed(data)
-    broken = _broken(data, name)
-    try:
-        parted = _parted(memoryview(data), reply_type.DESCRIPTOR.fields_by_name[field].number)
-    except SourceError as error:
-        raise SourceError("malformed", broken) from error
-    if parted is None:
-        return memoryview(getattr(await parse(data, reply_type, name), field))
-    found, rest = parted
-    parsed(reply_type, rest, broken)
-    return found if 2 * len(found) >= len(data) else memoryview(bytes(found))  # a small part must not keep the whole
-
-
-def _refuse_compressed(data: bytes) -> None:
-    if data.startswith(_GZIP):  # no message of ours begins so
-        raise SourceError("refused", COMPRESSED)
-
-
-def _broken(data: bytes, name: str) -> str:
-    return f"the answer to {name} is not a profiler server's ({len(data)} bytes)"
-
-
-def _parted(data: memoryview, number: int) -> tuple[memoryview, bytes] | None:
-    """A field of bytes, and all the others; None if that is written oddly, or these are many or large.
-
-    Raises:
-        SourceError: `malformed`.
-    """
-    found, begin, rest = data[:0], 0, []
-    for count, (each, at, value_begin, end, _) in enumerate(fields(data)):
-        is_it = data[at] == number << 3 | _DELIMITED
-        if count == _MOST_SEEN or is_it != (each == number):
-            return None
-        if is_it:
-            rest.append(data[begin:at])
-            found, begin = data[value_begin:end], end
-    rest.append(data[begin:])
-    return (found, b"".join(rest)) if sum(map(len, rest)) <= _SMALL_BYTES else None
 
 
 COMPRESSED = "the server compresses its answers, which profiler servers do not; such answers are not opened"

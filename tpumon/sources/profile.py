@@ -355,7 +355,8 @@ class Profiler:
 
     async def _trace(self, request: ProfileRequest, *, timeout_s: float) -> memoryview:
         """What the server returns: an XSpace; nothing, where it writes it to a file, or has none."""
-        return await self._client.call_for(wire.PROFILE, request, ProfileResponse, "xspace", timeout_s=timeout_s)
+        reply = await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=timeout_s)
+        return memoryview(reply.xspace)
 
 
 def _unique_session_id() -> str:

@@ -18,13 +18,12 @@ from google.protobuf.message import Message
 
 from tpumon import __version__, wire
 from tpumon.errors import CONNECTION_REFUSED, Reason, SourceError
-from tpumon.sources.answers import COMPRESSED, parse, parse_for
+from tpumon.sources.answers import COMPRESSED, parse
 from tpumon.sources.connecting import Connecting, ConnectTurn, Past
 from tpumon.system.descriptors import may_connect
 from tpumon.text import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from types import TracebackType
 
 MAX_TRACE_MB = 64
@@ -45,7 +44,6 @@ FIRST_ANSWER_S = 10.0
 _KEEPALIVE_MS = 6 * 60 * 1000
 
 _Reply = TypeVar("_Reply", bound=Message)
-_Result = TypeVar("_Result")
 
 BUSY_TEXT = "Another profiling session active."
 _MONITOR_MISSING_TEXT = "unimplemented."
@@ -149,29 +147,8 @@ class Client:
             SourceError: the call failed, or the answer is not such a message.
         """
         answer = await self._answer(path, request, timeout_s)
-        return await self._parsed(parse(answer, reply_type, _name(path)))
-
-    async def call_for(
-        self, path: str, request: Message, reply_type: type[Message], field: str, *, timeout_s: float
-    ) -> memoryview:
-        """The same for an answer of which one field of bytes is wanted, which may be large.
-
-        Args:
-            path: method path, from `tpumon.wire`.
-            request: message to send.
-            reply_type: message to read the answer as.
-            field: name of that field.
-            timeout_s: deadline of the whole call, in seconds.
-
-        Raises:
-            SourceError: the call failed, or the answer is not such a message.
-        """
-        answer = await self._answer(path, request, timeout_s)
-        return await self._parsed(parse_for(answer, reply_type, field, _name(path)))
-
-    async def _parsed(self, parsing: Awaitable[_Result]) -> _Result:
         try:
-            return await parsing
+            return await parse(answer, reply_type, _name(path))
         except SourceError as error:
             raise SourceError(error.reason, error.message, address=self.address) from error
 

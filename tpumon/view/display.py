@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -284,7 +284,7 @@ class Display(Output):
     def _draw(self, screen: Screen, frame: Frame) -> tuple[Drawn, str]:
         """The screen's visible lines, and which part of it they are; if it raises, a line that says so."""
         try:
-            drawn = _checked(screen.draw(frame))
+            drawn = screen.draw(frame)
         except Exception as error:  # noqa: BLE001  # a faulty screen ends neither sampling nor outputs
             text = f" Cannot show {screen.title}: {_where(error)}; sampling goes on"
             text = tame(text, ascii_only=frame.glyphs.ascii)
@@ -363,24 +363,6 @@ class Display(Output):
         if name.startswith(PASTED):
             return Reply.REDRAW if self._controls.type_text(name.removeprefix(PASTED)) else Reply.NOTHING
         return Reply.REDRAW if self._controls.type(name) else Reply.NOTHING
-
-
-def _checked(drawn: object) -> Drawn:
-    """What a screen drew; raises TypeError if it is anything but a `Drawn` of the types that it declares."""
-    if not isinstance(drawn, Drawn):
-        raise TypeError(f"draw returned {type(drawn).__name__}, not Drawn")
-    parts: Any = drawn
-    if not (isinstance(parts.lines, list) and all(isinstance(line, list) for line in parts.lines)):
-        raise TypeError("the lines are not a list of lists of segments")
-    if not all(isinstance(segment, Segment) for line in parts.lines for segment in line):
-        raise TypeError("a line holds something other than segments")
-    if isinstance(parts.notes, str) or not all(isinstance(note, str) for note in parts.notes):
-        raise TypeError("the notes are not a sequence of strings")
-    if not isinstance(parts.position, str | None):
-        raise TypeError("the position is not a string")
-    if not isinstance(parts.page, int | None) or not isinstance(parts.top, int):
-        raise TypeError("the page or the top is not a whole number")
-    return drawn
 
 
 def _or_if_it_fails(ask: Callable[[], T], otherwise: T) -> T:

@@ -70,7 +70,6 @@ class Player:
         self._speed = _SPEEDS[0]
         self._at_unix_s = self._last_unix_s  # the time that is shown, when the wall clock showed ...
         self._since_s = 0.0  # ... this
-        self._fleet = Analysis()
         self._jump(self._last_unix_s)
 
     def __getattr__(self, name: str) -> Any:
@@ -159,7 +158,8 @@ class Player:
         self._moments = iter(self._recording.moments(begin_unix_s))
         self._next = next(self._moments, None)
         self._read_unix_s = begin_unix_s
-        self._fleet = self._new_fleet()
+        self._fleet = Analysis(self._display.thresholds, recorded=RecordedClock())
+        self._fleet.remember()
         self._display.start_again(self._fleet)
         self._read_to(at_unix_s)
 
@@ -180,8 +180,3 @@ class Player:
         self._read_unix_s = max(self._read_unix_s, moment.time_unix_s)
         self._next = next(self._moments, None)
         return [change for update in updates for change in update.changes]
-
-    def _new_fleet(self) -> Analysis:
-        fleet = Analysis(self._display.thresholds, recorded=RecordedClock())
-        fleet.remember()
-        return fleet

@@ -9,8 +9,6 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from tpumon.system.collector import loading
-
 if TYPE_CHECKING:
     from tpumon.xspace.summary import TraceFigures, figures
     from tpumon.xspace.trace import Trace, read_trace
@@ -25,5 +23,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # NumPy would start a thread a core, and their buffers, for matrices that nobody multiplies here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with loading():
-        return getattr(importlib.import_module(f"tpumon.xspace.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"tpumon.xspace.{_HOMES[name]}"), name)

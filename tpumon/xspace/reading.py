@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 from tpumon.errors import SourceError
-from tpumon.system.collector import loading
 from tpumon.text import one_line
 
 _OWN_BYTES = 256 << 20  # what the process takes without any trace, generously
@@ -30,8 +29,7 @@ def main() -> None:
     """
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")  # if memory runs out after all, this process goes first
-    with loading():
-        import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
+    import tpumon.xspace.profile.top_ops  # noqa: F401 - before any limit holds
 
     with contextlib.suppress(EOFError):
         while True:

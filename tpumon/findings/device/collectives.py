@@ -59,7 +59,6 @@ class CollectiveBound(WaitRule):
         "topology (model axis within a slice, data axis across), --xla_tpu_enable_async_collective_fusion and the "
         "latency-hiding scheduler; check the network of multislice jobs"
     )
-    needs = frozenset()  # cores may tell it, too
     field, label = "collective_ratio", "collectives"
     sentence = (
         "collectives take {share} of the time even on the core that waits least in them, so communication itself is "
@@ -85,7 +84,6 @@ class BarrierWait(WaitRule):
         "look for cores with unequal work: uneven shards or experts, padding in one place, input that is late on some "
         "hosts; then at the network between them"
     )
-    needs = frozenset({"barrier_ratio"})
     field, label = "barrier_ratio", "barriers"
     sentence = "cores wait at barriers {share} of each step"
     limit_ratio = 0.10

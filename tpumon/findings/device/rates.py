@@ -17,7 +17,6 @@ _LITTLE_MXU_RATIO = 0.20
 _BUSY_RATIO = 0.60  # of the time in ops that compute, so that little matrix work is no matter of waiting
 _PADDED_RATIO = 0.25
 _MOST_STRENGTH = 10.0
-_RATES = frozenset({MXU.fields[0], HBM_BANDWIDTH.fields[0]})
 
 
 def _rates(seen: Seen) -> tuple[float, float] | str:
@@ -48,7 +47,6 @@ class UtilizationBound(Rule[None, None]):
         words, sentence: with the places `{high}` and `{low}`.
     """
 
-    needs = _RATES
     high: ClassVar[Figure]
     low: ClassVar[Figure]
     words: ClassVar[str]
@@ -110,7 +108,6 @@ class LowMxu(Rule[None, None]):
     """Ops that compute take 60 % of the time, matrix units are used below 20 %, and HBM bandwidth is no reason."""
 
     finding = "low-mxu"
-    needs = _RATES
     remedy = (
         "give the matrix units larger work: batches that are a multiple of 8 per core and 64 in all (128 per core at "
         "best), layer widths and heads that are multiples of 128 (256 from v6e on), bfloat16, several small products "

@@ -29,7 +29,6 @@ class ShareRule(Rule[None, Mapping[str, float]]):
         unknown: why it cannot be judged without the share.
     """
 
-    needs = frozenset({"op_time_ratios"})
     field: ClassVar[str]
     label: ClassVar[str]
     sentence: ClassVar[str]
@@ -149,7 +148,6 @@ class DebugPrint(ShareRule):
 
     finding = "debug-print"
     remedy = "remove jax.debug.print (jax.debug.callback, tf.print) from the compiled step, or print every N steps only"
-    needs = frozenset({"debug_print_ratio"})
     field, label = "debug_print_ratio", "debug print"
     sentence = "the TPU prints {share} of each step"
     limit_ratio = 0.05

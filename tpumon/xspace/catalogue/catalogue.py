@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from sys import getsizeof
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ KIND = np.dtype(
 """One kind of op as a row of an array; `key` tells ops apart, `category_key` names of categories, else as in OpKind."""
 
 _MOST_ROWS, _MOST_BYTES = 131_072, 32 << 20  # of metadata; a program has some thousand ops of some hundred bytes
-_MOST_LAST, _MOST_LAST_BYTES = 16, 8 << 20  # of what was asked last; the newest is kept in any case
 _NAME_BYTES = 128  # what a stat's number and name take, generously
 _UNKNOWN = (-1.0, -1.0)  # padding
 _ID = re.compile(rb"\x08[\x80-\xff]*[\x00-\x7f]?")  # an XEventMetadata's, with which it begins
@@ -81,11 +79,6 @@ class Kinds:
         ordered = column[self.order]
         return ordered if len(self.first) == len(ordered) else np.add.reduceat(ordered, self.first)
 
-    @property
-    def nbytes(self) -> int:
-        """What they take of memory, generously."""
-        return 3 * self.rows.nbytes
-
 
 class Catalogue:
     """Rows of KIND, found again by an op's metadata; may be used by several threads."""
@@ -103,9 +96,8 @@ class Catalogue:
         self._rows = np.zeros(1024, dtype=KIND)
         self._count = self._bytes = 0
         self._known: dict[_Names, dict[bytes, int]] = {}
-        # What was asked last, newest first: as a rule, the cores of a host run the same ops by the same numbers, and so
-        # does the worker whenever it is traced.
-        self._last: list[tuple[_Names, list[bytes], Kinds, int]] = []
+        # What was asked last: as a rule, the cores of a host run the same ops by the same numbers.
+        self._last: tuple[_Names, list[bytes], Kinds] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -125,10 +117,8 @@ class Catalogue:
         names = tuple(sorted(wanted.items()))
         said = plane.metadata(numbers)
         with self._lock:
-            for i, (its_names, its_metadata, its_kinds, _) in enumerate(self._last):
-                if its_metadata == said and its_names == names:
-                    self._last.insert(0, self._last.pop(i))
-                    return its_kinds
+            if self._last is not None and self._last[:2] == (names, said):
+                return self._last[2]
         metadata = _without_ids(said)
         with self._lock:
             known = self._known.get(names, {})
@@ -147,18 +137,8 @@ class Catalogue:
             if len(alone) < len(found):
                 return Kinds(kinds_of_ops)
         kinds = Kinds(kinds_of_ops)
-        self._remember(names, said, kinds)
+        self._last = names, said, kinds
         return kinds
-
-    def _remember(self, names: _Names, said: list[bytes], kinds: Kinds) -> None:
-        # An op of which the trace says nothing is a row and an entry, too.
-        size = kinds.nbytes + getsizeof(said) + sum(map(getsizeof, said)) + _NAME_BYTES * len(names)
-        with self._lock:
-            self._last.insert(0, (names, said, kinds, size))
-            while len(self._last) > 1 and (
-                len(self._last) > _MOST_LAST or sum(size for *_, size in self._last) > _MOST_LAST_BYTES
-            ):
-                self._last.pop()
 
     def _learn(self, names: _Names, metadata: Sequence[bytes], kinds: NDArray[np.void]) -> None:
         with self._lock:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,32 +77,17 @@ class EventColumns:
         return len(self.metadata_id)
 
 
-def with_room(column: NDArray[Any], size: int) -> NDArray[Any]:
-    """A column that has room for so many elements, zeros where nothing was put."""
-    if len(column) >= size:
-        return column
-    larger = np.zeros(size, dtype=column.dtype)
-    larger[: len(column)] = column
-    return larger
-
-
 class StatBuilder:
     """A stat's column in the making.
 
     Args:
-        room: for so many events.
+        count: of events.
     """
 
-    def __init__(self, room: int) -> None:
-        self._values = np.zeros(room, dtype=np.uint64)
-        self._present = np.zeros(room, dtype=np.bool_)
+    def __init__(self, count: int) -> None:
+        self._values = np.zeros(count, dtype=np.uint64)
+        self._present = np.zeros(count, dtype=np.bool_)
         self._doubles: Mask | None = None
-
-    def make_room(self, room: int) -> None:
-        """For so many events."""
-        self._values, self._present = with_room(self._values, room), with_room(self._present, room)
-        if self._doubles is not None:
-            self._doubles = with_room(self._doubles, room)
 
     def put(self, rows: Ints | slice, values: Words, *, is_double: bool) -> None:
         """Sets the stat of some events."""
@@ -118,13 +102,11 @@ class StatBuilder:
         """Takes the stat from some events."""
         self._values[rows], self._present[rows] = 0, False
 
-    def column(self, count: int) -> StatColumn | None:
-        """The column of so many events; None if none of them has the stat."""
-        values, present = self._values[:count], self._present[:count]
-        doubles = None if self._doubles is None else self._doubles[:count]
-        if present.all():
-            return StatColumn(values, None, doubles)
-        return StatColumn(values, present, doubles) if present.any() else None
+    def column(self) -> StatColumn | None:
+        """The column; None if none of the events has the stat."""
+        if self._present.all():
+            return StatColumn(self._values, None, self._doubles)
+        return StatColumn(self._values, self._present, self._doubles) if self._present.any() else None
 
 
 def join_stats(parts: Sequence[Mapping[str, StatColumn]], counts: Sequence[int]) -> dict[str, StatColumn]:

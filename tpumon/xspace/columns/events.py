@@ -8,22 +8,20 @@ so that the two cannot disagree about it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words, with_room
+from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatBuilder, Words
 from tpumon.xspace.columns.intervals import among, distinct
 from tpumon.xspace.columns.varints import decode, differing_bits
-from tpumon.xspace.wire.lines import MOST_EVENTS, Packed
+from tpumon.xspace.wire.lines import Packed
 from tpumon.xspace.wire.parsed import parsed
 
 Bytes = NDArray[np.uint8]
 
-_CHUNK_EVENTS = 10_000  # so many at a time that the arrays of a step stay in the processor's cache
 _MOST_ROUNDS = 64  # fields of one event; beyond, the runtime reads it
 
 _ID, _OFFSET, _DURATION, _STAT, _OCCURRENCES = 0x08, 0x10, 0x18, 0x22, 0x28  # tag bytes of XEvent
@@ -51,23 +49,7 @@ def read_events(events: Packed, wanted_stats: Sequence[int] = ()) -> EventColumn
     Raises:
         SourceError: `malformed`, an event is not one.
     """
-    return read_portions([events], wanted_stats)
-
-
-def read_portions(portions: Iterable[Packed], wanted_stats: Sequence[int] = ()) -> EventColumns:
-    """The same for a line that is read portion by portion.
-
-    Raises:
-        SourceError: `malformed`, an event is not one.
-    """
-    table = _Table(wanted_stats)
-    for events in portions:
-        reader = _Reader(events, table)
-        chunks = -(-len(events.begin) // _CHUNK_EVENTS)
-        for i in range(chunks):
-            reader.read(slice(len(events.begin) * i // chunks, len(events.begin) * (i + 1) // chunks))
-        del events, reader  # so that the next portion takes the same memory
-    return table.columns()
+    return _Reader(events, wanted_stats).read()
 
 
 def of_kinds(events: Packed, kinds: Sequence[int]) -> Packed:
@@ -107,23 +89,6 @@ def _first_ids(events: Packed) -> tuple[Ints, Mask]:
     return ids.view(np.int64), known
 
 
-def columns_of(events: Sequence[XEvent], wanted_stats: Sequence[int] = ()) -> EventColumns:
-    """The columns of events that the runtime has read: for lines of so few that arrays would not pay."""
-    stats: dict[int, StatBuilder] = {}
-
-    def put(number: int, rows: Ints, values: Words, *, is_double: bool) -> None:
-        stats.setdefault(number, StatBuilder(len(events))).put(rows, values, is_double=is_double)
-
-    _put_stats(put, wanted_stats, enumerate(events))
-    columns = {number: builder.column(len(events)) for number, builder in stats.items()}
-    return EventColumns(
-        metadata_id=np.array([event.metadata_id for event in events], dtype=np.int64),
-        offset_ps=np.array([event.offset_ps for event in events], dtype=np.int64),
-        duration_ps=np.array([event.duration_ps for event in events], dtype=np.int64),
-        stats={number: column for number, column in columns.items() if column is not None},
-    )
-
-
 def parsed_event(raw: bytes) -> XEvent:
     """A serialized event, as the runtime reads it.
 
@@ -131,25 +96,6 @@ def parsed_event(raw: bytes) -> XEvent:
         SourceError: `malformed`.
     """
     return parsed(XEvent, raw, "the trace is broken: an event does not parse")
-
-
-class _Put(Protocol):
-    def __call__(self, number: int, rows: Ints, values: Words, /, *, is_double: bool) -> None: ...
-
-
-def _put_stats(put: _Put, wanted: Sequence[int], events: Iterable[tuple[int, XEvent]]) -> None:
-    if not wanted:
-        return
-    found: dict[tuple[int, bool], dict[int, int]] = {}
-    for row, event in events:
-        for stat in event.stats:
-            if (number := stat.metadata_id) in wanted:
-                bits, is_double = stat_bits(stat)
-                found.setdefault((number, not is_double), {}).pop(row, None)
-                found.setdefault((number, is_double), {})[row] = bits
-    for (number, is_double), values in found.items():
-        rows = np.fromiter(values, dtype=np.int64, count=len(values))
-        put(number, rows, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)
 
 
 def stat_bits(stat: XStat) -> tuple[int, bool]:
@@ -163,85 +109,54 @@ def stat_bits(stat: XStat) -> tuple[int, bool]:
     return value & (1 << 64) - 1, False
 
 
-class _Table:
-    """The columns of a line in the making.
+class _Reader:
+    """Reads the events of a portion of a line.
 
     Args:
+        events: the portion.
         wanted: metadata ids of the stats to decode.
     """
 
-    def __init__(self, wanted: Sequence[int]) -> None:
-        self.wanted = wanted
-        self.stats: dict[int, StatBuilder] = {}
-        self._numbers: dict[int, Ints] = {tag: np.zeros(0, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
-        self._count = self._room = 0
-
-    def add(self, events: Packed) -> tuple[int, dict[int, Ints]]:
-        """Makes room for a portion; returns its first row, and its part of the columns that are no stats, by tag."""
-        first, count = self._count, len(events.begin)
-        self._count += count
-        if self._count > self._room:
-            # As if the rest of the line were alike; what that is too much is never touched and takes no memory.
-            more = count * events.left // max(int(events.end[-1]), 1) if count else 0
-            self._room = self._count + (min(more + more // 32 + _CHUNK_EVENTS, MOST_EVENTS) if more else 0)
-            self._numbers = {tag: with_room(column, self._room) for tag, column in self._numbers.items()}
-            for builder in self.stats.values():
-                builder.make_room(self._room)
-        return first, {tag: column[first : self._count] for tag, column in self._numbers.items()}
-
-    def put(self, number: int, rows: Ints | slice, values: Words, *, is_double: bool) -> None:
-        """Sets a stat of some events."""
-        if number not in self.stats:
-            self.stats[number] = StatBuilder(self._room)
-        self.stats[number].put(rows, values, is_double=is_double)
-
-    def columns(self) -> EventColumns:
-        """What was read."""
-        stats = {number: self.stats[number].column(self._count) for number in self.wanted if number in self.stats}
-        return EventColumns(
-            metadata_id=self._numbers[_ID][: self._count],
-            offset_ps=self._numbers[_OFFSET][: self._count],
-            duration_ps=self._numbers[_DURATION][: self._count],
-            stats={number: column for number, column in stats.items() if column is not None},
-        )
-
-
-class _Reader:
-    """Reads a portion of a line's events, some ten thousand at a time."""
-
-    def __init__(self, events: Packed, table: _Table) -> None:
-        self._packed, self._table = events, table
-        self._first, self._numbers = table.add(events)
+    def __init__(self, events: Packed, wanted: Sequence[int]) -> None:
+        self._packed, self._count = events, len(events.begin)
+        self._numbers = {tag: np.zeros(self._count, dtype=np.int64) for tag in (_ID, _OFFSET, _DURATION)}
+        self._stats: dict[int, StatBuilder] = {}
         self._data: Bytes = np.frombuffer(events.data, dtype=np.uint8)
         # Eight bytes from every position on, so that one load takes a whole varint.
         self._words: Words = np.ndarray((len(events.data) - 7,), dtype="<u8", buffer=events.data, strides=(1,))
-        self._wanted = table.wanted
+        self._wanted = wanted
         self._is_wanted = np.zeros(128, dtype=np.bool_)
         self._is_wanted[[number for number in self._wanted if 0 <= number < 128]] = True
         self._odd: list[Ints] = []
 
-    def read(self, these: slice) -> None:
-        """Reads some of the events."""
-        rest = self._read_in_step(these)
+    def read(self) -> EventColumns:
+        """Reads all of them."""
+        rest = self._read_in_step() if self._count else None
         if rest is not None:
-            self._odd = []
             self._walk(*rest)
             if self._odd:
                 self._read_odd(np.concatenate(self._odd))
+        stats = {number: self._stats[number].column() for number in self._wanted if number in self._stats}
+        return EventColumns(
+            metadata_id=self._numbers[_ID],
+            offset_ps=self._numbers[_OFFSET],
+            duration_ps=self._numbers[_DURATION],
+            stats={number: column for number, column in stats.items() if column is not None},
+        )
 
     def _put(self, number: int, rows: Ints | slice, values: Words, *, is_double: bool) -> None:
-        first = self._first
-        placed = slice(rows.start + first, rows.stop + first) if isinstance(rows, slice) else rows + first
-        self._table.put(number, placed, values, is_double=is_double)
+        if number not in self._stats:
+            self._stats[number] = StatBuilder(self._count)
+        self._stats[number].put(rows, values, is_double=is_double)
 
-    def _read_in_step(self, these: slice) -> tuple[Ints, Ints, Ints] | None:
+    def _read_in_step(self) -> tuple[Ints, Ints, Ints] | None:
         """Reads fields as long as all events that have not ended have the same one next.
 
         Returns:
             The events that are left, where they go on, and where they end; None where none is left.
         """
-        rows: Ints | slice = these
-        at, ends = self._packed.begin[these], self._packed.end[these]
+        at, ends = self._packed.begin, self._packed.end
+        rows: Ints | slice = slice(0, len(at))
         for _ in range(_MOST_ROUNDS if (at < ends).all() else 0):
             tag, following = int(self._data[at[0]]), None
             if tag == _STAT and not self._asks_for(int(at[0])):
@@ -264,8 +179,8 @@ class _Reader:
                 if not left.max():
                     return None
                 going = np.flatnonzero(left)
-                rows, at, ends = going + these.start if isinstance(rows, slice) else rows[going], at[going], ends[going]
-        return np.arange(these.start, these.stop) if isinstance(rows, slice) else rows, at, ends
+                rows, at, ends = going if isinstance(rows, slice) else rows[going], at[going], ends[going]
+        return np.arange(len(at)) if isinstance(rows, slice) else rows, at, ends
 
     def _asks_for(self, at: int) -> bool:
         """Whether the stat that begins at a position may be one of those wanted; an empty one never is."""
@@ -436,10 +351,19 @@ class _Reader:
         """Lets the protobuf runtime read the events that are not so simple; what was read of them does not count."""
         packed, rows = self._packed, distinct(odd)
         events = [(row, parsed_event(bytes(packed.data[packed.begin[row] : packed.end[row]]))) for row in rows]
-        for builder in self._table.stats.values():
-            builder.forget(odd + self._first)
+        for builder in self._stats.values():
+            builder.forget(odd)
         for row, event in events:
             self._numbers[_ID][row] = event.metadata_id
             self._numbers[_OFFSET][row] = event.offset_ps
             self._numbers[_DURATION][row] = event.duration_ps
-        _put_stats(self._put, self._wanted, events)
+        found: dict[tuple[int, bool], dict[int, int]] = {}
+        for row, event in events:
+            for stat in event.stats:
+                if (number := stat.metadata_id) in self._wanted:
+                    bits, is_double = stat_bits(stat)
+                    found.setdefault((number, not is_double), {}).pop(row, None)
+                    found.setdefault((number, is_double), {})[row] = bits
+        for (number, is_double), values in found.items():
+            with_it = np.fromiter(values, dtype=np.int64, count=len(values))
+            self._put(number, with_it, np.array(list(values.values()), dtype=np.uint64), is_double=is_double)

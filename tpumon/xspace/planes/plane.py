@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
-import numpy as np
-
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
 from tpumon.wire.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import columns_of, kinds_of, of_kinds, read_portions
+from tpumon.xspace.columns.events import kinds_of, of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.wire.fields import fields
@@ -35,10 +33,6 @@ MOST_LINES = 10_000  # a thread is a line
 _MOST_IDS = 1_000_000  # of a plane's events and stats; a program has some thousand ops
 _MOST_SPANS = 1000  # that are remembered of a plane; nearly all have two
 _LINES = 3  # field number of XPlane
-_DROPPED = b"dropped"
-_PIECES = tuple(np.frombuffer(_DROPPED[at : at + 4], dtype="<u4")[0] for at in range(4))
-_BLOCK_WORDS = 1 << 14  # what is looked at in one go stays in the processor's cache
-_SMALL_LETTERS = np.uint32(0x20202020)  # the bit that makes a letter a small one, in each byte
 
 
 @struct
@@ -92,7 +86,7 @@ def read_outline(stored: Stored, begin: int, end: int) -> Outline:
         lines=tuple(read_line(stored, *span) for span in lines[: MOST_LINES + 1]),
         stored=stored if few else memoryview(raw),
         rest=rest if few else ((0, len(raw)),),
-        says_dropped=_says_dropped(raw),
+        says_dropped=b"dropped" in raw.lower(),
     )
 
 
@@ -119,19 +113,6 @@ def _joined(stored: Stored, spans: _Spans) -> bytes:
 def _check_ids(count: int) -> None:
     if count > _MOST_IDS:  # without the others, FLOPs would be missing
         raise SourceError("too-large", f"a plane of the trace has more than {_MOST_IDS:,} ids of events and stats")
-
-
-def _says_dropped(raw: bytes) -> bool:
-    # Wherever the word begins, four of its letters fill an aligned word of four bytes; few other texts hold such four.
-    words = np.frombuffer(raw, dtype="<u4", count=len(raw) // 4)
-    for at in range(0, len(words), _BLOCK_WORDS):
-        block = words[at : at + _BLOCK_WORDS] | _SMALL_LETTERS
-        found = block == _PIECES[0]
-        for piece in _PIECES[1:]:
-            found |= block == piece
-        if np.count_nonzero(found) and _DROPPED in raw[max(4 * at - 3, 0) : 4 * (at + len(block)) + 3].lower():
-            return True
-    return False
 
 
 class Plane:
@@ -220,10 +201,7 @@ class Plane:
         """
         found: set[int] = set()
         for line in lines:
-            if message := line.message():
-                found.update(event.metadata_id for event in message.events)
-            else:
-                found.update(*map(kinds_of, line.portions()))
+            found.update(*map(kinds_of, line.portions()))
         return sorted(found)
 
     def read_kinds(self, lines: Sequence[Line], kinds: Sequence[int], wanted: Sequence[str] = ()) -> Events:
@@ -246,16 +224,11 @@ class Plane:
         return events.take(among(events.metadata_id, kinds))
 
     def _read_line(self, line: Line, names: Mapping[int, str], kinds: Sequence[int] | None = None) -> Events:
-        message, wanted = line.message(), tuple(names)
-        if message:
-            few = message.events if kinds is None else [each for each in message.events if each.metadata_id in kinds]
-            columns = columns_of(few, wanted)
-        else:
-            portions = line.portions()
-            columns = read_portions(
-                portions if kinds is None else map(partial(of_kinds, kinds=kinds), portions), wanted
-            )
-        return placed(columns, line.timestamp_ns - self.base_ns, names)
+        portions = line.portions()
+        if kinds is not None:
+            portions = map(partial(of_kinds, kinds=kinds), portions)
+        start_ns, wanted = line.timestamp_ns - self.base_ns, tuple(names)
+        return join([placed(read_events(portion, wanted), start_ns, names) for portion in portions])
 
 
 def _holds(raw: bytes, any_of: Sequence[bytes]) -> bool:

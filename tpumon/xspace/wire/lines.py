@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import LineOutline, XLine
+from tpumon.wire.xplane_pb2 import LineOutline
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.parsed import parsed
 from tpumon.xspace.wire.stored import Stored
@@ -27,11 +26,9 @@ PADDING = bytes(24)
 
 _EVENT, _METADATA_ID, _OFFSET = 0x22, 0x08, 0x10  # tags: XLine.events; XEvent.metadata_id, offset_ps
 _PORTION_BYTES = 1 << 19  # of a line that are in memory at a time
-_BLOCK_BYTES = 1 << 16  # what is looked at in one go stays in the processor's cache
 _LINE_NAME, _LINE_TIMESTAMP, _LINE_EVENTS = 2, 3, 4  # field numbers
 _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing that is asked for
 MOST_EVENTS = 10_000_000  # of a line; a trace of 64 MB has 2,000,000 ordinary ones
-_FEW_BYTES = 32 * 53  # a line of so many bytes is read sooner by the runtime
 
 
 @struct
@@ -42,13 +39,11 @@ class Packed:
         data: the events and whatever lies between them; at least PADDING's length follows the last one.
         begin: position of each event's first byte.
         end: position after its last byte.
-        left: how many bytes of the line follow.
     """
 
     data: memoryview
     begin: Ints
     end: Ints
-    left: int = 0
 
 
 @struct(kw_only=False)
@@ -78,18 +73,6 @@ class Line:
         """The serialized line."""
         return self.stored[self.begin : self.end]
 
-    def message(self) -> XLine | None:
-        """The line as the runtime reads it, events and all; None if there are many, or the runtime refuses it.
-
-        What is not asked for may be broken; who reads by positions does not notice.
-        """
-        if self.end - self.begin > _FEW_BYTES:
-            return None
-        try:
-            return XLine.FromString(bytes(self.raw))
-        except DecodeError:
-            return None
-
     def events(self) -> Packed:
         """Where all of the line's events are.
 
@@ -101,8 +84,6 @@ class Line:
 
     def portions(self, most_bytes: int | None = None) -> Iterator[Packed]:
         """Where the line's events are, portion by portion, so that of a long line little is in memory.
-
-        A portion that nobody holds when the next one is asked for leaves its memory to that.
 
         Args:
             most_bytes: of a portion; _PORTION_BYTES if not given.
@@ -117,7 +98,6 @@ class Line:
             if count > MOST_EVENTS:  # without the others, its device would look idle
                 raise SourceError("too-large", f"a line of the trace has more than {MOST_EVENTS:,} events")
             yield packed
-            del packed
 
     def _portion(self, at: int, most_bytes: int) -> tuple[Packed, int]:
         """The events from a position on, and where the next portion begins."""
@@ -128,7 +108,7 @@ class Line:
         found = _split(padded, size)
         if found is not None:
             at += int(found[1][-1])
-            return Packed(data=padded, begin=found[0], end=found[1], left=self.end - at), at
+            return Packed(data=padded, begin=found[0], end=found[1]), at
         if padded[0] != _EVENT and all(n in _AFTER_EVENTS for n, *_ in fields(self.stored, at, self.end)):
             return pack([]), self.end
         return pack(_outline(self.stored[at : self.end]).events), self.end
@@ -188,28 +168,21 @@ def _split(padded: memoryview, size: int) -> tuple[Ints, Ints] | None:
         Begins and ends of the events that lie in the portion as a whole, of which there is at least one.
     """
     data: Bytes = np.frombuffer(padded, dtype=np.uint8)
-    blocks = range(0, size, _BLOCK_BYTES)
-    found = [start + _beginnings(data[start : min(start + _BLOCK_BYTES, size) + 5]) for start in blocks]
-    at = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+    at = _beginnings(data[: size + 5])
     if not len(at) or at[0]:
         return None
     end = at + 2 + data.take(at + 1)
-    if len(wrong := (at[1:] != end[:-1]).nonzero()[0]):
-        # Few bytes of an event look like the beginning of another one; nearly all of those only so long.
-        suspects = np.concatenate([wrong, wrong + 1])
-        kept = np.ones(len(at), dtype=np.bool_)
-        kept[suspects] = _begins(data, at[suspects])
+    is_odd = bool(np.count_nonzero(at[1:] != end[:-1]))
+    if is_odd:
+        kept = _begins(data, at)
         at, end = at[kept], end[kept]
-        if np.count_nonzero(at[1:] != end[:-1]):
-            kept = _begins(data, at)
-            at, end = at[kept], end[kept]
-            # What begins before an earlier one ends lies within it.
-            outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
-            at, end = at[outer], end[outer]
+        # What begins before an earlier one ends lies within it.
+        outer = np.concatenate([[True], at[1:] >= np.maximum.accumulate(end)[:-1]])[: len(at)]
+        at, end = at[outer], end[outer]
     if len(at) and end[-1] > size:
         at, end = at[:-1], end[:-1]
     begin = at + 2
-    if not len(at) or at[0] or (len(wrong) and np.count_nonzero(at[1:] != end[:-1])) or (end - begin).max() >= 0x80:
+    if not len(at) or at[0] or (is_odd and np.count_nonzero(at[1:] != end[:-1])) or (end - begin).max() >= 0x80:
         return None
     return begin, end
 

@@ -8,8 +8,6 @@ from typing import BinaryIO, Protocol
 from tpumon.errors import SourceError
 
 _WINDOW_BYTES = 4096  # the heads of neighbouring fields come with one read
-_ROOM_BYTES = 1 << 20  # reads of so many bytes take turns in the same memory
-_KEPT_BYTES = 32 << 20
 _BECAME_SHORTER = "the file became shorter while it was read"
 _SMALL_BYTES = 4 << 20  # a file that is read at once: its lines are many, and short
 
@@ -32,12 +30,8 @@ class FileBytes:
     """
 
     def __init__(self, file: BinaryIO) -> None:
-        # glibc keeps twice as much freed memory as the largest block that was ever freed; this one is never touched.
-        # Otherwise the arrays of each core would be given back, and the next core's would cost a fault for each page.
-        bytes(_KEPT_BYTES // 2)
         self._file = file
         self._size = os.fstat(file.fileno()).st_size
-        self._room = bytearray(1)
         self._window, self._window_begin = self._read(0, self._size if self._size <= _SMALL_BYTES else 0), 0
 
     def __len__(self) -> int:
@@ -48,7 +42,7 @@ class FileBytes:
         first = begin - self._window_begin
         if first < 0 or end > self._window_begin + len(self._window):
             if end - begin >= _WINDOW_BYTES // 2:
-                return self._read_again(begin, end) if end - begin <= _ROOM_BYTES else self._read(begin, end)
+                return self._read(begin, end)
             self._window, self._window_begin = self._read(begin, min(begin + _WINDOW_BYTES, self._size)), begin
             first = 0
         return self._window[first : first + max(end - begin, 0)]
@@ -58,19 +52,3 @@ class FileBytes:
         if len(data) < end - begin:
             raise SourceError("malformed", _BECAME_SHORTER)
         return memoryview(data)
-
-    def _read_again(self, begin: int, end: int) -> memoryview:
-        """The same into the memory of the last one, unless somebody still looks at that: fresh memory costs more."""
-        size = end - begin
-        try:
-            self._room.pop()  # which a bytearray that is looked at refuses
-            self._room.append(0)
-        except BufferError:
-            self._room = bytearray(size)
-        if len(self._room) < size:
-            self._room = bytearray(size)
-        view = memoryview(self._room)[:size]
-        self._file.seek(begin)
-        if self._file.readinto(view) < size:  # type: ignore[attr-defined]  # a BinaryIO has it
-            raise SourceError("malformed", _BECAME_SHORTER)
-        return view.toreadonly()
