@@ -155,6 +155,7 @@ class Server:
                     read_s=self.read_s or READ_S,
                     most_bytes=self.most_bytes or ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
+                    check=self.check,
                 )
                 if len(body) <= LARGE_BYTES:
                     return read(status, body)
@@ -175,6 +176,9 @@ class Server:
                 raise self.trouble("unavailable", f"{why}; {self.missing}") from None
             except (http.client.HTTPException, ValueError, RecursionError):
                 raise self.trouble("malformed", self.other) from None
+
+    async def check(self, _connection: asyncio.StreamWriter) -> None:
+        """Refuses whoever has the other end by an OSError, before anything is sent; here anyone is welcome."""
 
     async def _wait_for_turn(self, stack: AsyncExitStack) -> None:
         if self._large is not None:
