@@ -41,6 +41,7 @@ from tpumon.command_line.settings import (
     feed_of,
     given,
     level_of,
+    nearby_level_of,
     report_format,
     seconds_of,
     selection_of,
@@ -123,7 +124,7 @@ def monitor(
     output = stdout_of(context, stdout, legacy=legacy)
     judged_by = thresholds_of(context, thresholds)
     source = source_of(context, targets, origin, measure)
-    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
+    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen, nearby_level=nearby_level_of(context))
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -346,7 +347,7 @@ def mcp_command(
     judged_by = thresholds_of(context, thresholds)
     check_from(context, targets, origin)
     source = source_of(context, targets, origin, measure)
-    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None)
+    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None, nearby_level=nearby_level_of(context))
     return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
 
 
@@ -377,7 +378,8 @@ def _judged(
         interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
     )
     source = source_of(context, targets, origin, at_once)
-    return feed_of(source, ExportOptions(), 2, judged_by, listen=None), needs
+    nearby_level = nearby_level_of(context)
+    return feed_of(source, ExportOptions(), 2, judged_by, listen=None, nearby_level=nearby_level), needs
 
 
 @app.command("analyze", cls=CommandPage)
@@ -517,7 +519,7 @@ def events_command(
         output = "text"  # TPUMON_OUTPUT is meant for another command
     judged_by = thresholds_of(context, thresholds)
     settings = events.EventsSettings(
-        feed=feed_of(source, ExportOptions(), level, judged_by, listen=None),
+        feed=feed_of(source, ExportOptions(), level, judged_by, listen=None, nearby_level=nearby_level_of(context)),
         output="jsonl" if check_choice(context, "--output", output, ("text", "jsonl")) == "jsonl" else "text",
         follow=follow,
     )

@@ -45,6 +45,7 @@ class PrometheusOutput(Output):
         self._pages = Pages(context, self._report)
         listener = listen(host, port)
         port = listener.getsockname()[1]
+        self.open_port = port if isinstance(security, Open) else None
         scheme = "https" if security.context() else "http"
         everywhere = host in {"", "::", "0.0.0.0"}
         self.address = str(Address(_LOOPBACK if everywhere else host, port))

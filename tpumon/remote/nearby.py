@@ -50,7 +50,7 @@ class Nearby(SamplesPage):
         ends = (Address(*connection.get_extra_info(end)[:2]) for end in ("peername", "sockname"))
         there, here = ends
         async with asyncio.timeout(_ACCEPT_S):
-            while (uid := await asyncio.to_thread(user_at, there, here, self._proc)) is None:
+            while (uid := await asyncio.to_thread(user_at, there, here, self._proc)) is None:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_S)
         if uid != self.uid:
             raise PermissionError(None, "the connection is another user's")
@@ -104,7 +104,11 @@ class _Jobs:
     def __init__(self, listeners: Sequence[Listener], proc: Path) -> None:
         self._owners = owners_of(listeners, proc)
         attached = attached_processes(listeners, proc)
-        own = [one for one in listeners if why_not_approached(one.port, self._owners.get(one.port), attached=attached) is None]
+        own = [
+            one
+            for one in listeners
+            if why_not_approached(one.port, self._owners.get(one.port), attached=attached) is None
+        ]
         self._users = {one.uid for one in own}
         self._certain = [one.port for one in own if one.port in attached or self._runs_xla(one.port)]
 
@@ -115,7 +119,7 @@ class _Jobs:
         return uid <= _LAST_SYSTEM_ACCOUNT or uid == os.getuid() or self._users == {uid}
 
     def are_all_at(self, ports: Collection[int]) -> bool:
-        """Tells that these are the ports of all jobs: a tpumon of another user may see fewer processes than this one."""
+        """Tells that these are the ports of all jobs: another user's tpumon may see fewer processes than this one."""
         pids = {self._owners[port].pid for port in ports if port in self._owners}
         return bool(ports) and all(port in ports or self._is_of(port, pids) for port in self._certain)
 
