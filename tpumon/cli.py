@@ -494,13 +494,16 @@ def events_command(
         str, option("--output", panel=OUTPUT, metavar="text|jsonl", help="What to write to stdout.")
     ] = "text",
     follow: Annotated[
-        bool, option("--follow", panel=OUTPUT, help="With --from: go on with new changes until stopped.")
+        bool,
+        option(
+            "--follow", panel=OUTPUT, help="Where a running exporter is read: go on with new changes until stopped."
+        ),
     ] = False,
 ) -> Command:
     """Print what changed, and when.
 
-    Workers that become slow, stop, run again, are profiled by others, or whose job restarts. With --from: what a
-    running exporter remembers, or what was recorded.
+    Workers that become slow, stop, run again, are profiled by others, or whose job restarts. With --from, or where a
+    tpumon of this host samples its jobs: what it remembers; of a recording, what was recorded.
 
     Examples:
       tpumon events --from http://10.0.0.2:10466
