@@ -39,6 +39,7 @@ from tpumon.command_line.settings import (
     given,
     host_level_of,
     level_of,
+    nearby_level_of,
     report_format,
     seconds_of,
     selection_of,
@@ -129,7 +130,7 @@ def monitor(
     output = stdout_of(stdout, legacy=legacy)
     judged_by = thresholds_of(thresholds)
     source = source_of(context, targets, origin, measure)
-    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen)
+    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen, nearby_level=nearby_level_of(context))
     if any(export.where == "-" for export in feed.exports):
         raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
     return partial(
@@ -297,7 +298,7 @@ def mcp_command(
     judged_by = thresholds_of(thresholds)
     check_from(context, targets, origin)
     source = source_of(context, targets, origin, measure)
-    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None)
+    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None, nearby_level=nearby_level_of(context))
     return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
 
 
@@ -328,7 +329,8 @@ def _judged(
         interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
     )
     source = source_of(context, targets, origin, at_once)
-    return feed_of(source, ExportOptions(), 2, judged_by, listen=None), needs
+    nearby_level = nearby_level_of(context)
+    return feed_of(source, ExportOptions(), 2, judged_by, listen=None, nearby_level=nearby_level), needs
 
 
 @command("events")
@@ -340,13 +342,15 @@ def events_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
     output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
-    follow: Annotated[bool, written("--follow", help="With --from: go on with new changes until stopped.")] = False,
+    follow: Annotated[
+        bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")
+    ] = False,
 ) -> Command:
     """Print what changed, and when.
 
     Workers that become slow, stop, run again, are profiled by others, or whose
-    job restarts. With --from: what a running exporter remembers, or what was
-    recorded.
+    job restarts. With --from, or where a tpumon of this host samples its jobs:
+    what it remembers; of a recording, what was recorded.
 
     Examples:
       tpumon events --from http://10.0.0.2:10466
@@ -363,7 +367,11 @@ def events_command(
     source = source_of(context, targets, origin, measure)
     formats: tuple[Literal["text", "jsonl"], ...] = ("text", "jsonl")
     settings = events.EventsSettings(
-        feed=feed_of(source, ExportOptions(), level, thresholds_of(thresholds), listen=None),
+        feed=feed_of(
+            *(source, ExportOptions(), level, thresholds_of(thresholds)),
+            listen=None,
+            nearby_level=nearby_level_of(context),
+        ),
         output=report_format(context, output, formats),
         follow=follow,
     )

@@ -15,17 +15,18 @@ from tpumon.analysis.kept import WRITE_S, StateFile
 from tpumon.analysis.playing import played
 from tpumon.analysis.recorded_clock import RecordedClock
 from tpumon.errors import NoTargetError
-from tpumon.model import Handover, Query
+from tpumon.model import Handover, Query, Sample, Workers
 from tpumon.model.frozen import frozen
 from tpumon.notices import Notices
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.recording import Recording
-from tpumon.remote import RemoteFleet, shown
+from tpumon.remote import RemoteExporter, RemoteFleet, shown
 from tpumon.sampler import Pace, Sampler
 from tpumon.sources import Client, Connecting, SourceOptions
 from tpumon.system.background import Background
 from tpumon.system.console import say
 from tpumon.system.descriptors import raise_descriptor_limit
+from tpumon.system.exporter_ports import announce
 from tpumon.system.heartbeat import Heartbeat
 from tpumon.system.ledger import Ledger
 from tpumon.targets.identity import names
@@ -35,7 +36,10 @@ from tpumon.text import unexpected
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from tpumon.remote.nearby import Nearby
+
 _TICK_S = 1.0
+_POLL_S = 1.0
 
 Send = Callable[[Event], None]
 
@@ -66,6 +70,11 @@ class Sampling:
     def ends(self) -> bool:
         """True if it ends by itself."""
         return self.pace.num_queries > 0
+
+    @property
+    def is_of_host(self) -> bool:
+        """True if all jobs of this host are sampled, and nothing else."""
+        return replace(self.selection, job=None, slice=None, waits=False) == Selection()
 
     def with_ops(self, most: int) -> Sampling:
         """The same with at least `most` top operations in each sample."""
@@ -187,18 +196,77 @@ class Remote:
         await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, say=say, given=given).feed(send)
 
 
+class OneSampler:
+    """Samples that a tpumon of this host takes; once it stops answering, those that this process takes.
+
+    Args:
+        page: that tpumon's.
+        sampling: the samples to take then.
+
+    Attributes:
+        takes_samples: True once this process samples.
+        shown_name: the exporter, while it is read.
+    """
+
+    is_over: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
+
+    def __init__(self, page: Nearby, sampling: Sampling) -> None:
+        self._page = page
+        self._sampling = sampling
+        self.takes_samples = False
+        self.shown_name: str | None = page.name
+
+    def waiting_for_targets(self) -> OneSampler:
+        """The same."""
+        return self
+
+    def with_ops(self, most: int) -> OneSampler:
+        """The same; only this process's own samples have more operations."""
+        return OneSampler(self._page, self._sampling.with_ops(most))
+
+    def prepare(self) -> None:
+        """Prepares this process for sampling."""
+        self._sampling.prepare()
+
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Follows the exporter, then samples, until it is cancelled."""
+        exporter = RemoteExporter(self._page, own_run=own_run)
+        lost: list[str] = []
+
+        def take(event: Event) -> None:
+            if isinstance(event, Sample) and event.of_exporter:
+                lost.append(event.errors[-1].message)
+            elif isinstance(event, Workers) and not event.via:
+                lost.append(event.waiting or "")
+            elif isinstance(event, Workers):
+                send(replace(event, targets=tuple(replace(each, exporter=exporter.name) for each in event.targets)))
+            else:
+                send(event)
+
+        while not lost:
+            await exporter.poll(take)
+            await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
+        say(f"{lost[0]}; this process samples the jobs from now on")
+        self.takes_samples, self.shown_name = True, None
+        send(Workers())  # so that nothing is judged by samples that another process has judged
+        await self._sampling.send_to(send, own_run)
+
+
 @frozen
 class FeedSettings:
     """The source of events, and the outputs that get them.
 
     Attributes:
         origin: samples to take, those of others, or what was recorded.
+        nearby_level: a tpumon of this host of at least this level may be read instead of sampling; None: none may.
         exports: outputs beside the one on stdout.
         output_options: of all outputs, the one on stdout included.
         state: directory in which verdicts are kept for the next start; None: a restart forgets them.
     """
 
-    origin: Sampling | Recorded | Remote
+    origin: Sampling | Recorded | Remote | OneSampler
+    nearby_level: int | None = None
     exports: Sequence[Export] = ()
     state: str | None = None
     output_options: OutputOptions = field(default_factory=OutputOptions)
@@ -236,7 +304,7 @@ class Feed:
         self._notify = notify
         self._outputs: list[QueuedOutput] = []
         self._heartbeat = Heartbeat()
-        self._notices = Notices(takes_samples=settings.origin.takes_samples)
+        self._notices = Notices()
         self._reported_drops = False
         self._stack = ExitStack()
         self._fleet = Analysis(settings.output_options.thresholds, log=say)
@@ -267,6 +335,8 @@ class Feed:
                 output = open_output(export.name, export.where, self.context, export.options)
                 if output.remembers:
                     self._fleet.remember()
+                if output.open_port is not None and self._settings.output_options.host is not None:
+                    stack.callback(announce(output.open_port))
                 queued = QueuedOutput(output, export.name, say)
                 self._outputs.append(stack.enter_context(closing(queued)))
             stack.enter_context(self._background)

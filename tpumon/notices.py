@@ -94,12 +94,10 @@ class Notices:
 
     Args:
         clock_s: reads a monotonic clock.
-        takes_samples: whether this process samples, and does not show what another one has sampled.
     """
 
-    def __init__(self, clock_s: Callable[[], float] = time.monotonic, *, takes_samples: bool = True) -> None:
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
-        self._takes_samples = takes_samples
         self._about: dict[str, _Worker] = {}
         self._limit = _Limit(_ALL_AT_ONCE, _ALL_PER_S, clock_s())
         self._exporter_of: dict[str, str] = {}
@@ -165,7 +163,7 @@ class Notices:
 
     def _about_source(self, sample: Sample) -> list[str]:
         """Tracing is the one thing that costs the job something; said once a run, whatever source does it."""
-        if sample.failure is not None or not sample.traced_s or self._traced or not self._takes_samples:
+        if sample.failure is not None or not sample.traced_s or self._traced or sample.worker in self._exporter_of:
             return []
         self._traced = True
         interval = f", the next about {sample.interval_s:.0f} s later" if sample.interval_s else ""

@@ -44,6 +44,7 @@ class OutputOptions:
         thresholds: limits beyond which a worker stands out.
         ops: the most top operations of a sample that they get, and categories; 0: none.
         expose: which metrics of workers that come from exporters are exposed.
+        host: where all jobs of this host are sampled, and nothing else, its name; None: other workers are followed.
         run: the name by which readers tell this run from others.
     """
 
@@ -52,6 +53,7 @@ class OutputOptions:
     thresholds: Thresholds = field(default_factory=Thresholds)
     ops: int = 0
     expose: Expose = "findings"
+    host: str | None = None
     run: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
 
 
@@ -80,10 +82,12 @@ class Output:
     Attributes:
         tick_s: seconds between two ticks; None: it needs none.
         remembers: True if it shows or hands on figures of the past, so that they are kept.
+        open_port: where it hands on samples without a password; None: nowhere.
     """
 
     tick_s: float | None = None
     remembers: ClassVar[bool] = False
+    open_port: int | None = None
 
     def on_update(self, update: Update) -> None:
         """Takes an update.

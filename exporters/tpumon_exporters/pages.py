@@ -166,6 +166,7 @@ class Pages:
             "now_unix_s": self._clock(),
             "sequence": sequence,
             "level": self._context.run.level,
+            "host": self._context.run.host,
             "waiting": status.waiting,
             "targets": [{name: getattr(each.target, name) for name in _SAID} for each in status.all()],
             **({} if handover is None else page_of(handover)),

@@ -42,6 +42,7 @@ class PrometheusOutput(Output):
         self._pages = Pages(context, self._report)
         listener = listen(host, port)
         port = listener.getsockname()[1]
+        self.open_port = port if context.run.web_config is None else None
         scheme = "https" if config.context() else "http"
         everywhere = host in {"", "::", "0.0.0.0"}
         self.address = str(Address(_LOOPBACK if everywhere else host, port))

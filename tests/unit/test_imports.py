@@ -64,7 +64,7 @@ ALLOWED: dict[str, set[str]] = {
     "commands": {
         *("analysis", "errors", "model", "system", "logdir", "outputs", "sampler", "simulator", "sources", "targets"),
         *("doctor", "feed", "figures", "history", "recording", "report", "text", "view", "xspace"),
-        *("exporters", "findings", "mcp", "mcp_types", "pyarrow", "quoting"),
+        *("exporters", "findings", "mcp", "mcp_types", "pyarrow", "quoting", "remote"),
     },
     "attach": set(),
     "command_line": {

@@ -385,7 +385,7 @@ def test_whatever_a_sample_holds_it_is_one_or_none(data):
 def test_whatever_stands_for_a_sample_or_workers(value):
     """Neither raises."""
     assert exporter._sample(value) is None
-    answer = exporter._workers({"targets": value, "waiting": value})
+    answer = exporter.workers_on({"targets": value, "waiting": value})
     assert all(target.worker and target.address for target in answer.targets)
 
 
@@ -399,7 +399,7 @@ def test_workers_are_unique_and_safe():
         {"worker": "x" * 100_000, "address": "h:4"},
         *({"worker": f"w{number}", "address": f"w{number}:1"} for number in range(20_000)),
     ]
-    workers = exporter._workers({"targets": targets}).targets
+    workers = exporter.workers_on({"targets": targets}).targets
     assert [(each.worker, each.address, each.job, each.slice, each.independent) for each in workers[:3]] == [
         ("a", "h:1", None, None, False),
         ("b", "h:1", None, None, False),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,6 +24,7 @@ from tpumon.command_line.options import (
 from tpumon.errors import UsageError
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.system.console import say
+from tpumon.system.exporter_ports import host_key
 from tpumon.system.ledger import USUAL_DUTY_RATIO
 from tpumon.targets.addresses import PROFILER_PORT, parse_addresses
 
@@ -147,9 +148,10 @@ def feed_of(
     *,
     listen: str | None,
     expose: Expose = "findings",
+    nearby_level: int | None = None,
 ) -> FeedSettings:
     """Where events come from, and which outputs get them."""
-    from tpumon.feed import FeedSettings
+    from tpumon.feed import FeedSettings, Sampling
     from tpumon.outputs import Export, OutputOptions, parse_export
 
     exports = [Export(name="prometheus", where=listen)] if listen else []
@@ -165,13 +167,34 @@ def feed_of(
     if options.web_config is not None and not any(export.name == "prometheus" for export in exports):
         raise UsageError("--web-config requires a Prometheus endpoint; add --listen HOST:PORT")
     most_ops = options.with_ops or 0
+    host = host_key() if isinstance(origin, Sampling) and origin.is_of_host else None
     return FeedSettings(
         origin=origin.with_ops(most_ops),
+        nearby_level=nearby_level,
         exports=exports,
         output_options=OutputOptions(
-            level=level, web_config=options.web_config, thresholds=thresholds, ops=most_ops, expose=expose
+            level=level, web_config=options.web_config, thresholds=thresholds, ops=most_ops, expose=expose, host=host
         ),
     )
+
+
+_DECIDING = {
+    option.name
+    for group in (TargetOptions, FromOptions, MeasureOptions, ExportOptions, ThresholdOptions)
+    for option in fields(group)
+} - {"level"}
+
+
+def nearby_level_of(context: typer.Context) -> int | None:
+    """The level that a tpumon of this host must have to be read instead of sampling; None: it must not be.
+
+    Whoever gives an option that says what is sampled, how, or how it is judged, in whatever way, wants that done.
+    """
+    for name in (*_DECIDING, "listen"):
+        source = context.get_parameter_source(name)
+        if source is not None and source.name != "DEFAULT":
+            return None
+    return int(context.params.get("level") or 0)
 
 
 def thresholds_of(options: ThresholdOptions) -> Thresholds:

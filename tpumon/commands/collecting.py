@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import needs_several, samples_of
+from tpumon.commands.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError
 from tpumon.feed import Feed, FeedSettings, RecordedFeed, open_feed
 from tpumon.history import WorkerHistory, state_of
@@ -54,6 +55,7 @@ def collect(settings: FeedSettings, needs: Needs) -> FleetStatus:
         NoTargetError: there is no worker.
         UsageError: there is no recording.
     """
+    settings = with_one_sampler(settings)
     waiting = Waiting(settings, needs)
     with Bar(sys.stderr) as bar, open_feed(settings, remembers=True, last_s=RECENT_S) as feed:
         for _ in looks(feed):
@@ -84,7 +86,7 @@ class Waiting:
     """
 
     def __init__(self, settings: FeedSettings, needs: Needs) -> None:
-        self._takes_samples = settings.origin.takes_samples
+        self._origin = settings.origin
         self._sustained = settings.output_options.thresholds.sustained
         self._needs = needs
         self._several: set[str] = set()  # workers of which several samples are needed
@@ -117,7 +119,7 @@ class Waiting:
             self._deadline_s = time.monotonic() + self._left_s + _PATIENCE_S
         if missing and is_late:
             self._say_late(len(missing))
-        return not missing or is_late or (not self._takes_samples and time.monotonic() > self._deadline_s)
+        return not missing or is_late or (not self._origin.takes_samples and time.monotonic() > self._deadline_s)
 
     def show(self, bar: Bar) -> None:
         """Says how long it takes: as a countdown on a terminal, otherwise in one line."""

@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Literal
 
+from tpumon.commands.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.feed import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.model import SCHEMA_VERSION
@@ -49,12 +50,13 @@ def run(settings: EventsSettings) -> int:
         UsageError: the exporter is too old to remember changes.
         BrokenPipeError: the reader of stdout went away.
     """
-    origin = settings.feed.origin
-    ends = not (settings.follow or origin.takes_samples)
+    source = with_one_sampler(settings.feed)
+    origin, ends = source.origin, False
     has_printed, began_s = False, time.monotonic()
-    with open_feed(settings.feed, consumer="the reader of stdout") as feed:
+    with open_feed(source, consumer="the reader of stdout") as feed:
         for update in feed.updates(timeout_s=_TICK_S):
             changes = () if update is None else update.changes
+            ends = not (settings.follow or origin.takes_samples)
             if ends and not origin.is_over:
                 status = feed.status()
                 if not _is_complete(update, status, time.monotonic() - began_s):

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tpumon.commands import replay
+from tpumon.commands.one_sampler import with_one_sampler
 from tpumon.errors import UsageError
 from tpumon.feed import Feed, FeedSettings, open_feed
 from tpumon.model.frozen import frozen
@@ -19,6 +20,7 @@ from tpumon.view.explained import ExplainedText
 from tpumon.view.text import TextOutput
 
 if TYPE_CHECKING:
+    from tpumon.analysis import Update
     from tpumon.view.settings import DisplaySettings
 
 
@@ -104,11 +106,17 @@ def _show_live(settings: MonitorSettings) -> int:
     from tpumon.view.replay import KEYS
 
     ascii_only = settings.display.ascii or not terminal_is_utf_8()
-    origin = settings.feed.origin
+    source = with_one_sampler(settings.feed)
+    origin = source.origin.with_ops(_LIVE_OPS)
     display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
     if origin.is_over:
         replay.show(settings.feed, replace(display, more_keys=(KEYS,)), color=settings.color, ascii_only=ascii_only)
         return 0
+
+    def deliver(update: Update) -> None:
+        shown.from_url = origin.shown_name
+        shown.on_update(update)
+
     with ExitStack() as stack:
         read_end, write_end = os.pipe()
         for end in (read_end, write_end):
@@ -120,14 +128,14 @@ def _show_live(settings: MonitorSettings) -> int:
 
         # Messages of outputs and discoveries go to stderr, which the loop shows while it has the terminal.
         feed = Feed(
-            replace(settings.feed, origin=origin.with_ops(_LIVE_OPS)),
+            replace(source, origin=origin),
             wake=partial(_wake, write_end),
             notify=notify,
             remembers=True,
         )
         shown = Display(display, feed.context.fleet)
         stack.enter_context(feed)
-        live.run(shown, feed.fetch, read_end, deliver=shown.on_update, color=settings.color, ascii_only=ascii_only)
+        live.run(shown, feed.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
     return 0
 
 

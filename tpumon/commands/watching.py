@@ -7,6 +7,7 @@ import time
 
 from tpumon.analysis import FleetStatus
 from tpumon.commands.collecting import LOOK_S, RECENT_S, Needs, Waiting, looks
+from tpumon.commands.one_sampler import with_one_sampler
 from tpumon.errors import TpumonError
 from tpumon.feed import FeedSettings, open_feed
 
@@ -90,9 +91,9 @@ class Watch:
             self._changed.notify_all()
 
     def _take(self) -> None:
-        waiting = Waiting(self._settings, self._needs)
-        remembers = not self._settings.origin.takes_samples
-        with open_feed(self._settings, remembers=remembers, last_s=RECENT_S) as feed:
+        settings = with_one_sampler(self._settings)
+        waiting = Waiting(settings, self._needs)
+        with open_feed(settings, remembers=not settings.origin.takes_samples, last_s=RECENT_S) as feed:
             for _ in looks(feed):
                 self._look(feed.status(), waiting)
                 is_idle = not self._asking and time.monotonic() - self._asked_s > self._idle_s

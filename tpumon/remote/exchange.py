@@ -92,6 +92,7 @@ async def exchange(
     read_s: float,
     most_bytes: int,
     is_large: Callable[[], Awaitable[object]],
+    check: Callable[[asyncio.StreamWriter], Awaitable[None]] | None = None,
 ) -> tuple[int, bytes]:
     """Sends a request that asks for the connection to be closed; returns the status and the body of the answer.
 
@@ -102,6 +103,7 @@ async def exchange(
         read_s: how long it may take to the first byte, and between two.
         most_bytes: of the body.
         is_large: waits until an answer of more than 1 MiB may be read.
+        check: refuses whoever has the other end by an OSError, before anything is sent; None: anyone may.
 
     Raises:
         OSError, http.client.HTTPException: no answer, or not one of HTTP.
@@ -110,6 +112,8 @@ async def exchange(
     async with asyncio.timeout(WHOLE_S):
         reader, writer = await _connect(place, names)
         try:
+            if check is not None:
+                await check(writer)
             writer.write(request)
             data = bytearray()
             while True:

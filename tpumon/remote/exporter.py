@@ -142,7 +142,7 @@ class RemoteExporter:
 
     async def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Send, asking_s: float = 0.0) -> None:
         self._run, self._after = text(page.get("run")), whole_number(page.get("sequence"))
-        workers = replace(_workers(page), via=(*filter(None, (self._run,)), *_via(page)))
+        workers = replace(workers_on(page), via=(*filter(None, (self._run,)), *_via(page)))
         followed = {target.worker for target in workers.targets}
         if workers != self._workers:
             self._workers = workers
@@ -266,7 +266,8 @@ class SamplesPage(Server):
         return page
 
 
-def _workers(page: Mapping[str, Any]) -> Workers:
+def workers_on(page: Mapping[str, Any]) -> Workers:
+    """The workers of a page."""
     targets: dict[str, Target] = {}
     for raw in _list(page.get("targets"), MOST_WORKERS):
         if not isinstance(raw, dict):

@@ -151,6 +151,7 @@ class Server:
                     read_s=patience * READ_S,
                     most_bytes=ANSWER_BYTES,
                     is_large=lambda: self._wait_for_turn(stack),
+                    check=self.check,
                 )
                 if len(body) <= LARGE_BYTES:
                     return read(status, body)
@@ -171,6 +172,9 @@ class Server:
                 raise self.trouble("unavailable", f"{why}; is `tpumon serve` running there?") from None
             except (http.client.HTTPException, ValueError, RecursionError):
                 raise self.trouble("malformed", f"the server is not a tpumon exporter; {GOOD_FORM}") from None
+
+    async def check(self, _connection: asyncio.StreamWriter) -> None:
+        """Refuses whoever has the other end by an OSError, before anything is sent; here anyone is welcome."""
 
     async def _wait_for_turn(self, stack: AsyncExitStack) -> None:
         if self._large is not None:

@@ -7,15 +7,18 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import field
+from itertools import islice
 from pathlib import Path
 
 from tpumon.model import Address, Framework, JobSigns, Process
 from tpumon.model.frozen import frozen
 from tpumon.targets.processes import PROC, ancestors_of, open_files, process_of, program_and_arguments, program_of
 
-_LISTEN, _SYN_RECEIVED = "0A", "03"
+_LISTEN, _SYN_RECEIVED, _ESTABLISHED = "0A", "03", "01"
 _OTHERS_IN_A_ROW = 1000  # Linux lists those that listen first: connections, of which there may be many, are not read
+_MOST_CONNECTIONS = 200_000  # of a host; reading so many takes some tenths of a second
 _TPU = re.compile(r"/dev/(accel\d+|vfio/\d+)")
 _GPU = re.compile(r"/dev/(nvidia\d+|nvidiactl|nvidia-uvm|kfd)")
 # What only a job that uses a GPU loads. PyPI's PyTorch loads libcupti, libcudart and libnccl without one.
@@ -56,7 +59,7 @@ class Listener:
     Attributes:
         address: `host:port` to reach it from here.
         inodes: of its sockets; they change when something else listens there.
-        uid: of the user who opened it.
+        uid: of the user who opened it; -1: several users did, each on another address.
     """
 
     port: int
@@ -91,11 +94,32 @@ def read_listeners(proc: Path = PROC) -> list[Listener]:
             port=port,
             address=str(Address(host, port)),
             inodes=frozenset(inode for _, inode, _ in here),
-            uid=here[0][2],
+            uid=here[0][2] if len({uid for _, _, uid in here}) == 1 else -1,
         )
         for port, here in sorted(ports.items())
         if (host := _host_to_dial([ip for ip, _, _ in here])) is not None
     ]
+
+
+def user_at(end: Address, other: Address, proc: Path = PROC) -> int | None:
+    """The user whose process has this end of a connection within this host; None: none has taken it, or not known.
+
+    A connection that nobody has accepted yet has no inode, and is listed as root's by some kernels.
+
+    Source: /proc/net/tcp, tcp6.
+    """
+    ends = [(ipaddress.ip_address(one.host), one.port) for one in (end, other)]
+    ports = tuple(f":{port:04X}" for _, port in ends)
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError), (proc / "net" / name).open(encoding="ascii", errors="replace") as lines:
+            for line in islice(lines, _MOST_CONNECTIONS):
+                fields = line.split()
+                if len(fields) < 10 or not (fields[1].endswith(ports[0]) and fields[2].endswith(ports[1])):
+                    continue
+                found = [(_ip(field.partition(":")[0]), int(field[-4:], 16)) for field in fields[1:3]]
+                if fields[3] == _ESTABLISHED and found == ends and fields[9] != "0":
+                    return int(fields[7])
+    return None
 
 
 def find_owners(inodes: Collection[int], proc: Path = PROC) -> dict[int, Owner]:

@@ -171,11 +171,12 @@ def _user_of(pid: int, proc: Path) -> str | None:
         uid = (proc / str(pid)).stat().st_uid
     except OSError:
         return None
-    return _user_named(uid)
+    return user_named(uid)
 
 
 @lru_cache(maxsize=1024)
-def _user_named(uid: int) -> str:
+def user_named(uid: int) -> str:
+    """The name of a user, or the number where there is none; safe to print."""
     try:
         return one_line(pwd.getpwuid(uid).pw_name, limit=40) or str(uid)
     except (KeyError, OSError):

@@ -50,12 +50,16 @@ class Display(Output):
     Args:
         settings: the user's.
         fleet: the analysis.
+
+    Attributes:
+        from_url: where samples come from, if not from this process.
     """
 
     remembers = True
 
     def __init__(self, settings: DisplaySettings, fleet: Analysis) -> None:
         self._settings = settings
+        self.from_url = settings.from_url
         self._glyphs = ASCII if settings.ascii else UNICODE
         self._scenes = Scenes(fleet, self._glyphs)
         order = Order(settings.sort, reverse=settings.reverse)
@@ -310,7 +314,7 @@ class Display(Output):
             row=_or_if_it_fails(lambda: screen.about(frame), no_row),
             frozen_unix_s=frame.scene.time_unix_s if self._controls.frozen else None,
             now=self._controls.latest,
-            from_url=self._settings.from_url,
+            from_url=self.from_url,
             recorded=self._recorded,
             extra=extra,
         )

@@ -1,0 +1,57 @@
+"""Ports at which tpumons of this host hand on samples of its jobs, in files that all tpumons here read."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from tpumon.system.host_files import HostFiles, boot
+
+_FILES = HostFiles("tpumon-serve-", most_of_one_user=8, most_bytes=100)
+_LAST_PORT = 65_535
+
+
+def host_key() -> str | None:
+    """A name of this host's network until it is started again, which no other network has; None: not known.
+
+    Addresses of jobs and exporters mean something else in another network namespace.
+    """
+    try:
+        network = Path("/proc/self/ns/net").stat().st_ino
+    except OSError:
+        return None
+    return None if boot() == "-" else hashlib.sha256(f"{boot()} {network}".encode()).hexdigest()[:16]
+
+
+def announce(port: int) -> Callable[[], None]:
+    """Tells all tpumons of this host where one listens; returns what takes that back. Never raises."""
+    path = _FILES.new_path()
+    with suppress(OSError):  # then it is found at the usual port only
+        for older in _FILES.own():
+            if _port_in(older) in {None, port}:
+                older.unlink(missing_ok=True)
+        _FILES.write(path, f"{host_key()} {port}\n")
+    return partial(_remove, path)
+
+
+def announced() -> set[tuple[int, int]]:
+    """Users and the ports at which each says that a tpumon of theirs listens. A file may say anything."""
+    with suppress(OSError):
+        return {(file.uid, port) for file in _FILES.listed() if (port := _port_in(file.path)) is not None}
+    return set()
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def _port_in(path: Path) -> int | None:
+    """The port that a file says; None: none of this host, or no longer."""
+    said = re.fullmatch(r"([0-9a-f]{16}) ([0-9]{1,5})\n", (_FILES.read(path) or ("", 0))[0])
+    known = said is not None and said[1] == host_key() and 0 < int(said[2]) <= _LAST_PORT
+    return int(said[2]) if said is not None and known else None
