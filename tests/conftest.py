@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -87,6 +89,14 @@ def _ledger_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path_factory.mktemp("host")))
 
 
+@pytest.fixture(autouse=True)
+def _lines_of_its_own() -> Iterator[None]:
+    """Has no test read what a program's thread still had to print in the one before."""
+    yield
+    if console := sys.modules.get("tpumon.system.console"):
+        console.flush(5)
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares texts with the files in tests/golden/: `golden.check("help/serve.txt", text)`."""
@@ -125,9 +135,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Notes that not all tests run, whatever the reason: `-k`, `-m`, `--lf`, `--deselect`."""
-    if items:
-        items[0].session.stash[_DESELECTED] = True
+    """Notes that not all tests of golden files run, whatever the reason: `-k`, `-m`, `--lf`, `--deselect`."""
+    for item in items:
+        if "golden" in getattr(item, "fixturenames", ()):
+            item.session.stash[_DESELECTED] = True
 
 
 def _all_golden_tests_ran(session: pytest.Session) -> bool:
