@@ -21,7 +21,10 @@ from support.golden import GOLDEN, Golden
 
 # How long an example takes is the machine's business; no test here times code.
 # Where others wait for the result, the examples are the same each time; elsewhere new ones are tried.
-hypothesis.settings.register_profile("tpumon", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.register_profile(
+    "tpumon", deadline=None, max_examples=50, derandomize=os.environ.get("CI") == "true"
+)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("tpumon")
 
 _UNSET_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
