@@ -122,7 +122,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if hasattr(config, "workeroutput"):  # one of several processes
         told = {"checked": list(golden.checked), "changed": golden.changed, "complete": complete}
         config.workeroutput["golden"] = told
-    elif complete and exitstatus == pytest.ExitCode.OK and (stale := golden.stale()):
+    elif complete and golden.checked and exitstatus == pytest.ExitCode.OK and (stale := golden.stale()):
         config.stash[_STALE] = stale
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

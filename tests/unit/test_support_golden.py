@@ -36,10 +36,11 @@ def test_a_name_may_be_compared_once_only(tmp_path):
         golden.check("a.txt", "one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "fails"),
-    [((), True), (("-p", "xdist", "-n", "2"), True), (("-k", "test_a"), False)],
-    ids=["one process", "two processes", "some of the tests"],
+    [((), True), (("-p", "xdist", "-n", "2"), True), (("-k", "test_a"), False), (("--collect-only",), False)],
+    ids=["one process", "two processes", "some of the tests", "none of them"],
 )
 def test_a_file_that_no_test_compares_fails_the_session(tmp_path, options, fails):
     """Also where several processes have compared the files between them; not where tests are left out."""

@@ -151,6 +151,7 @@ SIZES = st.one_of(
 )
 
 
+@pytest.mark.slow
 # Not made smaller when it fails: with a thousand workers that takes minutes.
 @settings(
     deadline=None,
