@@ -9,13 +9,19 @@ ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true
 endif
 
-.PHONY: demo test bench soak packages proto
+.PHONY: demo test test-unit test-nightly bench soak packages proto
 
 demo: $(UV)  ## the live view of an embedded, simulated TPU; q ends it
 	@$(UV) run --quiet --locked --no-default-groups tpumon --level 2 --simulate v5e-8
 
 test:  ## everything that CI checks
 	@scripts/test
+
+test-unit:  ## the quick ones: no program of others, nothing that takes seconds
+	@scripts/test unit
+
+test-nightly:  ## what takes hours: whole days, every supported Python, servers of several years, made-up input, a soak
+	@scripts/test nightly
 
 bench:  ## speed and memory, printed
 	@scripts/test bench

@@ -26,9 +26,9 @@ What goes wrong around a monitor, what tpumon promises for that case, and what h
 test is not listed. The time to recover, from the end of the fault to the next figures, is measured by these tests; `-`:
 it is not measured, or nothing has to recover. The next query comes within an interval, or 10 s after a failure.
 
-Two checks take too long for the tests. `make soak` follows 64 workers with faults, a clock that jumps and names that
-come and go, and compares every exported figure with what the job said. `tests/fuzz` feeds made-up input
-to all readers of foreign input.
+`make test-nightly` runs what takes too long for `make test`. `make soak` follows 64 workers with faults, a clock that
+jumps and names that come and go, and compares every exported figure with what the job said. `tests/fuzz` feeds made-up
+input to all readers of foreign input.
 """
 
 _TITLES = "| fault | promise | what holds | time to recover | test |\n| --- | --- | --- | --- | --- |\n"

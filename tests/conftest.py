@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -19,13 +21,18 @@ from support.golden import GOLDEN, Golden
 
 # How long an example takes is the machine's business; no test here times code.
 # Where others wait for the result, the examples are the same each time; elsewhere new ones are tried.
-hypothesis.settings.register_profile("tpumon", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.register_profile(
+    "tpumon", deadline=None, max_examples=50, derandomize=os.environ.get("CI") == "true"
+)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("tpumon")
 
 _UNSET_VARIABLES = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONUNBUFFERED")
 _DESELECTED = pytest.StashKey[bool]()
 _GOLDEN_TEST = re.compile(r"^def test_\w+\([^)]*\bgolden\b", re.MULTILINE)
 _GOLDEN = pytest.StashKey[Golden]()
+_COMPLETE = pytest.StashKey[bool]()
+_STALE = pytest.StashKey[list[str]]()
 
 
 def _undo_ignored_signals() -> None:
@@ -85,38 +92,63 @@ def _ledger_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest
     monkeypatch.setenv("TPUMON_PAUSE_DIR", str(tmp_path_factory.mktemp("host")))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names the golden files that were written or removed."""
-    for name in terminalreporter.config.stash[_GOLDEN].changed:
-        terminalreporter.write_line(f"updated: tests/golden/{name}")
-
-
-@pytest.fixture(scope="session")
-def _golden_files(request: pytest.FixtureRequest) -> Iterator[Golden]:
-    golden = request.config.stash[_GOLDEN]
-    yield golden
-    if _all_golden_tests_passed(request.session):
-        golden.check_stale()
+@pytest.fixture(autouse=True)
+def _lines_of_its_own() -> Iterator[None]:
+    """Has no test read what a program's thread still had to print in the one before."""
+    yield
+    if console := sys.modules.get("tpumon.system.console"):
+        console.flush(5)
 
 
 @pytest.fixture
-def golden(_golden_files: Golden) -> Golden:
+def golden(request: pytest.FixtureRequest) -> Golden:
     """Compares texts with the files in tests/golden/: `golden.check("help/serve.txt", text)`."""
-    return _golden_files
+    return request.config.stash[_GOLDEN]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes over what the tests in another process have compared."""
+    told = getattr(node, "workeroutput", {}).get("golden")  # a process that died tells nothing
+    if told:
+        node.config.stash[_GOLDEN].take(told["checked"], told["changed"])
+        node.config.stash[_COMPLETE] = told["complete"]
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fails the session if a golden file was compared by no test, though all of them ran."""
+    config, golden = session.config, session.config.stash[_GOLDEN]
+    complete = config.stash.get(_COMPLETE, False) or _all_golden_tests_ran(session)
+    if hasattr(config, "workeroutput"):  # one of several processes
+        told = {"checked": list(golden.checked), "changed": golden.changed, "complete": complete}
+        config.workeroutput["golden"] = told
+    elif complete and golden.checked and exitstatus == pytest.ExitCode.OK and (stale := golden.stale()):
+        config.stash[_STALE] = stale
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the golden files that were written or removed, and those that nothing compares."""
+    stash = terminalreporter.config.stash
+    for name in stash[_GOLDEN].changed:
+        terminalreporter.write_line(f"updated: tests/golden/{name}")
+    if stale := stash.get(_STALE, None):
+        names = ", ".join(stale)
+        terminalreporter.write_line(f"no test compares {names} in tests/golden; run pytest --update-golden", red=True)
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:
-    """Notes that not all tests run, whatever the reason: `-k`, `-m`, `--lf`, `--deselect`."""
-    if items:
-        items[0].session.stash[_DESELECTED] = True
+    """Notes that not all tests of golden files run, whatever the reason: `-k`, `-m`, `--lf`, `--deselect`."""
+    for item in items:
+        if "golden" in getattr(item, "fixturenames", ()):
+            item.session.stash[_DESELECTED] = True
 
 
-def _all_golden_tests_passed(session: pytest.Session) -> bool:
-    """Whether every golden file must have been compared by now."""
+def _all_golden_tests_ran(session: pytest.Session) -> bool:
+    """Tells if every golden file must have been compared by now, here or in another process of this session."""
     collected = {item.path for item in session.items}
     return (
         all(path in collected for path in GOLDEN.parent.rglob("test_*.py") if _GOLDEN_TEST.search(path.read_text()))
         and not session.stash.get(_DESELECTED, False)
         and not any("::" in argument for argument in session.config.args)
-        and not session.testsfailed
     )

@@ -99,7 +99,6 @@ SIZES = st.one_of(
     st.sampled_from([(1, 1), (20, 5), (80, 24), (200, 60)]), st.tuples(st.integers(1, 200), st.integers(1, 60))
 )
 USUAL = settings(
-    max_examples=150,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

@@ -8,7 +8,7 @@ import random
 import string
 from dataclasses import fields
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from support.samples import sample
@@ -50,7 +50,6 @@ def rows(draw):
 ANSWERS = st.dictionaries(st.sampled_from(METRICS), st.lists(rows(), max_size=8).map(lambda r: TpuMetric(metrics=r)))
 
 
-@settings(max_examples=300, deadline=None)
 @given(ANSWERS)
 def test_any_answer_makes_a_sample_that_can_be_shown(answers):
     """No exception, finite numbers, bounded rows and warnings, JSON and text."""

@@ -10,9 +10,9 @@ from support import free_port
 from support.jobs import Job, start_jax, start_tf
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def tf_job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-    """A TensorFlow 2.21 job, one for the whole run: starting it takes seconds."""
+    """A TensorFlow 2.21 job, one for each test module: starting it takes seconds, and it uses a core while it runs."""
     job = start_tf(tmp_path_factory.mktemp("tf"))
     yield job
     job.stop()

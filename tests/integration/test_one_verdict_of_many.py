@@ -15,11 +15,11 @@ INTERVAL_S = 30.0
 AT_S = BEGIN * INTERVAL_S
 
 
-def both_of(scenario, rounds=ROUNDS, **given):
-    """The readers of one exporter with all workers, and of 64 exporters with one each, after the course."""
-    course = simulated(scenario, rounds, topology="v6e-256", interval_s=INTERVAL_S, **given)
+def both_of(scenario, rounds=ROUNDS, workers=64, **given):
+    """The readers of one exporter with all workers, and of as many exporters with one each, after the course."""
+    course = simulated(scenario, rounds, topology=f"v6e-{4 * workers}", interval_s=INTERVAL_S, **given)
     names = [target.worker for target in course.workers.targets]
-    assert len(names) == 64
+    assert len(names) == workers
     clock = Clock()
     clock.now = course.rounds[0][0].time_unix_s
     whole, each = Exporter(clock, "whole"), {name: Exporter(clock, f"of {name}") for name in names}
@@ -51,8 +51,8 @@ def of_all(status):
 @pytest.mark.parametrize(
     ("scenario", "wanted"),
     [
-        ("steady", set()),
-        (f"straggler@{AT_S:.0f}:worker=17,by=0.1+jitter", {"straggler"}),
+        pytest.param("steady", set(), marks=pytest.mark.nightly),
+        pytest.param(f"straggler@{AT_S:.0f}:worker=17,by=0.1+jitter", {"straggler"}, marks=pytest.mark.nightly),
         (f"straggler@{AT_S:.0f}:worker=17,by=0.4", {"straggler"}),
         (f"hang@{AT_S:.0f}:worker=17", {"hang"}),
     ],
@@ -69,9 +69,10 @@ def test_64_exporters_of_a_worker_each_say_what_one_says(scenario, wanted):
         assert theirs[mark] == pytest.approx(time_unix_s, abs=INTERVAL_S), "what comparing finds is also a change"
 
 
-def test_64_exporters_say_the_same_of_collectives():
+@pytest.mark.parametrize("workers", [8, pytest.param(64, marks=pytest.mark.nightly)])
+def test_many_exporters_say_the_same_of_collectives(workers):
     """From traces."""
-    one, many = both_of(f"collective-bound@{3 * INTERVAL_S:.0f}", rounds=7)
+    one, many = both_of(f"collective-bound@{3 * INTERVAL_S:.0f}", rounds=7, workers=workers)
     _same(one, many, {"collective-bound"})
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,14 @@ class Golden:
         directory: where they are.
 
     Attributes:
+        checked: names of the files that were compared.
         changed: names of the files that were written or removed.
     """
 
     def __init__(self, *, update: bool, directory: Path = GOLDEN) -> None:
         self._update = update
         self._directory = directory
-        self._checked: set[str] = set()
+        self.checked: set[str] = set()
         self.changed: list[str] = []
 
     def check(self, name: str, text: str) -> None:
@@ -40,8 +42,8 @@ class Golden:
             text: what it should contain; a missing newline at the end is added.
         """
         __tracebackhide__ = True
-        assert name not in self._checked, f"two tests check the golden file {name}"
-        self._checked.add(name)
+        assert name not in self.checked, f"two tests check the golden file {name}"
+        self.checked.add(name)
         path = self._directory / name
         text = text if text.endswith("\n") else f"{text}\n"
         # Bytes, because text mode would hide a change of line ends.
@@ -60,16 +62,18 @@ class Golden:
         )
         pytest.fail(f"{name} differs; if that is intended, run pytest --update-golden\n{diff}", pytrace=False)
 
-    def check_stale(self) -> None:
-        """Fails if a file was not compared by any test; with `update`, removes it."""
-        __tracebackhide__ = True
+    def take(self, checked: Iterable[str], changed: Iterable[str]) -> None:
+        """Adds what another process, which ran some of the tests, has compared and changed."""
+        self.checked.update(checked)
+        self.changed.extend(changed)
+
+    def stale(self) -> list[str]:
+        """Names of the files that no test compared; with `update`, removes them and gives none."""
         names = {path.relative_to(self._directory).as_posix() for path in self._directory.rglob("*") if path.is_file()}
-        stale = sorted(names - self._checked)
-        if self._update:
-            for name in stale:
-                (self._directory / name).unlink()
-                self.changed.append(name)
-        elif stale:
-            pytest.fail(
-                f"no test compares {', '.join(stale)} in tests/golden; run pytest --update-golden", pytrace=False
-            )
+        stale = sorted(names - self.checked)
+        if not self._update:
+            return stale
+        for name in stale:
+            (self._directory / name).unlink()
+            self.changed.append(name)
+        return []

@@ -1,4 +1,7 @@
-"""A day of a fleet, minute by minute, as promtool evaluates the rules: what is normal pages nobody, incidents once."""
+"""A day of a fleet, minute by minute, as promtool evaluates the rules: what is normal pages nobody, incidents once.
+
+Each of them by itself is in test_alerts.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pytest
 
 from support.alerting import firing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.nightly]
 
 DAY = 24 * 60
 QUIET_AT = (300, 3)

@@ -126,7 +126,7 @@ def test_a_restart_ends_a_hang_that_hides_other_findings():
     assert set(job.round(3, **slow, runtime={"uptime_s": 5.0})) == {"input-bound"}
 
 
-@pytest.mark.parametrize("finding", LIMITS.keys() - {"truncated"})
+@pytest.mark.parametrize("finding", sorted(LIMITS.keys() - {"truncated"}))
 def test_without_its_figures_it_is_not_judged(finding):
     """Silence is no all-clear."""
     job = Job()

@@ -14,6 +14,8 @@ from tpumon.analysis import Analysis
 from tpumon.findings.slow_down import SlowDown
 from tpumon.model import FindingId, StepTimes, Target, Workers
 
+pytestmark = pytest.mark.slow
+
 BEGIN, END, ROUNDS = 12, 22, 28
 SAMPLES = 3
 INTERVAL_S = 10.0

@@ -40,7 +40,19 @@ SCREENS = {
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: "x".join(map(str, size)))
 @pytest.mark.parametrize("name", SCREENS)
 def test_screens(golden, name, size):
-    """What is on the terminal, without colours."""
+    """What is on the terminal above the keys, without colours."""
+    golden.check(f"screens/{name}-{size[0]}x{size[1]}.txt", "\n".join(_shown(name, size)[:-1]))
+
+
+def test_keys_of_every_screen(golden):
+    """The last line of each; in one file, so that a new key changes one."""
+    golden.check(
+        "screens/keys.txt",
+        "\n".join(f"{name} {size[0]}x{size[1]}\n{_shown(name, size)[-1]}" for name in SCREENS for size in SIZES),
+    )
+
+
+def _shown(name, size):
     workers, samples, keys = SCREENS[name]
     display = empty_display(sources=titles(), thresholds=Thresholds(sustained=1))
     display.take(workers_of(*_last_of_each(samples)) if workers is None else workers)
@@ -52,10 +64,9 @@ def test_screens(golden, name, size):
     display.render(*size, NOW)
     for key in keys:
         display.press(key)
-    golden.check(
-        f"screens/{name}-{size[0]}x{size[1]}.txt",
-        "\n".join(line.rstrip() for line in screen(display, *size, NOW).splitlines()),
-    )
+    lines = [line.rstrip() for line in screen(display, *size, NOW).splitlines()]
+    assert lines[-1].startswith(" q quit")
+    return lines
 
 
 def _last_of_each(samples):

@@ -25,12 +25,12 @@ EXPORTER = Remote("http://h:1")
 def answered(worker, **given):
     times = StepTimes(avg=STEP_S, min=STEP_S, max=STEP_S, count=5)
     work_s = WORK_S.get(worker, 0.06)
-    figures = {"step_time_s": times, "step_work_s": work_s, "mxu_utilization_ratio": 0.4}
-    return sample(worker, time_unix_s=time.time(), **figures | given)
+    figures = {"step_time_s": times, "step_work_s": work_s, "mxu_utilization_ratio": 0.4, "time_unix_s": time.time()}
+    return sample(worker, **figures | given)
 
 
 def failed(worker, reason="unavailable", **given):
-    return failed_sample(worker, reason, time_unix_s=time.time(), **given)
+    return failed_sample(worker, reason, **{"time_unix_s": time.time()} | given)
 
 
 @pytest.fixture
@@ -111,7 +111,9 @@ def test_a_worker_alone_needs_as_many_samples(run):
 
 def test_a_worker_that_stops_meanwhile_is_asked_as_often(run):
     """Its first silence says nothing yet; three of them are a hang."""
-    events = [lambda: answered("w0"), *[lambda: failed("w0", "empty-trace", source="runtime")] * 8]
+    begin_unix_s = time.time() - 10
+    silent = [failed("w0", "empty-trace", source="runtime", time_unix_s=begin_unix_s + at_s) for at_s in range(1, 9)]
+    events = [answered("w0", time_unix_s=begin_unix_s), *silent]
     _, printed, taken = run(events, samples=4, workers=["w0"], output="json", origin=Sampling(query=Query(level=2)))
     (worker,) = json.loads(printed)["workers"]
     assert (taken, worker["state"]) == (4, "no-activity")

@@ -15,6 +15,8 @@ from tpumon import outputs
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, OutputOptions, open_output, output_names, parse_export, takes
 
+pytestmark = pytest.mark.slow
+
 HEARTBEAT = '''
 """Counts samples and ticks."""
 

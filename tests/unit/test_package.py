@@ -11,6 +11,8 @@ import pytest
 
 from support import REPOSITORY, require
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:

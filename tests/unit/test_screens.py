@@ -7,11 +7,15 @@ import subprocess
 import sys
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from support import REPOSITORY
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # they show hours of 256 workers
 def test_pictures_are_made_and_are_those_in_the_repository(tmp_path):
     """Each shows what it is named for and that it is simulated, and loads nothing; those committed are up to date."""
     subprocess.run([sys.executable, REPOSITORY / "scripts/screens.py", tmp_path], check=True, timeout=600)

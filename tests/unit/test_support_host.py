@@ -13,6 +13,8 @@ import pytest
 
 from support import REPOSITORY, own_network
 
+pytestmark = pytest.mark.slow
+
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 

@@ -16,6 +16,8 @@ from tpumon.simulator.trace import TraceOptions, build_trace
 from tpumon.wire.xplane_pb2 import XStat
 from tpumon.xspace import figures, read_trace
 
+pytestmark = pytest.mark.slow
+
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 DRAWN = 67  # of each of 15 kinds: 1,005 together
 

@@ -151,9 +151,9 @@ SIZES = st.one_of(
 )
 
 
+@pytest.mark.slow
 # Not made smaller when it fails: with a thousand workers that takes minutes.
 @settings(
-    max_examples=100,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],

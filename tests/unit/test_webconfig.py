@@ -255,7 +255,7 @@ def test_what_is_not_understood_is_refused(files, text, why):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("module", "text"), [("yaml", TLS), ("bcrypt", USERS)])
+@pytest.mark.parametrize(("module", "text"), [("yaml", TLS), ("bcrypt", USERS)], ids=["yaml", "bcrypt"])
 def test_what_it_needs_is_named(files, monkeypatch, module, text):
     """Where the extra is not installed."""
     monkeypatch.setitem(sys.modules, module, None)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.protobuf import field
@@ -271,7 +271,6 @@ def test_no_trace_and_an_empty_one_are_refused():
     assert refused(training(cores=0).bytes()) == "empty-trace"
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_damaged_trace_has_figures_or_is_refused(data):
     content = bytearray(training(cores=1, steps=2).bytes())
@@ -301,7 +300,6 @@ def check_sane(found):
 INT64 = st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.sampled_from([0, 1, -1, 1 << 62, -(1 << 63)]))
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(INT64, INT64, INT64), min_size=1, max_size=12), INT64)
 def test_absurd_times_are_left_out(times, timestamp_ns):
     traced = training(cores=1, steps=2)

@@ -7,6 +7,8 @@ import pytest
 from support.growth import cost
 from support.traces import CONV, LOOP, WHILE, Op, Traced, run_step
 
+pytestmark = pytest.mark.slow
+
 MOST = 2.5
 
 

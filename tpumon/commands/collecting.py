@@ -159,4 +159,5 @@ def _left_s(history: WorkerHistory, samples: int) -> float:
 
 
 def _queries(history: WorkerHistory) -> int:
-    return samples_of(history) + history.errors.total()
+    """Number of queries, answered or not; what is remembered counts both."""
+    return max(samples_of(history), history.samples + history.errors.total())
