@@ -32,8 +32,8 @@ soak:  ## a simulated day of 64 workers with faults, in 55 minutes: is memory fl
 packages:  ## the wheel and the sdist on every supported Python, with newest and oldest dependencies
 	@scripts/test bench packages
 
-proto: $(UV)  ## tpumon/wire/*_pb2.py from the .proto files
-	@$(UV) run --quiet --locked python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpumon/wire/*.proto
+proto: $(UV)  ## tpumon/proto/*_pb2.py from the .proto files
+	@$(UV) run --quiet --locked python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tpumon/proto/*.proto
 
 $(UV):
 	@echo "putting uv into .uv/ ..." >&2

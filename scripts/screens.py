@@ -18,6 +18,7 @@ from rich.segment import Segment, Segments
 from rich.terminal_theme import TerminalTheme
 
 from tpumon.analysis import Analysis
+from tpumon.collection.sources import titles
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -30,14 +31,13 @@ from tpumon.model import (
     Target,
     Workers,
 )
-from tpumon.simulator.figures import CoreStep, measure, window_events
-from tpumon.simulator.figures import Figures as Measured
+from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.view_settings import DisplaySettings
+from tpumon.simulator.expected_figures import CoreStep, measure, window_events
+from tpumon.simulator.expected_figures import Figures as Measured
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
-from tpumon.sources import titles
-from tpumon.view.display import Display
-from tpumon.view.settings import DisplaySettings
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile.top_ops import read_figures
 
 _BEGIN_UNIX_S = 1_767_261_600.0  # 2026-01-01 10:00 UTC

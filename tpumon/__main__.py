@@ -15,7 +15,7 @@ def main() -> None:
     """Entry point of the `tpumon` script."""
     if sys.argv[1:2] == ["run"]:
         _leave_out_working_directory()
-    from tpumon import process
+    from tpumon.cli import process
 
     process.main()
 

@@ -5,7 +5,7 @@
     ├── NoTargetError           3   no target ever answered
     └── SourceError             1   one query of one target failed; carries one of REASONS
 
-A message says what happened and what to do, in one line. Only `tpumon.process` prints it.
+A message says what happened and what to do, in one line. Only `tpumon.cli.process` prints it.
 """
 
 from __future__ import annotations

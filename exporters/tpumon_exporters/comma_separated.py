@@ -14,8 +14,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpumon.figures import csv_columns
-from tpumon.text import one_line
+from tpumon.model.figure_table import csv_columns
+from tpumon.untrusted_text import one_line
 from tpumon_exporters.appending import Appended, SampleLines, first_line
 
 if TYPE_CHECKING:

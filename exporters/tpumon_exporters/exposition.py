@@ -13,9 +13,9 @@ from functools import lru_cache
 from prometheus_client.utils import floatToGoString
 
 from tpumon.analysis import FleetStatus, WorkerStatus
-from tpumon.metrics import Family, Metric, Series, collect
 from tpumon.model import Distribution, Target
 from tpumon.outputs import Expose
+from tpumon.outputs.metrics import Family, Metric, Series, collect
 
 END = "# EOF\n"
 """Ends an OpenMetrics page."""

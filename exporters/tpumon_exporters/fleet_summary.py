@@ -11,8 +11,8 @@ from statistics import median
 from typing import Any
 
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
+from tpumon.analysis.history import WELL
 from tpumon.analysis.sufficiency import unjudged
-from tpumon.history import WELL
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Output, takes

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tpumon.analysis.history import WELL
 from tpumon.errors import UsageError
-from tpumon.history import WELL
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.codec import to_plain
 from tpumon.outputs import Context, Output, not_to_stdout

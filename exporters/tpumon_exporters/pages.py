@@ -20,7 +20,7 @@ from tpumon.analysis import MOST_HISTORY_BYTES, FleetStatus, Update
 from tpumon.analysis.handover import page_of
 from tpumon.model import SCHEMA_VERSION, Sample
 from tpumon.outputs import Context
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 from tpumon_exporters.exposition import Exposition
 from tpumon_exporters.web import Request, Response
 

@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tpumon.collection.recording import PACKED, is_workers, workers_to_json
 from tpumon.errors import UsageError
 from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Output, takes
-from tpumon.recording import PACKED, is_workers, workers_to_json
 from tpumon_exporters.appending import OpenFile
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from tpumon.model import Address
 from tpumon.model.frozen import frozen
 from tpumon.system.background import Background
 from tpumon.system.threads import in_thread
-from tpumon.text import one_line, unexpected
+from tpumon.untrusted_text import one_line, unexpected
 from tpumon_exporters.webconfig import WebConfig
 
 _CONNECTIONS = 32

@@ -33,7 +33,7 @@ from typing import Any
 
 from tpumon.errors import UsageError
 from tpumon.model.frozen import frozen
-from tpumon.text import one_line, unexpected
+from tpumon.untrusted_text import one_line, unexpected
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,

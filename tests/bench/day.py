@@ -31,19 +31,19 @@ from soaking.vitals import VITALS, Course
 
 from support import virtual_time
 from tpumon.analysis import Analysis
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources.monitor_rpc import MonitorSource
+from tpumon.collection.sources.rpc import _explain
+from tpumon.collection.sources.traces.answers import parse
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target, Workers
-from tpumon.sampler import Pace, Sampler
-from tpumon.simulator.figures import figures
+from tpumon.proto.profiler_pb2 import MonitorResponse
+from tpumon.simulator.expected_figures import figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import BUSY, monitor_result
 from tpumon.simulator.rpc import Code
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.sources.answers import parse
-from tpumon.sources.monitor import MonitorSource
-from tpumon.sources.rpc import _explain
-from tpumon.wire.profiler_pb2 import MonitorResponse
 from tpumon_exporters.exposition import Exposition
 
 WORKERS, GHOSTS = 64, 70

@@ -37,7 +37,7 @@ data, _ = raw_to_tool_data.xspace_to_tool_data([FILE], "overview_page", {})
 assert data
 """,
     "parse": """
-from tpumon.wire.xplane_pb2 import XSpace
+from tpumon.proto.xplane_pb2 import XSpace
 with open(FILE, "rb") as file:
     assert XSpace.FromString(file.read()).planes
 """,

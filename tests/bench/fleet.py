@@ -181,10 +181,10 @@ def by_traces() -> None:
 
 async def sample(addresses: list[tuple[str, str]]) -> None:
     """Follows workers whose profiler and runtime metric service are given; prints JSON lines."""
+    from tpumon.collection.sampler import Pace, Sampler
+    from tpumon.collection.sources import SourceOptions
+    from tpumon.discovery.base import Fixed
     from tpumon.model import Query, Target
-    from tpumon.sampler import Pace, Sampler
-    from tpumon.sources import SourceOptions
-    from tpumon.targets.base import Fixed
 
     sampler = Sampler(
         Fixed([Target(worker=a, address=a, runtime_addresses=(runtime,)) for a, runtime in addresses]),
@@ -201,7 +201,7 @@ def traces() -> dict[str, bytes]:
     sys.path.insert(0, str(Path(__file__).parent))
     from decode import write_trace
 
-    from tpumon.wire.profiler_pb2 import ProfileResponse
+    from tpumon.proto.profiler_pb2 import ProfileResponse
 
     answers = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -215,8 +215,8 @@ async def serve(count: int, first: str, answers: dict[str, bytes]) -> None:
     """Profiler servers without Monitor, on a port each, that all return the usual trace, but for the first one."""
     import grpc
 
-    from tpumon import wire
-    from tpumon.wire.profiler_pb2 import ProfileRequest
+    from tpumon import proto as wire
+    from tpumon.proto.profiler_pb2 import ProfileRequest
 
     async def monitor(_request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unimplemented.")

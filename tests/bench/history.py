@@ -17,8 +17,8 @@ import tracemalloc
 from collections.abc import Callable
 
 from tpumon.analysis import MOST_HISTORY_BYTES
-from tpumon.figures import COMPARED
-from tpumon.history import RollupSeries
+from tpumon.analysis.history import RollupSeries
+from tpumon.model.figure_table import COMPARED
 
 WEEK_S, DAY_S = 7 * 86400.0, 86400.0
 SPANS = (("week", WEEK_S), ("day", DAY_S), ("hour", 3600.0), ("15 min", 900.0))

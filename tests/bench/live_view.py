@@ -85,7 +85,7 @@ class Feed:
 
 def be_ours(feed: Feed) -> None:
     from support.shown import empty_display
-    from tpumon.view.loop import live
+    from tpumon.outputs.live.loop import live
 
     display = empty_display()
     live.run(display, feed.fetch, feed.read_end, deliver=display.take)  # type: ignore[arg-type]

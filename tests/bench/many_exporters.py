@@ -22,8 +22,8 @@ from statistics import quantiles
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.sample_kinds import traced
+from tpumon.collection.remote import RemoteFleet
 from tpumon.model import Sample, Workers
-from tpumon.remote import RemoteFleet
 
 INTERVAL_S = 10.0
 MEASURED_S = 60.0

@@ -31,8 +31,8 @@ from statistics import median
 import grpc
 import grpc.aio
 
-from tpumon import wire
-from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
+from tpumon import proto as wire
+from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
 
 INTERVAL_S, WINDOW_MS, SETTLE_S = 1.0, 200, 8.0
 LARGEST_RATIO, MOST_MB = 1.6, 90.0
@@ -43,7 +43,7 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 def answers() -> list[bytes]:
     """What a simulated worker answers, second by second."""
-    from tpumon.simulator.figures import figures
+    from tpumon.simulator.expected_figures import figures
     from tpumon.simulator.monitor_text import monitor_text
     from tpumon.simulator.profiler import monitor_result
     from tpumon.simulator.scenario import SECOND, Job

@@ -22,11 +22,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support import virtual_time
 from support.samples import sample
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import ProfilerSource
+from tpumon.discovery.base import Fixed
 from tpumon.errors import SourceError
 from tpumon.model import Query, Sample, Target
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import ProfilerSource
-from tpumon.targets.base import Fixed
 
 DAYS = 20
 OWNER_PAUSES_S = 200.0  # on average, exponentially distributed

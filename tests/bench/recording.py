@@ -13,11 +13,11 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 
 from support.samples import sample  # noqa: E402
 from tpumon.analysis import Analysis, Update  # noqa: E402
+from tpumon.collection.recording import Recording  # noqa: E402
 from tpumon.model import Spread, StepTimes, Target, Workers  # noqa: E402
-from tpumon.recording import Recording  # noqa: E402
-from tpumon.view.display import Display  # noqa: E402
-from tpumon.view.replay import Player  # noqa: E402
-from tpumon.view.settings import DisplaySettings  # noqa: E402
+from tpumon.outputs.live.display import Display  # noqa: E402
+from tpumon.outputs.live.replay import Player  # noqa: E402
+from tpumon.outputs.live.view_settings import DisplaySettings  # noqa: E402
 from tpumon_exporters.record import Recorder  # noqa: E402
 
 START_UNIX_S = 1_760_000_000.0

@@ -17,7 +17,7 @@ from decode import in_process_of_its_own, measured
 from shapes import REAL, SHAPES
 
 REPORT = """
-from tpumon.commands.report import ReportSettings, run
+from tpumon.cli.commands.report import ReportSettings, run
 assert run(ReportSettings(paths=[FILE], sections=(SECTION,), output="json")) == 0
 """
 XPROF = """
@@ -28,7 +28,7 @@ for tool in TOOLS:
 """
 PROGRAMS = {
     "analyze": """
-from tpumon.commands.analyze import AnalyzeSettings, run
+from tpumon.cli.commands.analyze import AnalyzeSettings, run
 assert run(AnalyzeSettings(paths=[FILE], output="json")) == 0
 """,
     "report ops": REPORT.replace("SECTION", "'ops'"),

@@ -12,9 +12,9 @@ from fakes.tpu_node import Trace as Answered
 from support.captures import training, with_input, with_memory
 from support.made_up import healthy
 from support.samples import failed_sample
-from tpumon import process
+from tpumon.cli import process
+from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.system import console
-from tpumon.wire.xplane_pb2 import XSpace
 
 FORGED = "FORGED"
 HOSTILE = (

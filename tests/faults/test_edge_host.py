@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from support.exporter import sample, serving
-from tpumon.remote import Server, TroubleError
+from tpumon.collection.remote import Server, TroubleError
 from tpumon_exporters import web
 
 HERE = "tpu-0.c.project.internal"

@@ -246,11 +246,11 @@ def test_an_address_has_one_check_pending(users, monkeypatch):
 def test_health_tells_whether_sampling_runs(monkeypatch, record_testsuite_property):
     """503 while the sampling loop is stuck, 200 once it runs again."""
     from support import free_port
-    from tpumon.feed import Feed, FeedSettings, Sampling
+    from tpumon.discovery.selection import Selection
     from tpumon.model import Query
     from tpumon.outputs import Export
+    from tpumon.pipeline import Feed, FeedSettings, Sampling
     from tpumon.simulator.settings import SimulatorSettings
-    from tpumon.targets.selection import Selection
     from tpumon_exporters import pages
 
     monkeypatch.setattr(pages, "_STALLED_S", 2.5)

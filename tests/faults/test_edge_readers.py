@@ -16,20 +16,21 @@ from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode
 from support.exporter import sample, serving
 from support.watching import watching
-from tpumon import recording
+from tpumon.collection import recording
+from tpumon.collection.recording import Recording
+from tpumon.collection.remote import RemoteFleet, exporter
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sampler import sampler as sampler_module
+from tpumon.discovery import target_file, tpu_api
+from tpumon.discovery.base import Fixed
+from tpumon.discovery.dns import DnsNames
+from tpumon.discovery.google_api import Node
+from tpumon.discovery.host import servers as local
+from tpumon.discovery.host.servers import LocalDiscovery
+from tpumon.discovery.pods import WithPods
+from tpumon.discovery.target_file import TargetFile
+from tpumon.discovery.tpu_api import NamedTpus
 from tpumon.model import Query, Sample, Target, Workers
-from tpumon.recording import Recording
-from tpumon.remote import RemoteFleet, exporter
-from tpumon.sampler import Pace, Sampler
-from tpumon.sampler import sampler as sampler_module
-from tpumon.targets import local, target_file, tpu_api
-from tpumon.targets.base import Fixed
-from tpumon.targets.dns import DnsNames
-from tpumon.targets.google_api import Node
-from tpumon.targets.local import LocalDiscovery
-from tpumon.targets.pods import WithPods
-from tpumon.targets.target_file import TargetFile
-from tpumon.targets.tpu_api import NamedTpus
 from tpumon_exporters import webconfig
 
 BAD_AT_START = {"missing": None, "half-written": '[{"targets": ["127.0.0.1:', "empty": ""}

@@ -16,9 +16,9 @@ import pytest
 from fakes.run import Tpumon
 from support import wait_until
 from support.exporter import certificates, sample, serving
-from tpumon import remote
-from tpumon.remote import exchange
-from tpumon.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.collection import remote
+from tpumon.collection.remote import exchange
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 
 WHOLE_S = 1.0
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -18,19 +18,19 @@ from support import virtual_time
 from support.recovery import within
 from support.samples import failed_sample
 from support.watching import watching
+from tpumon.analysis.history import WorkerHistory
+from tpumon.collection.sampler.duty import Duty
+from tpumon.collection.sampler.pace import Pace
+from tpumon.collection.sampler.worker import Worker
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.traces.backoff import Restraint
+from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.discovery.host.listening import find_owners, signs_at
+from tpumon.discovery.host.servers import LocalDiscovery
 from tpumon.errors import SourceError
-from tpumon.history import WorkerHistory
-from tpumon.metrics import TARGET_METRICS
 from tpumon.model import JobSigns, Query, Target
-from tpumon.sampler.duty import Duty
-from tpumon.sampler.pace import Pace
-from tpumon.sampler.worker import Worker
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.profile import Capture, HostEvents, Profiler
-from tpumon.sources.restraint import Restraint
-from tpumon.sources.trace import TraceSource
-from tpumon.targets.listening import find_owners, signs_at
-from tpumon.targets.local import LocalDiscovery
+from tpumon.outputs.metrics import TARGET_METRICS
 
 ALL_DEVICES, TPUS = 0, 3
 TORCH_XLA = "/opt/v/site-packages/_XLAC.cpython-311-x86_64-linux-gnu.so"
@@ -114,8 +114,8 @@ def test_a_tpu_that_does_not_answer_to_its_type_gets_one_more_probe():
 
 def test_a_profile_of_a_job_that_may_use_a_gpu_comes_with_a_warning(tmp_path, monkeypatch, capsys):
     """Level 0 traces all devices: it says what that does to such a job, before it does so."""
-    from tpumon.commands import capture
-    from tpumon.targets.selection import Selection
+    from tpumon.cli.commands import capture
+    from tpumon.discovery.selection import Selection
 
     monkeypatch.setattr(capture, "signs_at", lambda _address: JobSigns(may_use_gpu=True))
     with TpuNode(device=True) as node:

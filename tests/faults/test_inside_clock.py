@@ -12,14 +12,14 @@ from support.samples import sample
 from support.shown import lines
 from support.wired import Wired
 from tpumon.analysis import Analysis
-from tpumon.history import Histories
+from tpumon.analysis.history import Histories
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import ProfilerSource
 from tpumon.model import Cause, Finding, Handover, Query, Spread, Standing, Target, Workers
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import ProfilerSource
-from tpumon.view.display import Display
-from tpumon.view.loop import live
-from tpumon.view.screens.screen import Reply
-from tpumon.view.settings import DisplaySettings
+from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.loop import live
+from tpumon.outputs.live.screens.screen import Reply
+from tpumon.outputs.live.view_settings import DisplaySettings
 
 HOUR_S = 3600.0
 WALL_S, BOOT_S = 1_700_000_000.0, 500.0

@@ -10,10 +10,10 @@ import pytest
 from fakes.protobuf import plane, xspace
 from fakes.tpu_node import TpuNode, Trace
 from support.traces import CONV, Traced, run_step
-from tpumon.commands import analyze, capture
-from tpumon.commands.analyze import AnalyzeSettings
-from tpumon.commands.capture import CaptureSettings
-from tpumon.targets.selection import Selection
+from tpumon.cli.commands import analyze, capture
+from tpumon.cli.commands.analyze import AnalyzeSettings
+from tpumon.cli.commands.capture import CaptureSettings
+from tpumon.discovery.selection import Selection
 
 EVENTS = [("jit_train", i * 10**9, 10**9) for i in range(5)]
 TRACE = xspace(plane("/device:TPU:0", [("XLA Ops", EVENTS)]), plane("/host:CPU", [("python", EVENTS)]))

@@ -18,8 +18,8 @@ import pytest
 from support import require
 from support.samples import sample
 from support.wired import wired
+from tpumon.collection.recording import Recording
 from tpumon.model import Sample
-from tpumon.recording import Recording
 
 ROOT = Path(__file__).parents[2]
 # On a file system of its own: writes samples until it is full, and goes on when there is room.

@@ -16,7 +16,6 @@ from support.samples import bare_sample, sample
 from support.shown import NOW, lines
 from support.wired import Wired, wired
 from tpumon.analysis import Analysis
-from tpumon.figures import SORT_KEYS
 from tpumon.model import (
     CoreFigures,
     DeviceFigures,
@@ -29,9 +28,10 @@ from tpumon.model import (
     Workers,
     bounded,
 )
-from tpumon.view.display import Display
-from tpumon.view.settings import DisplaySettings
-from tpumon.view.text import TextOutput
+from tpumon.model.figure_table import SORT_KEYS
+from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.view_settings import DisplaySettings
+from tpumon.outputs.text import TextOutput
 
 SMALLEST, LARGEST = 5e-324, sys.float_info.max
 EXTREMES = [0.0, SMALLEST, 2.3e-308, 1e-9, 1.0, 1e15, 1e18, LARGEST]

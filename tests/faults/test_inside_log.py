@@ -7,11 +7,11 @@ import re
 import tracemalloc
 
 from support.samples import failed_sample, sample
-from tpumon import notices as notices_module
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
-from tpumon.notices import Notices
-from tpumon.view.text import TextOutput
+from tpumon.outputs import notices as notices_module
+from tpumon.outputs.notices import Notices
+from tpumon.outputs.text import TextOutput
 
 HOUR_S = 3600
 AT_ONCE = 10

@@ -11,9 +11,9 @@ import pytest
 
 from support.samples import sample
 from tpumon.analysis import Update
-from tpumon.feed import FeedSettings, Recorded, RecordedFeed
+from tpumon.collection.recording import Recording
 from tpumon.model import Sample, Target, Workers
-from tpumon.recording import Recording
+from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
 from tpumon_exporters.record import Recorder, RecordOptions
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86400.0

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
-from tpumon.targets.target_file import TargetFile
 
 LAUGHS = "\n".join(
     f"  {name}: &{name} [{', '.join([f'*{before}'] * 9)}]" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

@@ -11,16 +11,18 @@ from support.captures import saved
 from support.captures import training as usual
 from support.growth import cost
 from support.traces import PROGRAM, Op, Traced
-from tpumon.commands import analyze, profiles
-from tpumon.commands import report as report_command
+from tpumon.cli.commands import analyze
+from tpumon.cli.commands import report as report_command
+from tpumon.proto.hlo_pb2 import HloProgram
 from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.table import SECTIONS, needs, report
-from tpumon.wire.hlo_pb2 import HloProgram
+from tpumon.report.section_table import SECTIONS, needs, report
 from tpumon.xspace import figures
+from tpumon.xspace import files as profiles
 from tpumon.xspace.planes.plane import parsed_metadata
-from tpumon.xspace.profile import ops, profile
+from tpumon.xspace.profile import op_times as ops
+from tpumon.xspace.profile import profile
 from tpumon.xspace.profile.hlo import read_programs
-from tpumon.xspace.profile.ops import MOST_CONTENTS
+from tpumon.xspace.profile.op_times import MOST_CONTENTS
 from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.profile.profile import read_profile
 

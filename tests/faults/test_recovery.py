@@ -14,10 +14,12 @@ from fakes.protobuf import field
 from support import odd_reading
 from support.recovery import after_queries
 from support.traces import CONV, Traced, run_step
+from tpumon.collection.sampler import Pace, Sampler, pace
+from tpumon.collection.sources import Client, SourceOptions, rpc
+from tpumon.collection.sources.traces import profile_rpc as profile
+from tpumon.collection.sources.traces import source as trace
+from tpumon.discovery.base import Fixed
 from tpumon.model import Query, Target
-from tpumon.sampler import Pace, Sampler, pace
-from tpumon.sources import Client, SourceOptions, profile, rpc, trace
-from tpumon.targets.base import Fixed
 
 INTERVAL_S = 1.0
 

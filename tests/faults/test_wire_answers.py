@@ -12,12 +12,12 @@ import pytest
 
 from fakes.answering import Answering
 from fakes.protobuf import field
-from tpumon import wire
+from tpumon import proto as wire
+from tpumon.collection.sources import Client
+from tpumon.collection.sources.traces.profile_rpc import HostEvents, Profiler
 from tpumon.errors import SourceError
-from tpumon.sources import Client
-from tpumon.sources.profile import HostEvents, Profiler
-from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
-from tpumon.wire.runtime_metrics_pb2 import MetricRequest, MetricResponse
+from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
+from tpumon.proto.runtime_metrics_pb2 import MetricRequest, MetricResponse
 
 MB = 1_000_000
 HOST_EVENTS = HostEvents(level=0, safe_level=1, beside_devices=False)

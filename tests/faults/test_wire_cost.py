@@ -15,8 +15,8 @@ from fakes.protobuf import field
 from support import odd_reading, wait_until
 from support.growth import cost
 from support.traces import CONV, US, Traced, run_step
+from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
-from tpumon.sources import readers
 from tpumon.xspace import figures, read_trace
 
 
@@ -221,7 +221,7 @@ def test_more_traces_than_processes_wait_for_each_other(own_readers):
 _LEFT_BEHIND = """
 import asyncio, os
 from tpumon.errors import SourceError
-from tpumon.sources import readers
+from tpumon.collection.sources.traces import readers
 try:
     asyncio.run(readers.QUICK.read(b""))
 except SourceError:

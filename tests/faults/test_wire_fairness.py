@@ -19,10 +19,11 @@ from fakes.protobuf import field
 from fakes.run import Tpumon
 from fakes.tpu_node import TpuNode
 from support import odd_reading
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import SourceOptions
+from tpumon.collection.sources.traces import source as trace
+from tpumon.discovery.base import Fixed
 from tpumon.model import Query, Target
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import SourceOptions, trace
-from tpumon.targets.base import Fixed
 
 INTERVAL_S = 0.5
 QUERY = Query(level=2, window_s=0.05)

@@ -15,11 +15,12 @@ import pytest
 from support import virtual_time
 from support.odd_reading import VirtualReaders
 from support.traces import CONV, Traced, run_step
-from tpumon import wire
+from tpumon import proto as wire
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import Client, Connecting, SourceOptions
+from tpumon.collection.sources.traces import readers
 from tpumon.model import Query, Target, Workers
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import Client, Connecting, SourceOptions, readers
-from tpumon.wire.profiler_pb2 import ProfileRequest, ProfileResponse
+from tpumon.proto.profiler_pb2 import ProfileRequest, ProfileResponse
 from tpumon.xspace import figures, read_trace
 
 INTERVAL_S, WINDOW_S, ANSWER_S, READ_S = 2.0, 0.1, 0.02, 0.005
@@ -154,7 +155,7 @@ def play(monkeypatch):
 
     monkeypatch.setattr(readers, "QUICK", VirtualReaders(2, lambda _xspace: READ_S, result))
     monkeypatch.setattr(asyncio, "to_thread", at_once)
-    monkeypatch.setattr("tpumon.sources.rpc.may_connect", lambda _pending: True)
+    monkeypatch.setattr("tpumon.collection.sources.rpc.may_connect", lambda _pending: True)
 
     def play(scene):
         async def main():

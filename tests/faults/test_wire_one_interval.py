@@ -15,11 +15,12 @@ import pytest
 from support import virtual_time
 from support.odd_reading import VirtualReaders
 from support.traces import CONV, Traced, run_step
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import SourceOptions
+from tpumon.collection.sources.traces import readers
+from tpumon.collection.sources.traces.source import TraceSource, _Taken
+from tpumon.discovery.base import Fixed
 from tpumon.model import Query, Target
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import SourceOptions, readers
-from tpumon.sources.trace import TraceSource, _Taken
-from tpumon.targets.base import Fixed
 from tpumon.xspace import figures, read_trace
 
 INTERVAL_S, WINDOW_S, READ_S, ROUNDS = 1.0, 0.1, 0.025, 12

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.samples import sample
+from tpumon.collection.sampler.supplements import Look, merged
+from tpumon.collection.sampler.warnings import WarningLimit
+from tpumon.collection.sources import RuntimeMetrics
+from tpumon.collection.sources.runtime_rows import MEGASCALE_ERROR, METRICS, SLICE_ERROR, reading_of
 from tpumon.model import Caution, DeviceFigures
-from tpumon.sampler.companions import Look, merged
-from tpumon.sampler.warnings import WarningLimit
-from tpumon.sources import RuntimeMetrics
-from tpumon.sources.runtime_rows import MEGASCALE_ERROR, METRICS, SLICE_ERROR, reading_of
-from tpumon.view.text import render_block
-from tpumon.wire.runtime_metrics_pb2 import Metric, TpuMetric
+from tpumon.outputs.text import render_block
+from tpumon.proto.runtime_metrics_pb2 import Metric, TpuMetric
 
 NUMBERS = st.one_of(
     st.floats(allow_nan=True, allow_infinity=True),

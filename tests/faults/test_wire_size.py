@@ -15,11 +15,11 @@ from fakes.tpu_node import Raw, TpuNode, Trace
 from support import wait_until
 from support.processes import children
 from support.traces import CONV, Traced, run_step
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.trace import TraceSource
-from tpumon.system.memory import _limits
+from tpumon.system.memory_limits import _limits
 from tpumon.xspace import figures, read_trace
 
 
@@ -120,9 +120,9 @@ def test_absurd_flops_make_no_figure(flops):
 
 CLIENTS = """
 import asyncio, sys
-from tpumon import wire
-from tpumon.sources import Client
-from tpumon.wire.profiler_pb2 import ProfileOptions, ProfileRequest, ProfileResponse
+from tpumon import proto as wire
+from tpumon.collection.sources import Client
+from tpumon.proto.profiler_pb2 import ProfileOptions, ProfileRequest, ProfileResponse
 
 def size_mb():
     line = next(line for line in open("/proc/self/status") if line.startswith("VmRSS"))

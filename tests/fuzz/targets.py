@@ -16,34 +16,34 @@ from google.protobuf.message import Message
 from support.captures import megacore, nested, training, with_input, with_memory
 from support.samples import failed_sample, sample
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, CUSTOM, INFEED, LOOP, SEND, WHILE, Traced, run_step
-from tpumon.commands import analyze
+from tpumon.cli.commands import analyze
+from tpumon.cli.process import _command
+from tpumon.collection.remote import TroubleError
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.collection.sources import SourceOptions
+from tpumon.collection.sources.monitor_rpc import MonitorSource
+from tpumon.collection.sources.runtime_rows import METRICS, reading_of
+from tpumon.collection.sources.traces.answers import parse
+from tpumon.discovery import target_file
+from tpumon.discovery.addresses import parse_address, parse_addresses
+from tpumon.discovery.host.runtime_ports import parse_runtime_addresses
 from tpumon.errors import SourceError, TpumonError, UsageError
 from tpumon.model import Query, Sample, Target, Workers, bounded
-from tpumon.process import _command
-from tpumon.remote import TroubleError
-from tpumon.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.outputs.text import render_block
+from tpumon.proto.profiler_pb2 import MonitorResponse
+from tpumon.proto.runtime_metrics_pb2 import Metric, MetricResponse
+from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page
 from tpumon.report.render import html, markdown, text
-from tpumon.report.table import SECTIONS, needs, report
-from tpumon.simulator.figures import figures as simulated_figures
+from tpumon.report.section_table import SECTIONS, needs, report
+from tpumon.simulator.expected_figures import figures as simulated_figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.profiler import monitor_result
 from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
-from tpumon.sources import SourceOptions
-from tpumon.sources.answers import parse
-from tpumon.sources.monitor import MonitorSource
-from tpumon.sources.runtime_rows import METRICS, reading_of
-from tpumon.targets import target_file
-from tpumon.targets.addresses import parse_address, parse_addresses
-from tpumon.targets.runtime import parse_runtime_addresses
-from tpumon.text import one_line, safe
-from tpumon.view.text import render_block
-from tpumon.wire.profiler_pb2 import MonitorResponse
-from tpumon.wire.runtime_metrics_pb2 import Metric, MetricResponse
-from tpumon.wire.xplane_pb2 import XSpace
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
+from tpumon.untrusted_text import one_line, safe
 from tpumon.xspace import figures
 from tpumon.xspace.outline import outline
 from tpumon.xspace.profile.profile import read_profile

@@ -30,7 +30,7 @@ EDITS = {
             outfeed_ratio=step_parts_s(shared)["outfeed"] / float(durations_s.mean()),
 """,
     ),
-    "tpumon/figures.py": (
+    "tpumon/model/figure_table.py": (
         "FIGURES: tuple[Figure, ...] = (MXU,",
         """OUTFEED = Figure(
     key="outfeed",

@@ -15,7 +15,7 @@ from support import require
 from support.jobs import Job
 from support.profiler import Profiler
 from support.xprof import host_event_names, open_with_xprof
-from tpumon.wire.xplane_pb2 import XSpace
+from tpumon.proto.xplane_pb2 import XSpace
 
 pytestmark = pytest.mark.real
 
@@ -176,7 +176,7 @@ def test_a_bucket_is_reached_by_tensorflows_file_systems() -> None:
     """What goes to gs:// goes through tf.io.gfile; its file system in memory stands for the bucket."""
     require(importlib.util.find_spec("tensorflow"), "TensorFlow beside pytest")
     program = """
-from tpumon.logdir import open_logdir
+from tpumon.system.logdir import open_logdir
 logdir = open_logdir("ram://bucket/log")
 logdir.prepare()
 session = logdir.new_session()

@@ -47,7 +47,8 @@ NODE_OF_ITS_OWN = """
 import socket, sys
 from pathlib import Path
 from tpumon.__main__ import main
-from tpumon.targets import local, pods
+from tpumon.discovery.host import servers as local
+from tpumon.discovery import pods
 name, proc, kubelet = sys.argv[1:4]
 del sys.argv[1:4]
 socket.gethostname = lambda: name

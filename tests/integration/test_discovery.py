@@ -22,8 +22,8 @@ from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode, WrongServer, free
 from support import free_port, wait_until
 from support.jobs import Job, start_jax
 from support.watching import watching
-from tpumon.targets.local import LocalDiscovery
-from tpumon.targets.ports import USUAL_PORTS, survey
+from tpumon.discovery.host.ports import USUAL_PORTS, survey
+from tpumon.discovery.host.servers import LocalDiscovery
 
 HERE = socket.gethostname()
 

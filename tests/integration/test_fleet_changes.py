@@ -21,16 +21,17 @@ from fakes.run import Tpumon
 from fakes.tpu_node import LEVEL_2, Answer, Figures, TpuNode
 from support import exporter, free_port, virtual_time
 from support.samples import sample
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import ProfilerSource
+from tpumon.discovery.dns import DnsNames
 from tpumon.model import Query, Sample
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import ProfilerSource
-from tpumon.targets.dns import DnsNames
 
 FIGURES = Answer(text=LEVEL_2, figures=Figures())
 QUICK = ("--duration-ms", "50", "--interval", "0.2", "--no-runtime-metrics")
 SERIES = re.compile(r'^tpu_mxu_utilization_ratio\{.*worker="([^"]+)".*\} (\S+)$', re.MULTILINE)
 SIMULATE = (
-    "import sys; from tpumon.commands.simulate import run; from tpumon.simulator.settings import SimulatorSettings\n"
+    "import sys; from tpumon.cli.commands.simulate import run\n"
+    "from tpumon.simulator.settings import SimulatorSettings\n"
     "sys.exit(run(SimulatorSettings(topology='v5e-256')))\n"
 )
 

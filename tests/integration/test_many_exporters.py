@@ -15,10 +15,10 @@ from fakes.run import Tpumon, tpumon
 from support import free_port, wait_until
 from support.exporter import get, sample, serving
 from support.wired import Wired
+from tpumon.collection.remote import RemoteFleet, exchange, fleet
+from tpumon.collection.remote.places import ExporterList
 from tpumon.model import Handover, Sample, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
-from tpumon.remote import RemoteFleet, exchange, fleet
-from tpumon.remote.places import ExporterList
 from tpumon.system.background import Background
 from tpumon_exporters.prometheus import open_prometheus
 

@@ -23,13 +23,14 @@ from support.every_output import (
 from support.given_feed import GivenFeed
 from support.scenes import BEGIN_UNIX_S
 from tpumon.analysis import FleetStatus
-from tpumon.commands import collecting, mcp, once, why
-from tpumon.commands.collecting import Needs
-from tpumon.feed import FeedSettings, Recorded
-from tpumon.findings import RULES
+from tpumon.analysis.findings import RULES
+from tpumon.cli import collecting
+from tpumon.cli.collecting import Needs
+from tpumon.cli.commands import mcp, once, why
 from tpumon.model import Change
-from tpumon.view.drawing.cells import clock
-from tpumon.view.drawing.style import LOOKS
+from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.live.drawing.style import LOOKS
+from tpumon.pipeline import FeedSettings, Recorded
 
 _AWAY = {"down", "stale", "waiting"}
 

@@ -7,7 +7,7 @@ import pytest
 from support.courses import running, simulated, target
 from support.every_output import Clock, Exporter, Reader, exit_of, marks_of, said_of
 from support.scenes import BEGIN_UNIX_S
-from tpumon.findings import RULES
+from tpumon.analysis.findings import RULES
 from tpumon.model import Workers
 
 ROUNDS, BEGIN = 13, 6

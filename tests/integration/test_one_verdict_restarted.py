@@ -13,8 +13,8 @@ import pytest
 from support.courses import COMPUTED, INTERVAL_S, by_hand, running, simulated
 from support.every_output import Clock, Exporter, Reader, marks_of, said_of
 from tpumon.analysis import Analysis
-from tpumon.analysis import kept as kept_module
-from tpumon.analysis.kept import StateFile
+from tpumon.analysis import state_file as kept_module
+from tpumon.analysis.state_file import StateFile
 from tpumon.model import Process
 
 FAULTS = {

@@ -10,7 +10,7 @@ import pytest
 
 from support.exporter import certificates, sample, serving
 from support.prometheus import FIRST_SAMPLE_S, running_prometheus
-from tpumon.metrics import METRICS
+from tpumon.outputs.metrics import METRICS
 
 pytestmark = pytest.mark.real
 

@@ -15,7 +15,7 @@ from support.captures import capture_of, saved, training, with_input, with_memor
 from support.traces import Op, Plane
 from tpumon.report.capture import Choice
 from tpumon.report.render import html
-from tpumon.report.table import SECTIONS, report
+from tpumon.report.section_table import SECTIONS, report
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 LOADING = {"src", "srcset", "href", "data", "action", "poster", "background"}

@@ -23,8 +23,8 @@ from support.captures import (
 from support.xprof import open_with_xprof, step_rows
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
-from tpumon.xspace.profile.steps import step_table
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
+from tpumon.xspace.profile.step_times import step_table
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"
 FULL = 1e-9

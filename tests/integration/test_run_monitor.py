@@ -16,7 +16,7 @@ import pytest
 from fakes.run import environment
 from fakes.tpu_node import LEVEL_2, Answer, TpuNode
 from support import wait_until
-from tpumon.targets.processes import ancestors_of
+from tpumon.discovery.host.processes import ancestors_of
 
 TPUMON = [sys.executable, "-m", "tpumon"]
 PROGRAM = """

@@ -10,10 +10,10 @@ import pytest
 from fakes.runtime_node import DUTY, QUEUE, RuntimeNode, metrics_of
 from support import require
 from support.simulated import fleet_of
+from tpumon.collection.sources import Client
+from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.model import Target
-from tpumon.sources import Client
-from tpumon.sources.runtime import RuntimeMetrics
-from tpumon.wire import runtime_metrics_pb2
+from tpumon.proto import runtime_metrics_pb2
 
 # tpu-info calls without a deadline.
 pytestmark = [pytest.mark.real, pytest.mark.timeout(60)]

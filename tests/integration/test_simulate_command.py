@@ -10,13 +10,13 @@ import sys
 import grpc
 import pytest
 
-from tpumon import wire
+from tpumon import proto as wire
 from tpumon.model import SIMULATED_MARK
-from tpumon.wire import profiler_pb2
+from tpumon.proto import profiler_pb2
 
 CODE = (
     "import sys\n"
-    "from tpumon.commands.simulate import run\n"
+    "from tpumon.cli.commands.simulate import run\n"
     "from tpumon.simulator.settings import SimulatorSettings\n"
     "sys.exit(run(SimulatorSettings(topology=sys.argv[1], runtime_metrics=sys.argv[2] == 'yes')))\n"
 )

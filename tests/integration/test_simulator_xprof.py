@@ -9,10 +9,10 @@ from __future__ import annotations
 import pytest
 
 from support.xprof import open_with_xprof, overview, ratio, step_rows
-from tpumon.simulator.figures import figures
+from tpumon.simulator.expected_figures import figures
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 
 START_NS = 3 * SECOND + 17_123_456
 STOP_NS = START_NS + SECOND

@@ -16,11 +16,11 @@ from fakes.run import Tpumon, tpumon
 from fakes.tpu_node import TpuNode
 from support.jobs import Job
 from support.profiler import Profiler
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.traces.backoff import Restraint
+from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK, Query, Target
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.restraint import Restraint
-from tpumon.sources.trace import TraceSource
 
 pytestmark = pytest.mark.real
 

@@ -13,8 +13,8 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 from fakes.run import environment
 from support import require
 from support.descriptors import embedded_file
-from tpumon import wire
-from tpumon.wire import profiler_pb2, xplane_pb2
+from tpumon import proto as wire
+from tpumon.proto import profiler_pb2, xplane_pb2
 
 pytestmark = pytest.mark.real
 
@@ -107,9 +107,9 @@ def test_messages_share_a_process_with_tensorflows(tmp_path: Path) -> None:
     require(importlib.util.find_spec("tensorflow"), "TensorFlow beside pytest")
     (tmp_path / "home").mkdir()
     program = """
-from tpumon.wire import profiler_pb2  # before
+from tpumon.proto import profiler_pb2# before
 from tensorflow.tsl.profiler.protobuf import profiler_options_pb2, xplane_pb2 as theirs
-from tpumon.wire import xplane_pb2 as ours  # and after
+from tpumon.proto import xplane_pb2 as ours# and after
 space = ours.XSpace(hostnames=["h"], planes=[ours.XPlane(name="p", lines=[ours.XLine(timestamp_ns=7)])])
 assert theirs.XSpace.FromString(space.SerializeToString()).planes[0].lines[0].timestamp_ns == 7
 options = profiler_pb2.ProfileOptions(duration_ms=5, host_tracer_level=2)

@@ -34,7 +34,7 @@ from support.traces import (
 from support.xprof import open_with_xprof, overview, ratio, step_rows
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace import figures, read_trace
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"

@@ -24,9 +24,9 @@ from support.traces import (
     run_step,
 )
 from tpumon.model.codec import to_plain
+from tpumon.proto.xplane_pb2 import XEventMetadata
 from tpumon.report.capture import Capture, Choice, Host
-from tpumon.report.table import SECTIONS, needs
-from tpumon.wire.xplane_pb2 import XEventMetadata
+from tpumon.report.section_table import SECTIONS, needs
 from tpumon.xspace import figures
 from tpumon.xspace.profile.profile import read_profile
 

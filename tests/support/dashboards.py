@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from support import REPOSITORY
-from tpumon.metrics import METRICS
+from tpumon.outputs.metrics import METRICS
 
 GRAFANA = REPOSITORY / "grafana"
 DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in sorted((GRAFANA / "dashboards").glob("*.json"))}

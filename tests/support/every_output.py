@@ -16,15 +16,15 @@ from support.courses import Course
 from support.shown import lines, press
 from tpumon.analysis import Analysis, FleetStatus
 from tpumon.analysis.answer import answer_of
-from tpumon.feed import FeedSettings, Recorded, RecordedFeed
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.collection.remote.merging import Merging, Source
 from tpumon.model import Workers
 from tpumon.outputs import Context, OutputOptions
-from tpumon.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.remote.merging import Merging, Source
-from tpumon.view.display import Display
-from tpumon.view.explained import ExplainedText
-from tpumon.view.settings import DisplaySettings
-from tpumon.view.text import TextOutput
+from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.explained import ExplainedText
+from tpumon.outputs.live.view_settings import DisplaySettings
+from tpumon.outputs.text import TextOutput
+from tpumon.pipeline import FeedSettings, Recorded, RecordedFeed
 from tpumon_exporters.jsonl import open_jsonl
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.record import Recorder

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import pytest
 
 from tpumon.analysis import Analysis
-from tpumon.metrics import METRICS
 from tpumon.model import Sample, Target, Workers
+from tpumon.outputs.metrics import METRICS
 from tpumon_exporters.exposition import Exposition
 
 Round = tuple[float, Sequence[Sample]]

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from tpumon.analysis import Analysis, Event, FleetStatus, Update
-from tpumon.feed import FeedSettings
 from tpumon.outputs import Context
+from tpumon.pipeline import FeedSettings
 
 
 class GivenFeed:

@@ -20,9 +20,9 @@ from rich.segment import Segment
 from rich.style import Style
 
 from tpumon.model import Sample
+from tpumon.outputs.live.loop import live
+from tpumon.outputs.live.screens.screen import Reply
 from tpumon.system.signals import StoppedError, stop_on_signals
-from tpumon.view.loop import live
-from tpumon.view.screens.screen import Reply
 
 
 class Feed:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from tpumon.collection.sources.traces import readers
 from tpumon.errors import SourceError
-from tpumon.sources import readers
-from tpumon.xspace import TraceFigures, reading
+from tpumon.xspace import TraceFigures
+from tpumon.xspace import worker_process as reading
 from tpumon.xspace.profile import top_ops
 
 ENDLESS, HUNGRY = "takes for ever", "takes all memory"

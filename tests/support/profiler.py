@@ -9,7 +9,7 @@ from typing import Any, Self
 import grpc
 
 from support import wait_until
-from tpumon.wire.profiler_pb2 import MonitorRequest, ProfileOptions, ProfileRequest, ProfileResponse
+from tpumon.proto.profiler_pb2 import MonitorRequest, ProfileOptions, ProfileRequest, ProfileResponse
 
 SERVICE = "/tensorflow.ProfilerService"
 

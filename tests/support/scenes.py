@@ -7,12 +7,12 @@ from statistics import mean
 
 from tpumon.errors import Reason
 from tpumon.model import DeviceFigures, Failure, Figures, RuntimeFigures, Sample, Spread, StepTimes, Target, Workers
-from tpumon.simulator.figures import measure, window_events
+from tpumon.simulator.expected_figures import measure, window_events
 from tpumon.simulator.profiler import OVERFLOW_SHARE
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.scenario.job import USABLE_HBM_RATIO
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace import figures, read_trace
 
 BEGIN_UNIX_S = 1_800_000_000.0

@@ -6,11 +6,11 @@ from rich.cells import cell_len
 
 from support.samples import changed, failed_sample, sample
 from support.wired import Wired
+from tpumon.collection.sources import titles
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
-from tpumon.sources import titles
-from tpumon.view.display import Display
-from tpumon.view.settings import DisplaySettings
+from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.view_settings import DisplaySettings
 
 NOW = 1_767_268_800.0
 INTERVAL_S = 10.0

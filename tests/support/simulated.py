@@ -9,10 +9,10 @@ import time
 import grpc
 import pytest
 
-from tpumon import wire
+from tpumon import proto as wire
+from tpumon.proto import profiler_pb2, xplane_pb2
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
-from tpumon.wire import profiler_pb2, xplane_pb2
 
 BUSY = (grpc.StatusCode.INTERNAL, "Another profiling session active.")
 

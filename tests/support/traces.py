@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tpumon.wire.xplane_pb2 import CoreDetails, MemoryAccessBreakdown, XEvent, XLine, XPlane, XSpace
+from tpumon.proto.xplane_pb2 import CoreDetails, MemoryAccessBreakdown, XEvent, XLine, XPlane, XSpace
 
 US = 1_000_000
 """A microsecond in picoseconds: times are given in microseconds and written in picoseconds."""

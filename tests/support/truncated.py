@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, US, Op, Plane, Traced
-from tpumon.wire.xplane_pb2 import XEvent, XLine, XPlane, XSpace
+from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace
 
 MODULE_LINES = ("XLA Modules",)
 OP_LINES = ("XLA Ops",)

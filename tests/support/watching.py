@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from tpumon.discovery.base import Discovery
 from tpumon.model import Workers
-from tpumon.targets.base import Discovery
 
 _LONG_S = 30.0
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpumon.discovery.addresses import name_targets, parse_address, parse_addresses
 from tpumon.errors import UsageError
 from tpumon.model import Address
-from tpumon.targets.addresses import name_targets, parse_address, parse_addresses
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from support.samples import sample
 from support.traces import CONV, INFEED, LOOP, Traced, run_step
-from tpumon.commands.analyze import AnalyzeSettings, run
+from tpumon.cli.commands.analyze import AnalyzeSettings, run
 from tpumon.errors import UsageError
 from tpumon.model import SIMULATED_MARK
 
@@ -139,7 +139,7 @@ def test_a_file_that_may_not_be_opened_is_unreadable(tmp_path, capsys, monkeypat
     def refuse(_path, _flags):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("tpumon.commands.profiles.os.open", refuse)
+    monkeypatch.setattr("tpumon.xspace.files.os.open", refuse)
     status, found, errors = analyzed(capsys, file)
     assert status == 1
     assert found["hosts"][0]["errors"] == [

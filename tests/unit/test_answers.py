@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fakes.protobuf import field
+from tpumon.collection.sources.traces.answers import parse
 from tpumon.errors import SourceError
-from tpumon.sources.answers import parse
-from tpumon.wire.profiler_pb2 import ProfileResponse
+from tpumon.proto.profiler_pb2 import ProfileResponse
 
 XSPACE = 8
 LARGE = bytes(range(256)) * 100

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fakes.proc import JAX, FakeProc
+from tpumon.discovery.host.chips import Process, find_chips
 from tpumon.model.chips import CHIPS
 from tpumon.simulator.topology import GENERATIONS
-from tpumon.targets.chips import Process, find_chips
 from tpumon.xspace.hardware.peaks import peak_of
 
 ACCELERATOR, NETWORK = "0x120000", "0x020000"

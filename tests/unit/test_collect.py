@@ -11,11 +11,10 @@ import pytest
 
 from support.exporter import found, sample
 from support.wired import wired
-from tpumon import metrics
 from tpumon.analysis import Analysis
-from tpumon.metrics import METRICS, SampleMetric, collect
 from tpumon.model import Cause, Target, Workers
-from tpumon.outputs import OutputOptions
+from tpumon.outputs import OutputOptions, metrics
+from tpumon.outputs.metrics import METRICS, SampleMetric, collect
 from tpumon_exporters.exposition import Exposition
 
 NOW = 1_769_000_000.0

@@ -7,12 +7,12 @@ import re
 import pytest
 import typer.main
 
-from tpumon.cli import app
-from tpumon.command_line.config_file import options_of
+from tpumon.cli.app import app
+from tpumon.cli.config_file import options_of
+from tpumon.cli.process import _command
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.outputs import Export
-from tpumon.process import _command
+from tpumon.pipeline import FeedSettings, Remote, Sampling
 
 GROUP = typer.main.get_command(app)
 COMMANDS = {"": GROUP, **GROUP.commands}

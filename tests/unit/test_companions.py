@@ -11,15 +11,15 @@ import pytest
 from fakes.tpu_node import Answer, TpuNode, closed_port
 from fakes.tpu_node import Figures as NodeFigures
 from support.shown import answered, display_of, name_of, press, screen
-from tpumon import sources
-from tpumon.commands import doctor
+from tpumon.cli.doctor import command as doctor
+from tpumon.collection import sources
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import Companion, ProfilerSource, Reading
+from tpumon.collection.sources.examination import About
+from tpumon.discovery.base import Fixed
+from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Caution, Figures, Query, Sample, Target
-from tpumon.sampler import Pace, Sampler
-from tpumon.sources import Companion, ProfilerSource, Reading
-from tpumon.sources.examination import About
-from tpumon.targets.base import Fixed
-from tpumon.targets.selection import Selection
 
 
 class BoardMemory(Companion):

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 
+from tpumon.cli.process import _command
 from tpumon.errors import UsageError
-from tpumon.process import _command
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import grpc
 import pytest
 
 from support import virtual_time
-from tpumon import wire
+from tpumon import proto as wire
+from tpumon.collection.sources import Connecting
+from tpumon.collection.sources import connecting as module
+from tpumon.collection.sources.rpc import Client
 from tpumon.errors import SourceError
-from tpumon.sources import Connecting
-from tpumon.sources import connecting as module
-from tpumon.sources.rpc import Client
-from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
+from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
 
 AT_ONCE = module._AT_ONCE
 ANSWER_S = 1.0
@@ -82,7 +82,7 @@ class Channel:
 def network(monkeypatch):
     network = Network({"q": 0.1, "h": None})
     monkeypatch.setattr(grpc.aio, "insecure_channel", network.channel)
-    monkeypatch.setattr("tpumon.sources.rpc.may_connect", lambda _pending: True)
+    monkeypatch.setattr("tpumon.collection.sources.rpc.may_connect", lambda _pending: True)
     return network
 
 

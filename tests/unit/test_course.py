@@ -7,8 +7,8 @@ import pytest
 from support.exporter import found
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.history import Changes, Course, Histories, Moment
-from tpumon.history.events import MOST_CHANGES, MOST_OF_A_WORKER
+from tpumon.analysis.history import Changes, Course, Histories, Moment
+from tpumon.analysis.history.changes import MOST_CHANGES, MOST_OF_A_WORKER
 from tpumon.model import Change, Spread, StepTimes
 
 NOW = 1_800_000_000.0

@@ -18,7 +18,7 @@ from grafana.config import RUNBOOKS, Config
 from grafana.generate import dashboards
 from support import REPOSITORY
 from support.dashboards import DASHBOARDS, EXPOSED, GRAFANA, OF_PROMETHEUS, panels, selectors, targets
-from tpumon.metrics import EXPORTER_METRICS, HISTOGRAMS, METRICS, SAMPLE_METRICS
+from tpumon.outputs.metrics import EXPORTER_METRICS, HISTOGRAMS, METRICS, SAMPLE_METRICS
 
 LINTED_UNITS = {"percentunit", "s", "bytes", "Bps", "short", "none", "ops"}
 """Of the units that the linter knows, those that we use."""

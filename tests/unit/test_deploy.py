@@ -21,9 +21,9 @@ from support.deploy import DEPLOY, KUBERNETES, manifest, relabel_configs
 from support.helm import chart, rendered
 from support.prometheus import promtool
 from tpumon import __version__
-from tpumon.remote.places import sources_of
-from tpumon.targets.pods import SOCKET
-from tpumon.targets.target_file import TargetFile
+from tpumon.collection.remote.places import sources_of
+from tpumon.discovery.pods import SOCKET
+from tpumon.discovery.target_file import TargetFile
 
 OF_KUBERNETES = ["daemonset", "sidecar", "attached", "namespace", *(f"central/{name}" for name in
                  ("deployment", "service", "namespace")), *(f"fleet/{name}" for name in

@@ -13,20 +13,19 @@ import pytest
 
 from fakes.runtime_node import DUTY, MEGASCALE, RuntimeNode, detected, metrics_of, supported
 from fakes.tpu_node import BUSY_STEP, EMPTY_RESULT, Answer, Fail, Figures, TpuNode, WrongServer, closed_port
-from tpumon.commands import doctor as command
-from tpumon.commands.doctor import DoctorSettings, run
-from tpumon.doctor import diagnosis
-from tpumon.doctor.problems import problems_of
+from tpumon.cli.doctor import command, diagnosis
+from tpumon.cli.doctor.command import DoctorSettings, run
+from tpumon.cli.doctor.problems import problems_of
+from tpumon.collection.sources.examination import CompanionReport
+from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
+from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.discovery.host.chips import Chip, Chips, Process
+from tpumon.discovery.host.listening import Owner
+from tpumon.discovery.host.ports import Seen
+from tpumon.discovery.selection import Selection
 from tpumon.errors import SourceError
 from tpumon.model import Address, Target
 from tpumon.simulator.settings import SimulatorSettings
-from tpumon.sources.examination import CompanionReport
-from tpumon.sources.runtime import RuntimeMetrics
-from tpumon.sources.trace import TraceSource
-from tpumon.targets.chips import Chip, Chips, Process
-from tpumon.targets.listening import Owner
-from tpumon.targets.ports import Seen
-from tpumon.targets.selection import Selection
 
 
 @pytest.fixture(autouse=True)

@@ -10,15 +10,15 @@ import pytest
 
 from support import virtual_time
 from support.samples import sample as taken
+from tpumon.collection.sampler import Pace, Sampler, duty
+from tpumon.collection.sampler.duty import Duty
+from tpumon.discovery import addresses
+from tpumon.discovery.addresses import server_name
+from tpumon.discovery.base import Fixed
 from tpumon.model import Query, Target
-from tpumon.sampler import Pace, Sampler, duty
-from tpumon.sampler.duty import Duty
 from tpumon.system import host_files, ledger
 from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import Pause
-from tpumon.targets import addresses
-from tpumon.targets.addresses import server_name
-from tpumon.targets.base import Fixed
 
 ADDRESS = "10.0.0.2:9999"
 TRACE_S = 0.2

@@ -10,13 +10,13 @@ import pytest
 
 from support import free_port
 from support.exporter import sample, serving
-from tpumon.commands import events
+from tpumon.cli.commands import events
+from tpumon.collection.sampler import Pace
+from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.model import Query
-from tpumon.sampler import Pace
+from tpumon.pipeline import FeedSettings, Remote, Sampling
 from tpumon.simulator.settings import SimulatorSettings
-from tpumon.targets.selection import Selection
 from tpumon_exporters.web import Request
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from support.wired import Wired
-from tpumon.commands import export
+from tpumon.cli.commands import export
 from tpumon.errors import TpumonError, UsageError
 from tpumon_exporters.comma_separated import COLUMNS
 from tpumon_exporters.record import Recorder

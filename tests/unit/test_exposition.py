@@ -18,11 +18,12 @@ from support.exporter import found, sample
 from support.library import Library
 from support.prometheus import promtool
 from support.samples import changed
-from tpumon import __version__, metrics
+from tpumon import __version__
 from tpumon.analysis import Analysis, FleetStatus
+from tpumon.analysis.history import STEP_BUCKETS_S
 from tpumon.errors import REASONS
-from tpumon.history import STEP_BUCKETS_S
 from tpumon.model import Cause, Spread, StepTimes, Target, Workers
+from tpumon.outputs import metrics
 from tpumon_exporters.exposition import END, Exposition
 
 NOW = 1_769_000_000.0

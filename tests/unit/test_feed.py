@@ -9,15 +9,15 @@ import socket
 import pytest
 
 from support import wait_until
+from tpumon.analysis.history import state_of
+from tpumon.collection.sampler import Pace
+from tpumon.discovery.selection import Selection
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.feed import Feed, FeedSettings, Sampling
-from tpumon.history import state_of
 from tpumon.model import Query
 from tpumon.outputs import Export, OutputOptions
-from tpumon.sampler import Pace
+from tpumon.pipeline import Feed, FeedSettings, Sampling
 from tpumon.simulator.settings import SimulatorSettings
 from tpumon.system import background
-from tpumon.targets.selection import Selection
 
 
 def simulated(queries, *, exports=(), options=None):
@@ -133,7 +133,7 @@ def test_outputs_get_the_options_of_the_run(tmp_path, monkeypatch):
     """Level, TLS and thresholds are the same for all outputs."""
     options = OutputOptions(level=1)
     opened = []
-    from tpumon import feed as module
+    from tpumon import pipeline as module
 
     original = module.open_output
     monkeypatch.setattr(module, "open_output", lambda *arguments: opened.append(arguments) or original(*arguments))

@@ -8,11 +8,11 @@ from dataclasses import fields
 import pytest
 
 from support import REPOSITORY
-from tpumon.figures import FIGURES, csv_columns, of_level
 from tpumon.model import Figures
+from tpumon.model.figure_table import FIGURES, csv_columns, of_level
 
-COMPUTED_IN = {"tpumon/xspace/summary.py", "tpumon/sources/monitor.py"}
-AT_HOME = {"tpumon/figures.py", "tpumon/model/figures.py"}
+COMPUTED_IN = {"tpumon/xspace/summary.py", "tpumon/collection/sources/monitor_rpc.py"}
+AT_HOME = {"tpumon/model/figure_table.py", "tpumon/model/figures.py"}
 
 
 def modules_that_name(word: str) -> set[str]:

@@ -10,12 +10,12 @@ import pytest
 from support import REPOSITORY
 from support.samples import sample
 from tpumon.analysis import Analysis
-from tpumon.figures import OP_KINDS, values
-from tpumon.findings import Seen, Thresholds
-from tpumon.findings.device.shares import ShareRule
-from tpumon.findings.recompiling import Recompiling
-from tpumon.findings.table import RULES
+from tpumon.analysis.findings import Seen, Thresholds
+from tpumon.analysis.findings.rule_table import RULES
+from tpumon.analysis.findings.rules.device.shares import ShareRule
+from tpumon.analysis.findings.rules.recompiling import Recompiling
 from tpumon.model import FindingId, FunctionFigures, Spread, StepTimes, Target, Workers
+from tpumon.model.figure_table import OP_KINDS, values
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1)
 INTERVAL_S = 10.0

@@ -11,7 +11,7 @@ import pytest
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
-from tpumon.findings.slow_down import SlowDown
+from tpumon.analysis.findings.rules.slow_down import SlowDown
 from tpumon.model import FindingId, StepTimes, Target, Workers
 
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from support.samples import sample
 from support.scenes import BEGIN_UNIX_S, Scene
 from tpumon.analysis import Analysis
 from tpumon.analysis.answer import answer_of
-from tpumon.figures import OP_KINDS
-from tpumon.history import WELL
+from tpumon.analysis.history import WELL
 from tpumon.model import StepTimes, Target, Workers
+from tpumon.model.figure_table import OP_KINDS
 
 NAMES = [f"{name}{number}" for name in "ab" for number in range(4)]
 INTERVAL_S = 10.0

@@ -6,8 +6,8 @@ import pytest
 
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.figures import OP_KINDS
 from tpumon.model import Spread, StepTimes, Target, Workers
+from tpumon.model.figure_table import OP_KINDS
 
 COMPARED = {"straggler", "collective-bound", "barrier-wait"}
 INTERVAL_S = 10.0

@@ -6,7 +6,7 @@ import pytest
 
 from support.samples import changed, failed_sample, sample
 from tpumon.analysis import Analysis
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
 from tpumon.model import (
     Cause,
     Finding,

@@ -9,7 +9,7 @@ import pytest
 
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
 from tpumon.model import Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.appending import Appended

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from fakes.run import each
-from tpumon.cli import app
+from tpumon.cli.app import app
 
 
 def commands(group, *path):

@@ -10,8 +10,8 @@ import pytest
 from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
 from support.wired import Wired, wired
 from tpumon.analysis import Analysis
-from tpumon.metrics import table
-from tpumon.view.text import TextOutput
+from tpumon.outputs.metrics import families as table
+from tpumon.outputs.text import TextOutput
 from tpumon_exporters.appending import Appended
 from tpumon_exporters.exposition import END, Exposition
 from tpumon_exporters.fleet_summary import FleetSummary

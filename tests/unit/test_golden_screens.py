@@ -8,9 +8,9 @@ import pytest
 
 from support.sample_kinds import KINDS, NOW, fleet, with_top_ops, workers_of
 from support.shown import empty_display, screen
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
+from tpumon.collection.sources import titles
 from tpumon.model import Workers
-from tpumon.sources import titles
 
 SIZES = ((80, 24), (120, 40))
 WAITING = Workers(waiting="no profiler server on this host; add to the job: server = jax.profiler.start_server(9999)")

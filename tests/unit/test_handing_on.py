@@ -17,12 +17,12 @@ from support.exporter import found
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.handover import page_of, read_handover
-from tpumon.figures import COMPARED
-from tpumon.history import RollupSeries
+from tpumon.analysis.history import RollupSeries
+from tpumon.collection.remote import TroubleError
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
 from tpumon.model import Change, Handover, Standing, State, StepTimes, Target, Workers
+from tpumon.model.figure_table import COMPARED
 from tpumon.outputs import Context
-from tpumon.remote import TroubleError
-from tpumon.remote.exporter import RemoteExporter, SamplesPage
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 

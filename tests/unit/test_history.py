@@ -7,9 +7,9 @@ from itertools import pairwise
 import pytest
 
 from support.samples import failed_sample, sample
-from tpumon.history import STEP_BUCKETS_S, Histories, WorkerHistory
-from tpumon.metrics import SAMPLE_METRICS, TARGET_METRICS
+from tpumon.analysis.history import STEP_BUCKETS_S, Histories, WorkerHistory
 from tpumon.model import Failure, Process, Target, Workers
+from tpumon.outputs.metrics import SAMPLE_METRICS, TARGET_METRICS
 
 NOW = 1_000_000.0
 

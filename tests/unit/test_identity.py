@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from support import REPOSITORY
-from tpumon.model import Pod, Target, Workers
-from tpumon.targets.base import Fixed
-from tpumon.targets.identity import (
+from tpumon.discovery.base import Fixed
+from tpumon.discovery.host.processes import environment_of
+from tpumon.discovery.identity import (
     POD_LABELS,
     VARIABLES,
     Identified,
@@ -25,8 +25,8 @@ from tpumon.targets.identity import (
     of_labels,
     of_pod_name,
 )
-from tpumon.targets.processes import environment_of
-from tpumon.targets.selection import Selection, open_discovery
+from tpumon.discovery.selection import Selection, open_discovery
+from tpumon.model import Pod, Target, Workers
 
 HERE = Target(worker="w", address="127.0.0.1:9999", independent=True)
 JOBSET_POD = Pod(namespace="team", name="gemma-workers-3-0-x2k4z", container="main")

@@ -11,13 +11,13 @@ from support.exporter import found
 from support.samples import failed_sample, sample
 from support.wired import Judged, Wired, wired
 from tpumon.analysis import Analysis
-from tpumon.findings import Thresholds
-from tpumon.findings.input_bound import InputBound
-from tpumon.metrics import collect
+from tpumon.analysis.findings import Thresholds
+from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.model import Evidence, Finding, Handover, Spread, StepTimes, Target, Workers
 from tpumon.outputs import OutputOptions
-from tpumon.view.explained import ExplainedText
-from tpumon.view.text import TextOutput
+from tpumon.outputs.live.explained import ExplainedText
+from tpumon.outputs.metrics import collect
+from tpumon.outputs.text import TextOutput
 
 NOW = 1_769_000_000.0
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)

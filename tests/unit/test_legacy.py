@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tpumon.command_line.legacy import translate
+from tpumon.cli.legacy import translate
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from fakes.tpu_node import TpuNode
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.traces.reducer import Lighter
+from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Target
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.lighter import Lighter
-from tpumon.sources.trace import TraceSource
 
 SPARSE = {"tpu_num_sparse_cores_to_trace": 1, "tpu_num_sparse_core_tiles_to_trace": 1}
 ONE_CHIP = {"tpu_num_chips_to_profile_per_task": 1}

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tpumon.errors import TpumonError, UsageError
-from tpumon.logdir import LocalLogDir, RemoteLogDir, open_logdir, trace_file_name
+from tpumon.system.logdir import LocalLogDir, RemoteLogDir, open_logdir, trace_file_name
 
 
 @pytest.mark.parametrize(

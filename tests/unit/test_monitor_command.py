@@ -12,12 +12,12 @@ import pytest
 from support.given_feed import GivenFeed
 from support.samples import sample
 from tpumon import outputs
-from tpumon.commands import monitor
+from tpumon.cli.commands import monitor
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Remote
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
-from tpumon.view.settings import DisplaySettings
+from tpumon.outputs.live.view_settings import DisplaySettings
+from tpumon.pipeline import FeedSettings, Remote
 
 
 class Ticker(Output):

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tpumon.collection.sources import SourceOptions
+from tpumon.collection.sources.monitor_rpc import MonitorSource
 from tpumon.errors import SourceError
 from tpumon.model import Query, Spread, StepTimes, Target
-from tpumon.sources import SourceOptions
-from tpumon.sources.monitor import MonitorSource
-from tpumon.wire.profiler_pb2 import MonitorResponse, MonitorResult
+from tpumon.proto.profiler_pb2 import MonitorResponse, MonitorResult
 
 OLD_TEXT = """\
 Timestamp: 20:47:16

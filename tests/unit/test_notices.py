@@ -8,7 +8,7 @@ import pytest
 
 from support.samples import bare_sample
 from tpumon.model import Failure, Target, Workers
-from tpumon.notices import Notices
+from tpumon.outputs.notices import Notices
 
 
 def sample(worker="w", reason=None, **figures):

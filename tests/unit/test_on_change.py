@@ -11,8 +11,8 @@ import pytest
 from support import wait_until
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
+from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
-from tpumon.findings import Thresholds
 from tpumon.model import Spread, Target, Workers
 from tpumon.outputs import OutputOptions
 from tpumon_exporters.on_change import OnChange

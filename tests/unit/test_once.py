@@ -9,11 +9,12 @@ import pytest
 
 from support.given_feed import GivenFeed
 from support.samples import failed_sample, sample
-from tpumon.commands import collecting, once
-from tpumon.commands.collecting import Needs
+from tpumon.cli import collecting
+from tpumon.cli.collecting import Needs
+from tpumon.cli.commands import once
 from tpumon.errors import NoTargetError
-from tpumon.feed import FeedSettings, Remote, Sampling
 from tpumon.model import Query, Spread, StepTimes, Target, Workers
+from tpumon.pipeline import FeedSettings, Remote, Sampling
 
 NAMES = ("w0", "w1", "w2")
 STEP_S = 0.1

@@ -21,12 +21,12 @@ from fakes.run import Tpumon, tpumon
 from support import wait_until
 from support.exporter import found
 from support.wired import Wired
+from tpumon.collection.remote import nearby
+from tpumon.collection.remote.nearby import Nearby, find_nearby
+from tpumon.discovery.host.listening import read_listeners, user_at
 from tpumon.model import Address
 from tpumon.outputs import OutputOptions
-from tpumon.remote import nearby
-from tpumon.remote.nearby import Nearby, find_nearby
 from tpumon.system.exporter_ports import announce, announced, host_key
-from tpumon.targets.listening import read_listeners, user_at
 from tpumon_exporters.prometheus import open_prometheus
 
 

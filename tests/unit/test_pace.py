@@ -7,7 +7,7 @@ from statistics import mean
 
 import pytest
 
-from tpumon.sampler.pace import KeepingUp, jittered, on_a_tick
+from tpumon.collection.sampler.pace import KeepingUp, jittered, on_a_tick
 
 
 def keeping_up(actual_s, planned_s=1.0, pace=None):

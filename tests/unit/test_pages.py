@@ -13,10 +13,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from support.exporter import found, get, sample, serving
-from tpumon import metrics
 from tpumon.errors import UsageError
 from tpumon.model import Sample, Workers
-from tpumon.outputs import Context
+from tpumon.outputs import Context, metrics
 from tpumon_exporters import pages
 from tpumon_exporters.prometheus import DEFAULT_PORT, open_prometheus, parse_listen
 from tpumon_exporters.web import Request

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tpumon.commands import pause as command
+from tpumon.cli.commands import pause as command
 from tpumon.errors import TpumonError, UsageError
 from tpumon.system.pausing import LONGEST_S, PauseWatch, current_pause, pause_for
 

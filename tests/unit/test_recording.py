@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from support.samples import failed_sample, sample
 from support.wired import Wired, wired
-from tpumon import recording
-from tpumon.command_line.settings import _kept
+from tpumon.cli.settings import _kept
+from tpumon.collection import recording
+from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
-from tpumon.feed import Recorded, Remote
 from tpumon.model import Sample, Target, Workers
-from tpumon.recording import Recording
+from tpumon.pipeline import Recorded, Remote
 from tpumon_exporters.record import Recorder, RecordOptions
 
 START = 1_700_000_000.0
@@ -339,8 +339,8 @@ def test_a_wrong_limit_is_said(text):
 
 def test_from_tells_files_and_servers_apart(tmp_path):
     """HOST:PORT is a server; a path is not."""
-    from tpumon.command_line.options import FromOptions
-    from tpumon.command_line.settings import origin_of
+    from tpumon.cli.options import FromOptions
+    from tpumon.cli.settings import origin_of
 
     def origin(where):
         return origin_of(FromOptions(from_=where))

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from support import free_port, wait_until
 from support.exporter import certificates, found, sample, serving
+from tpumon.analysis.history import Histories
+from tpumon.collection.remote import RemoteFleet, exporter
+from tpumon.collection.remote import server as server_module
 from tpumon.errors import REASONS, UsageError
-from tpumon.history import Histories
-from tpumon.metrics import METRICS, SampleMetric
 from tpumon.model import Handover, Sample, Spread, StepTimes, Workers
-from tpumon.remote import RemoteFleet, exporter
-from tpumon.remote import server as server_module
+from tpumon.outputs.metrics import METRICS, SampleMetric
 from tpumon.system.background import Background
 
 FULL = {

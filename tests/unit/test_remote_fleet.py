@@ -15,12 +15,12 @@ import pytest
 from support import virtual_time
 from support.exporter import found, sample, serving
 from tpumon.analysis import Analysis
+from tpumon.collection.remote import RemoteFleet, exchange, fleet
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage
+from tpumon.collection.remote.fleet import Turns
+from tpumon.collection.remote.server import Secret, TroubleError
 from tpumon.model import Handover, Sample, Workers
 from tpumon.outputs import Context
-from tpumon.remote import RemoteFleet, exchange, fleet
-from tpumon.remote.exporter import RemoteExporter, SamplesPage
-from tpumon.remote.fleet import Turns
-from tpumon.remote.server import Secret, TroubleError
 from tpumon_exporters.pages import Pages
 from tpumon_exporters.web import Request
 
@@ -224,7 +224,7 @@ def test_an_error_in_the_stream_ends_it():
 def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatch):
     """Tokens expire; a file of another host may hang."""
     file = tmp_path / "token"
-    monkeypatch.setattr("tpumon.remote.server._SECRET_S", 0.0)
+    monkeypatch.setattr("tpumon.collection.remote.server._SECRET_S", 0.0)
 
     async def main():
         secret = Secret(str(file))
@@ -240,7 +240,7 @@ def test_a_token_is_read_again_and_one_thread_hangs_at_most(tmp_path, monkeypatc
             await secret.header()
         reads = []
         monkeypatch.setattr(secret, "_read", lambda: reads.append(1) or time.sleep(0.5))
-        monkeypatch.setattr("tpumon.remote.server.READ_S", 0.05)
+        monkeypatch.setattr("tpumon.collection.remote.server.READ_S", 0.05)
         for _ in range(3):
             with pytest.raises(ValueError, match="cannot be read in time"):
                 await secret.header()

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from support.exporter import sample
+from tpumon.collection.remote import merging as merging_module
+from tpumon.collection.remote.exporter import lost
+from tpumon.collection.remote.merging import Merging, Source
+from tpumon.collection.remote.places import Place
 from tpumon.model import Cause, Change, Finding, Handover, Sample, Standing, Target, Workers
-from tpumon.remote import merging as merging_module
-from tpumon.remote.exporter import lost
-from tpumon.remote.merging import Merging, Source
-from tpumon.remote.places import Place
 
 
 class Stream:

@@ -8,13 +8,13 @@ from contextlib import aclosing
 
 import pytest
 
-from tpumon.command_line.options import FromOptions
-from tpumon.command_line.settings import origin_of
+from tpumon.cli.options import FromOptions
+from tpumon.cli.settings import origin_of
+from tpumon.collection.remote import shown
+from tpumon.collection.remote.places import ExporterList, Place, sources_of
+from tpumon.discovery.identity import Names
 from tpumon.errors import UsageError
-from tpumon.feed import Recorded, Remote
-from tpumon.remote import shown
-from tpumon.remote.places import ExporterList, Place, sources_of
-from tpumon.targets.identity import Names
+from tpumon.pipeline import Recorded, Remote
 
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 

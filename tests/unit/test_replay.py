@@ -9,19 +9,19 @@ import pytest
 from support.samples import sample
 from support.wired import Wired
 from tpumon.analysis import Analysis
-from tpumon.command_line.settings import feed_of
-from tpumon.commands import events, monitor, once
-from tpumon.commands.collecting import Needs
+from tpumon.analysis.findings import Thresholds
+from tpumon.cli.collecting import Needs
+from tpumon.cli.commands import events, monitor, once
+from tpumon.cli.settings import feed_of
+from tpumon.collection.recording import Recording
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Recorded
-from tpumon.findings import Thresholds
 from tpumon.model import StepTimes, Target, Workers
 from tpumon.outputs import Export
-from tpumon.recording import Recording
-from tpumon.view.display import Display
-from tpumon.view.replay import KEYS, Player
-from tpumon.view.screens.screen import Reply
-from tpumon.view.settings import DisplaySettings
+from tpumon.outputs.live.display import Display
+from tpumon.outputs.live.replay import KEYS, Player
+from tpumon.outputs.live.screens.screen import Reply
+from tpumon.outputs.live.view_settings import DisplaySettings
+from tpumon.pipeline import FeedSettings, Recorded
 from tpumon_exporters.record import Recorder
 
 START = 1_700_000_000.0
@@ -222,7 +222,7 @@ def test_once_judges_the_end_of_a_recording(tape, capsys):
 
 def test_a_recording_has_no_other_outputs(tape):
     """It is over: a scrape would show old figures as new ones."""
-    from tpumon.command_line.options import ExportOptions
+    from tpumon.cli.options import ExportOptions
 
     with pytest.raises(UsageError, match="takes no other outputs"):
         feed_of(Recorded(str(tape)), ExportOptions(), 2, Thresholds(), listen=":1")

@@ -11,15 +11,15 @@ import pytest
 from fakes.run import tpumon
 from support.captures import Choice, capture_of, megacore, nested, saved, section, training, with_memory
 from support.traces import ALL_REDUCE, CONV, Op, Plane, Traced, run_step
-from tpumon.commands.report import ReportSettings, run
+from tpumon.cli.commands.report import ReportSettings, run
+from tpumon.cli.process import _command
 from tpumon.errors import UsageError
-from tpumon.process import _command
+from tpumon.proto.hlo_pb2 import HloProgram
+from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.report.render import html, markdown, text
-from tpumon.report.table import SECTIONS, report
-from tpumon.wire.hlo_pb2 import HloProgram
-from tpumon.wire.profiler_pb2 import ProfileOptions
-from tpumon.xspace.catalogue.kinds import Category
-from tpumon.xspace.profile.steps import _PARTS_OF
+from tpumon.report.section_table import SECTIONS, report
+from tpumon.xspace.catalogue.op_kinds import Category
+from tpumon.xspace.profile.step_times import _PARTS_OF
 
 ONE_CORE_STEP_S = 1e-6 * (300 + 500 + 30 + 100 + 60 + 65 + 70 + 200 + 40 + 20 + 10)
 

@@ -9,7 +9,7 @@ import pytest
 
 from support.captures import capture_of, saved
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Op, Traced, run_step
-from tpumon.commands.report import ReportSettings, run
+from tpumon.cli.commands.report import ReportSettings, run
 from tpumon.report.capture import Choice
 from tpumon.report.compare import compare, page, verdict
 from tpumon.report.render import text

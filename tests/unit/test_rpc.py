@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from fakes.tpu_node import Answer, TpuNode
-from tpumon import wire
+from tpumon import proto as wire
+from tpumon.collection.sources.rpc import Client, _explain, channel_options
 from tpumon.errors import SourceError
-from tpumon.sources.rpc import Client, _explain, channel_options
-from tpumon.wire.profiler_pb2 import MonitorRequest, MonitorResponse
+from tpumon.proto.profiler_pb2 import MonitorRequest, MonitorResponse
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _HEADERS, _SETTINGS, _PING, _ACK, _INITIAL_WINDOW_SIZE = 1, 4, 6, 1, 4  # of RFC 9113

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tpumon.commands import run_monitor
-from tpumon.commands.run import RunSettings, attached
+from tpumon.cli.commands import run_monitor
+from tpumon.cli.commands.run import RunSettings, attached
+from tpumon.cli.process import _command
 from tpumon.errors import UsageError
-from tpumon.process import _command
 
 HOOK = str(Path(__file__).parents[2] / "tpumon" / "attach" / "pythonpath")
 

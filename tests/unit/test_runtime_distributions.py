@@ -10,9 +10,9 @@ from fakes.runtime_node import COUNTS, LATENCIES, RuntimeNode, between_slices, c
 from support.exporter import found, sample
 from support.simulated import Clock, fleet_of
 from tpumon.analysis import Analysis
+from tpumon.collection.sources import Client
+from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.model import RUNTIME_COUNTS, RUNTIME_LATENCIES, Target
-from tpumon.sources import Client
-from tpumon.sources.runtime import RuntimeMetrics
 from tpumon_exporters.exposition import Exposition
 
 TRANSFER, *_ = LATENCIES

@@ -34,11 +34,12 @@ from fakes.runtime_node import (
 from fakes.tpu_node import TpuNode, WrongServer, closed_port
 from support.samples import sample
 from support.simulated import fleet_of
-from tpumon import metrics
+from tpumon.collection.sources import Client
+from tpumon.collection.sources import runtime_metrics as runtime
+from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
 from tpumon.errors import SourceError
 from tpumon.model import RUNTIME_COUNTS, RuntimeFigures, Target
-from tpumon.sources import Client, runtime
-from tpumon.sources.runtime import RuntimeMetrics
+from tpumon.outputs import metrics
 
 
 def lines(reading):

@@ -9,8 +9,8 @@ from typing import Any, get_args, get_type_hints
 
 from support import REPOSITORY
 from tpumon.errors import REASONS
-from tpumon.figures import STEP_PARTS
 from tpumon.model import CautionCode, Sample
+from tpumon.model.figure_table import STEP_PARTS
 
 
 def _names(kind: Any) -> Iterator[str]:

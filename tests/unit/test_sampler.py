@@ -13,13 +13,13 @@ import pytest
 
 from support import virtual_time
 from support.samples import sample as taken
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sampler.pace import KeepingUp
+from tpumon.collection.sources import Reading
+from tpumon.discovery.base import Fixed
 from tpumon.errors import NoTargetError, SourceError
 from tpumon.model import Caution, DeviceFigures, Figures, Query, RuntimeFigures, Sample, Target, Workers
-from tpumon.sampler import Pace, Sampler
-from tpumon.sampler.pace import KeepingUp
-from tpumon.sources import Reading
 from tpumon.system.pausing import Pause
-from tpumon.targets.base import Fixed
 
 GOOD = "good"
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpumon.figures import COMPARED
-from tpumon.history import Histories, RollupSeries
+from tpumon.analysis.history import Histories, RollupSeries
 from tpumon.model import Sample, State, Target, Workers
+from tpumon.model.figure_table import COMPARED
 
 STATES = get_args(State)
 KEYS = ("mxu", "step")

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tpumon.errors import UsageError
 from tpumon.simulator.scenario import CHAPTER_NS, KINDS, SCENARIOS, SECOND, Fault, Job
+from tpumon.simulator.scenario.fault_table import PARAMETERS
 from tpumon.simulator.scenario.faults import parse_faults
-from tpumon.simulator.scenario.kinds import PARAMETERS
 from tpumon.simulator.topology import parse_topology
 
 V4_32 = parse_topology("v4-32")

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from support.simulated import fleet_of
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.errors import SourceError
 from tpumon.model import Query
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.trace import TraceSource
 
 
 def results(scenario, queries):

@@ -7,11 +7,11 @@ import asyncio
 import grpc
 import pytest
 
-from tpumon import wire
+from tpumon import proto as wire
 from tpumon.model import SIMULATED_MARK
+from tpumon.proto import runtime_metrics_pb2
 from tpumon.simulator.server import SimulatedFleet
 from tpumon.simulator.settings import SimulatorSettings
-from tpumon.wire import runtime_metrics_pb2
 
 TOTAL = "tpu.runtime.hbm.memory.total.bytes"
 USED = "tpu.runtime.hbm.memory.usage.bytes"

@@ -8,7 +8,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.simulator.figures import figures, window_events
+from tpumon.simulator.expected_figures import figures, window_events
 from tpumon.simulator.scenario import CHAPTER_NS, SCENARIOS, SECOND, STEP_GAP_NS, Job
 from tpumon.simulator.topology import parse_topology
 

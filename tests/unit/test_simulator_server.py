@@ -27,9 +27,9 @@ from support.simulated import (
     until_session_runs,
     worker_of,
 )
-from tpumon import wire
+from tpumon import proto as wire
 from tpumon.model import SIMULATED_MARK
-from tpumon.wire import profiler_pb2, xplane_pb2
+from tpumon.proto import profiler_pb2, xplane_pb2
 
 # Monitor
 

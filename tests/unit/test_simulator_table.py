@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from tpumon.simulator.figures import figures as simulated
+from tpumon.proto import xplane_pb2
+from tpumon.simulator.expected_figures import figures as simulated
 from tpumon.simulator.scenario import KINDS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
-from tpumon.wire import xplane_pb2
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.summary import figures
 from tpumon.xspace.trace import read_trace
 

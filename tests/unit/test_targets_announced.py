@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support import REPOSITORY, require
-from tpumon.targets.announced import announced_environment, attached_processes
-from tpumon.targets.identity import VARIABLES
-from tpumon.targets.listening import Listener, Owner
-from tpumon.targets.ports import why_not_approached
-from tpumon.targets.processes import is_running, start_ticks_of
+from tpumon.discovery.host.announced import announced_environment, attached_processes
+from tpumon.discovery.host.listening import Listener, Owner
+from tpumon.discovery.host.ports import why_not_approached
+from tpumon.discovery.host.processes import is_running, start_ticks_of
+from tpumon.discovery.identity import VARIABLES
 
 with pytest.MonkeyPatch.context() as patch:
     patch.setenv("TPUMON_ATTACH", "0")  # this process itself is not to be attached
@@ -178,8 +178,8 @@ from tpumon_attach import announcement
 announcement.announce(int(port), "JAX")
 print(os.getpid(), flush=True)
 sys.stdin.readline()
-from tpumon.targets.announced import attached_processes
-from tpumon.targets.listening import Listener
+from tpumon.discovery.host.announced import attached_processes
+from tpumon.discovery.host.listening import Listener
 all_ports = [Listener(port=one, address="h", inodes=frozenset(), uid=os.geteuid()) for one in range(1, 5)]
 print(attached_processes(all_ports), flush=True)
 sys.stdin.readline()

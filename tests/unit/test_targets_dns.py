@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from support.watching import watching
-from tpumon.targets.dns import DnsNames, resolve_host
+from tpumon.discovery.dns import DnsNames, resolve_host
 
 
 class NameServer:
@@ -166,7 +166,7 @@ def test_the_last_addresses_stay_to_be_shown_as_down():
 
 def test_the_first_result_does_not_wait_for_a_name_server(monkeypatch):
     """A name that is not answered for is as it was given, until it is."""
-    monkeypatch.setattr("tpumon.targets.dns._FIRST_S", 0.01)
+    monkeypatch.setattr("tpumon.discovery.dns._FIRST_S", 0.01)
 
     async def main():
         late = asyncio.Event()

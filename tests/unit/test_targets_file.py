@@ -11,9 +11,9 @@ import threading
 import pytest
 
 from support.watching import watching
+from tpumon.discovery import target_file
+from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
-from tpumon.targets import target_file
-from tpumon.targets.target_file import TargetFile
 
 
 @pytest.fixture

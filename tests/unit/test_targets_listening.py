@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
-from tpumon.targets.listening import find_owners, read_listeners
+from tpumon.discovery.host.listening import find_owners, read_listeners
 
 
 @pytest.fixture

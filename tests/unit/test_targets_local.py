@@ -17,13 +17,13 @@ from fakes.proc import JAX, NCCL, TENSORFLOW, FakeProc
 from fakes.tpu_node import BUSY_STEP, TpuNode
 from support.samples import sample
 from support.watching import watching
+from tpumon.analysis.history import WorkerHistory
+from tpumon.discovery.addresses import name_targets
+from tpumon.discovery.host.ports import LINE_FOR_A_JOB
+from tpumon.discovery.host.probe import knock
+from tpumon.discovery.host.servers import LocalDiscovery
+from tpumon.discovery.identity import Identified, names
 from tpumon.errors import SourceError
-from tpumon.history import WorkerHistory
-from tpumon.targets.addresses import name_targets
-from tpumon.targets.identity import Identified, names
-from tpumon.targets.knock import knock
-from tpumon.targets.local import LocalDiscovery
-from tpumon.targets.ports import LINE_FOR_A_JOB
 
 HERE = socket.gethostname()
 JOB, WEB = 42, 77
@@ -200,7 +200,7 @@ def test_a_stranger_that_starts_over_and_over_is_not_called_each_time(world):
 
 def test_a_job_that_is_too_busy_to_answer_gets_another_call_but_only_later(world, monkeypatch):
     """Its own process cannot be mistaken for a stranger's; three calls are the end of it."""
-    monkeypatch.setattr("tpumon.targets.local._SILENT_S", 0.02)
+    monkeypatch.setattr("tpumon.discovery.host.servers._SILENT_S", 0.02)
 
     async def main():
         world.job(9999)
@@ -251,7 +251,7 @@ def test_a_port_that_a_stranger_has_now_is_no_worker_any_more(world, port):
 
 def test_a_job_that_is_too_busy_to_answer_after_its_restart_stays_a_worker(world, monkeypatch):
     """It is no stranger: its process has XLA."""
-    monkeypatch.setattr("tpumon.targets.local._SILENT_S", 0.02)
+    monkeypatch.setattr("tpumon.discovery.host.servers._SILENT_S", 0.02)
 
     async def main():
         world.job(9999)
@@ -509,7 +509,7 @@ def test_a_strangers_port_is_no_runtime_metric_service(world):
 
 def test_without_proc_the_usual_ports_are_called_and_the_reason_is_told(world, monkeypatch):
     """Closed ones again and again, since nothing else tells; one where a stranger answered, no more."""
-    monkeypatch.setattr("tpumon.targets.local._CLOSED_S", 0.0)
+    monkeypatch.setattr("tpumon.discovery.host.servers._CLOSED_S", 0.0)
 
     async def main():
         world.proc.forbid()

@@ -11,9 +11,9 @@ import pytest
 
 from fakes.kubelet import OTHERS, devices, holder, kubelet, pod
 from tpumon.analysis import Analysis
+from tpumon.discovery.base import Fixed
+from tpumon.discovery.pods import WithPods
 from tpumon.model import Pod, Target, Workers
-from tpumon.targets.base import Fixed
-from tpumon.targets.pods import WithPods
 from tpumon_exporters.exposition import Exposition
 
 WORKERS = Workers(targets=(Target(worker="w", address="127.0.0.1:9999"),))

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
+from tpumon.discovery.base import Fixed
+from tpumon.discovery.host.runtime_ports import WithRuntime, parse_runtime_addresses
 from tpumon.errors import UsageError
 from tpumon.model import Target
-from tpumon.targets.base import Fixed
-from tpumon.targets.runtime import WithRuntime, parse_runtime_addresses
 
 
 def looked_for(*targets):

@@ -9,10 +9,10 @@ import pytest
 
 from fakes.google import Google, node
 from support.watching import watching
+from tpumon.discovery import tpu_api
+from tpumon.discovery.google_api import ApiError, TpuApi
+from tpumon.discovery.tpu_api import NamedTpus
 from tpumon.errors import NoTargetError, SourceError, TpumonError, UsageError
-from tpumon.targets import tpu_api
-from tpumon.targets.google_api import ApiError, TpuApi
-from tpumon.targets.tpu_api import NamedTpus
 
 ONCE = lambda: False  # noqa: E731
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.text import one_line, safe
+from tpumon.untrusted_text import one_line, safe
 
 
 @pytest.mark.parametrize(

@@ -16,18 +16,18 @@ from support.samples import sample
 from support.simulated import fleet_of
 from support.traces import CONV, Op, Traced, run_step
 from tpumon.analysis import Update
-from tpumon.commands import monitor
-from tpumon.history import WorkerHistory
+from tpumon.analysis.history import WorkerHistory
+from tpumon.cli.commands import monitor
+from tpumon.cli.process import _command
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.monitor_rpc import MonitorSource
+from tpumon.collection.sources.traces.source import TraceSource
 from tpumon.model import MOST_OPS, Figures, Query, Sample, Target, bounded
-from tpumon.process import _command
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.ops import build
 from tpumon.simulator.scenario import Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.monitor import MonitorSource
-from tpumon.sources.trace import TraceSource
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace.profile import top_ops
 from tpumon.xspace.profile.profile import read_profile
 from tpumon.xspace.profile.top_ops import NAME_LENGTH, read_figures

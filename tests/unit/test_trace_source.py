@@ -12,14 +12,14 @@ from fakes.tpu_node import Hang, TpuNode, Trace
 from support.samples import figures_of
 from support.scenes import Scene
 from support.simulated import fleet_of
-from tpumon import wire
+from tpumon import proto as wire
+from tpumon.collection.sources import Client, SourceOptions
+from tpumon.collection.sources.traces.source import TraceSource
+from tpumon.collection.sources.traces.window import Window
 from tpumon.errors import SourceError
-from tpumon.logdir import LocalLogDir
 from tpumon.model import LONGEST_WINDOW_S, Query, StepTimes, Target
-from tpumon.sources import Client, SourceOptions
-from tpumon.sources.trace import TraceSource
-from tpumon.sources.window import Window
-from tpumon.wire.profiler_pb2 import TerminateRequest, TerminateResponse
+from tpumon.proto.profiler_pb2 import TerminateRequest, TerminateResponse
+from tpumon.system.logdir import LocalLogDir
 
 DEFAULTS = SourceOptions()
 QUERY = Query(level=2, window_s=0.2)
@@ -286,7 +286,7 @@ def test_a_connection_that_breaks_in_a_window_has_cost_the_job_that_window():
 
 def test_a_call_without_an_answer_has_cost_what_is_likely(monkeypatch):
     """Nobody knows if a stalled job was traced: its window, and collecting as it took before; never the whole wait."""
-    monkeypatch.setattr("tpumon.sources.trace._PATIENCE_S", 1.5)
+    monkeypatch.setattr("tpumon.collection.sources.traces.source._PATIENCE_S", 1.5)
 
     async def main():
         with TpuNode(captures=[Trace(), Hang()], device=True) as node:
@@ -310,7 +310,7 @@ def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):
     async def bug(_xspace, _ops):
         raise IndexError("odd")
 
-    monkeypatch.setattr("tpumon.sources.readers.QUICK.read", bug)
+    monkeypatch.setattr("tpumon.collection.sources.traces.readers.QUICK.read", bug)
     with pytest.raises(SourceError, match="a bug in tpumon: IndexError: odd") as caught:
         ask(QUERY)
     assert caught.value.reason == "internal"
@@ -319,7 +319,7 @@ def test_a_bug_in_the_analysis_does_not_make_tracing_free(monkeypatch):
 
 def test_an_old_server_whose_files_cannot_be_seen_writes_one_and_no_more(monkeypatch):
     """In a container of its own each trace would stay on its disk; after the first it is not asked again."""
-    monkeypatch.setattr("tpumon.sources.profile._SHARED_DIRECTORY_S", 0.0)
+    monkeypatch.setattr("tpumon.collection.sources.traces.profile_rpc._SHARED_DIRECTORY_S", 0.0)
     monkeypatch.setattr(LocalLogDir, "load", lambda *_: None)
 
     async def main():

@@ -10,10 +10,10 @@ from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, Plane, Traced, run_step
 from support.truncated import KINDS, cores_of, truncated, whole, window_of
 from tpumon.model import Sample
+from tpumon.proto.xplane_pb2 import XStat
 from tpumon.simulator.scenario import SCENARIOS, SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
-from tpumon.wire.xplane_pb2 import XStat
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace import figures, read_trace
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, Traced, run_step
-from tpumon.wire.xplane_pb2 import XSpace
+from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.xspace import figures, read_trace
 
 REAL = REPOSITORY.parent / "shared" / "data" / "tpu_v6e_4chip_host_offload.xplane.pb"

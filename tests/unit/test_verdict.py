@@ -9,7 +9,7 @@ import pytest
 from support.samples import failed_sample, sample
 from tpumon.analysis import Analysis
 from tpumon.analysis.answer import answer_of
-from tpumon.findings.input_bound import InputBound
+from tpumon.analysis.findings.rules.input_bound import InputBound
 from tpumon.model import Spread, StepTimes, Target, Workers
 
 NOW = 1_769_000_000.0

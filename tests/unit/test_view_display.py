@@ -23,10 +23,10 @@ from support.shown import (
     press,
     screen,
 )
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
 from tpumon.model import Caution, Failure, Target, Workers
-from tpumon.view.drawing.cells import clock
-from tpumon.view.screens.screen import Reply
+from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.live.screens.screen import Reply
 
 AT_ONCE = Thresholds(sustained=1)
 

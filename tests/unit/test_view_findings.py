@@ -10,10 +10,10 @@ from rich.cells import cell_len
 
 from support.shown import NOW, answered, display_of, empty_display, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.analysis import Analysis
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
 from tpumon.model import Cause, Evidence, Finding, Handover, NotJudged, StepTimes, Target, Workers
-from tpumon.view.drawing.cells import clock
-from tpumon.view.drawing.style import BOLD, CRITICAL, WARN
+from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.live.drawing.style import BOLD, CRITICAL, WARN
 
 AT_ONCE = Thresholds(sustained=1)
 SINCE = clock(NOW, NOW)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.shown import NOW, answered, failed
 from tpumon.analysis import Analysis
 from tpumon.model import Target, Workers
-from tpumon.view.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
-from tpumon.view.drawing.style import ASCII, UNICODE
-from tpumon.view.parts.trends import Trend
+from tpumon.outputs.live.drawing.graphs import RATIO, bar, chart, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.live.drawing.style import ASCII, UNICODE
+from tpumon.outputs.live.parts.trends import Trend
 
 NAN = math.nan
 

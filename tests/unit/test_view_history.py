@@ -10,13 +10,13 @@ import pytest
 
 from support.shown import NOW, answered, display_of, empty_display, failed, fleet, infeed, lines, name_of, press, screen
 from tpumon.analysis import Analysis
-from tpumon.figures import COMPARED
-from tpumon.findings import Thresholds
-from tpumon.history import RollupSeries
+from tpumon.analysis.findings import Thresholds
+from tpumon.analysis.history import RollupSeries
 from tpumon.model import Target, Workers
-from tpumon.view.drawing.cells import clock
-from tpumon.view.parts import spans
-from tpumon.view.parts.spans import Span, span_of
+from tpumon.model.figure_table import COMPARED
+from tpumon.outputs.live.drawing.cells import clock
+from tpumon.outputs.live.parts import charts_of_spans as spans
+from tpumon.outputs.live.parts.charts_of_spans import Span, span_of
 
 AT_ONCE = Thresholds(sustained=1)
 

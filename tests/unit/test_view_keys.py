@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpumon.view.loop.keys import KeyParser
+from tpumon.outputs.live.loop.keys import KeyParser
 
 KEYS = {
     b"q": ["q"],

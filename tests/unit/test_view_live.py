@@ -18,7 +18,7 @@ import pytest
 from fakes.run import environment
 from support import REPOSITORY, wait_until
 from support.terminal import Terminal
-from tpumon.view.loop import live as live_loop
+from tpumon.outputs.live.loop import live as live_loop
 
 PROGRAM = REPOSITORY / "tests" / "support" / "live_program.py"
 ALT_ON, ALT_OFF = b"\x1b[?1049h", b"\x1b[?1049l"

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, infeed, lines, name_of, press, screen
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
 from tpumon.model import Change, Handover
-from tpumon.view.loop.paint import Painter
-from tpumon.view.loop.terminal import TerminalScreen, has_mouse
-from tpumon.view.screens.screen import Reply
+from tpumon.outputs.live.loop.paint import Painter
+from tpumon.outputs.live.loop.terminal import TerminalScreen, has_mouse
+from tpumon.outputs.live.screens.screen import Reply
 
 
 def click(display, words, *, size=(100, 30)):

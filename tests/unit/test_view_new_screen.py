@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from support.shown import NOW, answered, display_of, failed, fleet, lines, name_of, press, screen
-from tpumon.view.drawing.lines import plain
-from tpumon.view.screens import table
-from tpumon.view.screens.help import Help
-from tpumon.view.screens.screen import Drawn, Key, Reply, Screen, opening
-from tpumon.view.screens.workers import Workers
+from tpumon.outputs.live.drawing.line import plain
+from tpumon.outputs.live.screens import screen_table as table
+from tpumon.outputs.live.screens.help import Help
+from tpumon.outputs.live.screens.screen import Drawn, Key, Reply, Screen, opening
+from tpumon.outputs.live.screens.workers import Workers
 
 
 class Names(Screen):

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from support.shown import INTERVAL_S, NOW, Shown, answered, display_of, empty_display, failed, lines
-from tpumon.figures import SORT_KEYS
-from tpumon.findings import Thresholds
+from tpumon.analysis.findings import Thresholds
 from tpumon.model import Caution, OpCategoryFigures, OpFigures, Spread, StepTimes, Target, Workers
-from tpumon.view.settings import DisplaySettings
+from tpumon.model.figure_table import SORT_KEYS
+from tpumon.outputs.live.view_settings import DisplaySettings
 
 HOSTILE = (
     "\x1b[31mred\x1b[0m",

@@ -19,8 +19,8 @@ from rich.segment import ControlType, Segment
 from rich.style import Style
 
 from support import REPOSITORY
-from tpumon.view.loop.paint import Painter, wants_color
-from tpumon.view.loop.terminal import TerminalGoneError, TerminalScreen
+from tpumon.outputs.live.loop.paint import Painter, wants_color
+from tpumon.outputs.live.loop.terminal import TerminalGoneError, TerminalScreen
 
 PLAIN = Painter(color=True, ascii_only=False)
 
@@ -260,7 +260,9 @@ def test_a_terminal_without_a_size_is_80_by_24(glass):
 
 def run_code(code, stdout, stderr):
     """Runs code in a process of its own, where `caught` is fd 1's; its exit status."""
-    program = f"import os, sys\nfrom tpumon.view.loop.terminal import CaughtStderr\ncaught = CaughtStderr(1)\n{code}"
+    program = (
+        f"import os, sys\nfrom tpumon.outputs.live.loop.terminal import CaughtStderr\ncaught = CaughtStderr(1)\n{code}"
+    )
     command = [sys.executable, "-c", program]
     return subprocess.run(command, stdout=stdout, stderr=stderr, timeout=30, cwd=REPOSITORY).returncode
 

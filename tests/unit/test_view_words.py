@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from tpumon.view.drawing.cells import (
+from tpumon.outputs.live.drawing.cells import (
     age,
     age_changes_in_s,
     clock,
@@ -17,9 +17,9 @@ from tpumon.view.drawing.cells import (
     step_cell,
     step_short,
 )
-from tpumon.view.drawing.lines import Line, cut, tame, wrapped
-from tpumon.view.drawing.names import Labels, natural
-from tpumon.view.drawing.style import ASCII, UNICODE
+from tpumon.outputs.live.drawing.line import Line, cut, tame, wrapped
+from tpumon.outputs.live.drawing.names import Labels, natural
+from tpumon.outputs.live.drawing.style import ASCII, UNICODE
 
 
 @pytest.mark.parametrize(

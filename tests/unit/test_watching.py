@@ -10,12 +10,12 @@ import pytest
 from support import wait_until
 from support.given_feed import GivenFeed
 from support.samples import sample
-from tpumon.commands import watching
-from tpumon.commands.collecting import Needs
-from tpumon.commands.watching import Watch
+from tpumon.cli import watching
+from tpumon.cli.collecting import Needs
+from tpumon.cli.watching import Watch
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.feed import FeedSettings, Remote
 from tpumon.model import StepTimes, Target, Workers
+from tpumon.pipeline import FeedSettings, Remote
 
 STEP = StepTimes(avg=0.1, min=0.1, max=0.1, count=5)
 

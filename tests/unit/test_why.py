@@ -13,14 +13,15 @@ from support.samples import failed_sample, sample
 from support.scenes import Scene
 from tpumon.analysis import Analysis
 from tpumon.analysis.answer import REMEDIES, answer_of
-from tpumon.commands import collecting, why
-from tpumon.commands.collecting import Needs
-from tpumon.commands.why import WhySettings
+from tpumon.analysis.findings import RULES
+from tpumon.analysis.quoting import plain, quoted, told
+from tpumon.cli import collecting
+from tpumon.cli.collecting import Needs
+from tpumon.cli.commands import why
+from tpumon.cli.commands.why import WhySettings
 from tpumon.errors import UsageError
-from tpumon.feed import FeedSettings, Recorded, Remote
-from tpumon.findings import RULES
 from tpumon.model import Evidence, Finding, Handover, NotJudged, Spread, StepTimes, Target, Workers
-from tpumon.quoting import plain, quoted, told
+from tpumon.pipeline import FeedSettings, Recorded, Remote
 
 NOW = 1_769_000_000.0
 ODD = '"\\'
@@ -237,7 +238,7 @@ def test_text_has_evidence_remedy_and_what_is_not_judged(tmp_path, capsys):
 
 def test_a_saved_profile_is_one_sample_of_each_host(tmp_path, capsys):
     """What a single sample shows is judged; what needs several says so."""
-    from tpumon.simulator.trace import TraceOptions, build_trace
+    from tpumon.simulator.trace_writer import TraceOptions, build_trace
 
     scene = Scene("input-bound")
     session = tmp_path / "plugins" / "profile" / "2026"

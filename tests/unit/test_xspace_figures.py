@@ -17,9 +17,9 @@ from fakes.run import environment
 from support.traces import ALL_REDUCE, ASYNC_DONE, CONV, INFEED, LOOP, Op, Plane, Traced, run_step
 from tpumon.errors import SourceError
 from tpumon.model.chips import spoken_name
-from tpumon.wire.xplane_pb2 import XEvent, XLine, XPlane, XSpace, XStat
+from tpumon.proto.xplane_pb2 import XEvent, XLine, XPlane, XSpace, XStat
 from tpumon.xspace import TraceFigures, figures, read_trace
-from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.catalogue.op_kinds import Category
 from tpumon.xspace.hardware.gpu import gpu_name
 from tpumon.xspace.hardware.peaks import peak_of
 from tpumon.xspace.planes.space import read_space
@@ -556,7 +556,7 @@ def test_numpy_is_not_imported_before_a_trace_is_read(tmp_path):
 
 
 def test_a_reader_of_traces_loads_figures_and_nothing_else_of_the_model(tmp_path):
-    code = "import sys, tpumon.xspace.reading, tpumon.xspace.profile.top_ops\n"
+    code = "import sys, tpumon.xspace.worker_process, tpumon.xspace.profile.top_ops\n"
     code += "print(*sorted(name[13:] for name in sys.modules if name.startswith('tpumon.model.')))"
     loaded = subprocess.run([sys.executable, "-c", code], env=environment(tmp_path), check=True, stdout=subprocess.PIPE)
     assert loaded.stdout.decode().split() == ["caution", "chips", "codec", "figures", "frozen"]

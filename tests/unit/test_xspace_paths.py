@@ -9,7 +9,7 @@ import pytest
 
 from fakes.protobuf import field
 from support.truncated import KINDS, truncated, whole
-from tpumon.wire.xplane_pb2 import XSpace
+from tpumon.proto.xplane_pb2 import XSpace
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.wire import lines, stored
 from tpumon.xspace.wire.fields import fields

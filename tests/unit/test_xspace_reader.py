@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
-from tpumon.wire.xplane_pb2 import XEvent, XStat
-from tpumon.xspace.columns import events as reader
-from tpumon.xspace.columns.events import kinds_of, of_kinds, read_events, stat_bits
+from tpumon.proto.xplane_pb2 import XEvent, XStat
+from tpumon.xspace.columns import event_columns as reader
+from tpumon.xspace.columns.event_columns import kinds_of, of_kinds, read_events, stat_bits
 from tpumon.xspace.wire.lines import pack
 
 INT64 = st.one_of(

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support import REPOSITORY, require
 from support.traces import ALL_REDUCE, CONV, INFEED, LOOP, WHILE, Op, Traced, run_step
 from support.truncated import whole
-from tpumon.figures import OP_KINDS
+from tpumon.model.figure_table import OP_KINDS
 from tpumon.simulator.scenario import SECOND, Job
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import TraceOptions, build_trace
+from tpumon.simulator.trace_writer import TraceOptions, build_trace
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.catalogue.shapes import paddings
 from tpumon.xspace.catalogue.time_kinds import TimeKind, time_kind

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tpumon.errors import SourceError
-from tpumon.wire.xplane_pb2 import LineOutline, XEvent, XLine, XStat
+from tpumon.proto.xplane_pb2 import LineOutline, XEvent, XLine, XStat
 from tpumon.xspace.wire import lines
 from tpumon.xspace.wire import stored as stored_module
 from tpumon.xspace.wire.fields import fields

@@ -9,14 +9,13 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
+from tpumon.analysis.findings import Judge, Seen, Thresholds
+from tpumon.analysis.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.analysis.judgement import Judgement, add_failure, began_of, note_raised, resumed, standing_of, verdict_of
-from tpumon.analysis.kept import Kept, kept_worker
 from tpumon.analysis.recorded_clock import OVERLAP_S, RecordedClock
+from tpumon.analysis.state_file import Kept, kept_worker
 from tpumon.analysis.status import NOT_THERE, Event, FleetStatus, Update, WorkerStatus, average_of
 from tpumon.analysis.upstream import SPANNING, Upstream, merged_findings, no_later, sign_of
-from tpumon.figures import COMPARED
-from tpumon.findings import Judge, Seen, Thresholds
-from tpumon.history import NO_FIGURES, WELL, Changes, Histories, Moment, RollupSeries, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
@@ -33,7 +32,8 @@ from tpumon.model import (
     What,
     Workers,
 )
-from tpumon.text import one_line, unexpected
+from tpumon.model.figure_table import COMPARED
+from tpumon.untrusted_text import one_line, unexpected
 
 MOST_HISTORY_BYTES = 12_000_000
 """Most history of all workers together that is handed on."""

@@ -7,11 +7,12 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from tpumon.analysis.findings import GRADES, RULES
+from tpumon.analysis.quoting import cut, plain, quoted, told
 from tpumon.analysis.status import FleetStatus, WorkerStatus
 from tpumon.analysis.sufficiency import compared
 from tpumon.analysis.upstream import earliest
 from tpumon.errors import MEANING, NoTargetError, Reason
-from tpumon.findings import GRADES, RULES
 from tpumon.model import (
     SCHEMA_VERSION,
     Evidence,
@@ -25,7 +26,6 @@ from tpumon.model import (
     StateId,
 )
 from tpumon.model.frozen import frozen
-from tpumon.quoting import cut, plain, quoted, told
 
 MOST_FINDINGS = 10
 MOST_WORKERS = 5

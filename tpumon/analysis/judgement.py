@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from tpumon.analysis.history import WELL, Course, Moment, WorkerHistory
 from tpumon.analysis.status import Verdict
 from tpumon.analysis.upstream import earliest, merged_causes, no_later
-from tpumon.history import WELL, Course, Moment, WorkerHistory
 from tpumon.model import Cause, FindingId, Mark, Sample, Severity, Standing, State
 
 

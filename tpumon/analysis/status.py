@@ -10,9 +10,8 @@ from math import fsum
 from operator import itemgetter
 from statistics import median, mode
 
-from tpumon.figures import COMPARED
-from tpumon.findings import RULES
-from tpumon.history import RollupSeries, WorkerHistory
+from tpumon.analysis.findings import RULES
+from tpumon.analysis.history import RollupSeries, WorkerHistory
 from tpumon.model import (
     Cause,
     Change,
@@ -27,6 +26,7 @@ from tpumon.model import (
     Target,
     Workers,
 )
+from tpumon.model.figure_table import COMPARED
 from tpumon.model.frozen import frozen
 
 
@@ -100,7 +100,7 @@ class WorkerStatus:
         verdict: its state and severity, and since when.
         sample: the sample whose figures are current; None: there is none. A worker that is not live may have one all
             the same, of runtime metrics.
-        figures: the compared figures of that sample, by key of `tpumon.figures`.
+        figures: the compared figures of that sample, by key of `tpumon.model.figure_table`.
         judged: the findings that can be judged of it, present or not.
         not_judged: the others that were looked for, each with the reason.
         needs_more: True if one or two more samples would tell more of it.

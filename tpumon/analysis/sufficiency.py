@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from tpumon.analysis.findings import group_of
+from tpumon.analysis.history import WELL, WorkerHistory
 from tpumon.analysis.status import FleetStatus, WorkerStatus
-from tpumon.figures import IDLE, INFEED, STEP
-from tpumon.findings import group_of
-from tpumon.history import WELL, WorkerHistory
+from tpumon.model.figure_table import IDLE, INFEED, STEP
 
 _RECENT_S = 3600.0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tpumon.findings import GRADES, RULES
+from tpumon.analysis.findings import GRADES, RULES
 from tpumon.model import Cause, Change, Finding, FindingId, Handover, Mark, StateId, Target, What
 
 _PLACES: Mapping[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(RULES)}

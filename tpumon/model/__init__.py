@@ -32,9 +32,9 @@ if TYPE_CHECKING:
         StepTimes,
     )
     from tpumon.model.finding import Cause, Confidence, Evidence, Finding, FindingId, Grade, NotJudged, StateId
-    from tpumon.model.job import Framework, JobSigns
+    from tpumon.model.job_signs import Framework, JobSigns
     from tpumon.model.kept import KeptActivity, KeptFinding, KeptProgram, KeptState, KeptWorker
-    from tpumon.model.runtime import RUNTIME_COUNTS, RUNTIME_LATENCIES
+    from tpumon.model.runtime_names import RUNTIME_COUNTS, RUNTIME_LATENCIES
     from tpumon.model.sample import SCHEMA_VERSION, Failure, Sample
     from tpumon.model.state import Change, Handover, Mark, Severity, Standing, State, What
     from tpumon.model.target import LONGEST_WINDOW_S, Pod, Process, Query, Target, Workers
@@ -94,7 +94,21 @@ __all__ = [
     "bounded",
 ]
 
-_MODULES = ("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job", "runtime", "kept")
+_MODULES = (
+    *("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job_signs", "runtime_names", "kept"),
+)
+    "figures",
+    "caution",
+    "finding",
+    "sample",
+    "state",
+    "target",
+    "address",
+    "bounds",
+    "job_signs",
+    "runtime_names",
+    "kept",
+)
 
 
 def __dir__() -> list[str]:

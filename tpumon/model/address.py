@@ -22,7 +22,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses `host:port`, IPv6 in brackets. `tpumon.targets.addresses` parses what users write.
+        """Parses `host:port`, IPv6 in brackets. `tpumon.discovery.addresses` parses what users write.
 
         Raises:
             ValueError: the text is not of this form.

@@ -13,7 +13,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 
 _LARGEST = 1 << 60  # no figure of ours is larger
 _MOST_ITEMS = 100

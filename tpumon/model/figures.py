@@ -1,6 +1,6 @@
 """The figures of one worker. An absent figure is None, never 0.
 
-Names end in their unit: ratios 0-1, times in seconds, sizes in bytes. `tpumon.figures` says how each one is shown.
+Names end in their unit: ratios 0-1, times in seconds, sizes in bytes. `figure_table` says how each one is shown.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class RuntimeFigures:
 class Figures:
     """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 
-    To add a figure: a field here, its computation in a source, and a row in `tpumon.figures`.
+    To add a figure: a field here, its computation in a source, and a row in `figure_table`.
 
     Attributes:
         mxu_utilization_ratio: utilization of the matrix units.
@@ -225,9 +225,9 @@ class Figures:
         step_name: the function or annotation that counts as the step; None if markers or the server define the steps.
         functions: what the program ran, heaviest first.
         infeed_ratio: share of a step spent waiting for infeed.
-        step_parts_s: mean time per step by part; the keys are those of `tpumon.figures.STEP_PARTS`.
+        step_parts_s: mean time per step by part; the keys are those of `figure_table.STEP_PARTS`.
         step_work_s: time of an average step that the busiest core spends in ops other than collectives.
-        op_time_ratios: share of the window by kind of op; the keys are those of `tpumon.figures.OP_KINDS`. Together
+        op_time_ratios: share of the window by kind of op; the keys are those of `figure_table.OP_KINDS`. Together
             with `idle_ratio` they add up to 1.
         matmul_padding_ratio: share of the matrix units' work that is padding, by the shapes of the ops.
         barrier_ratio: share of a step in which cores wait at barriers.

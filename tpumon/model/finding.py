@@ -73,7 +73,7 @@ class Cause:
         finding: the finding; None for a failed query.
         severity: how bad it is for this worker.
         since_unix_s: since when this worker has it; None: not known.
-        figure: key of the figure that exceeds its limit, as in `tpumon.figures`; None if there is none.
+        figure: key of the figure that exceeds its limit, as in `tpumon.model.figure_table`; None if there is none.
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
 

@@ -25,7 +25,7 @@ class KeptFinding:
         finding: its ID.
         since_unix_s: since when the worker has it.
         since_or_earlier: True if the first samples showed it already.
-        words, sentence, severity, confidence, figure, remedy, evidence: as in `tpumon.findings.Account`.
+        words, sentence, severity, confidence, figure, remedy, evidence: as in `tpumon.analysis.findings.Account`.
     """
 
     finding: FindingId

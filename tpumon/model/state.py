@@ -105,7 +105,7 @@ class Handover:
         standings: of the workers; all of them, or those that changed.
         changes: oldest first; all that are remembered, or the new ones.
         shift_s: to be added to times in `history` to get those of this machine's clock; all other times are by that.
-        history: by worker, JSON as `tpumon.history.RollupSeries.to_plain` made it; "" is that of the whole fleet.
+        history: by worker, JSON as `RollupSeries.to_plain` made it; "" is that of the whole fleet.
         findings: what is wrong now; None: the exporter does not judge.
         not_judged: what it cannot judge.
         exporter: name of the exporter.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tpumon.model import Finding
 from tpumon.model.codec import to_plain
 from tpumon.model.frozen import frozen
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Profile

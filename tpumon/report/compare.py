@@ -16,8 +16,8 @@ from tpumon.report.words import change_word, part_word, percent_word, time_cell,
 from tpumon.report.work import Ledger, ledger
 
 if TYPE_CHECKING:
-    from tpumon.xspace.profile.ops import Op
-    from tpumon.xspace.profile.steps import StepTable
+    from tpumon.xspace.profile.op_times import Op
+    from tpumon.xspace.profile.step_times import StepTable
 
 What = Literal["op", "category", "part"]
 Status = Literal["slower", "faster", "new", "gone"]
@@ -181,7 +181,7 @@ def compare(before: Capture, after: Capture, choice: Choice) -> Comparison:
 
 def _side(capture: Capture, *, by_step: bool) -> _Side | None:
     """None if times per step are asked for, and there are no steps."""
-    from tpumon.xspace.profile.steps import step_table
+    from tpumon.xspace.profile.step_times import step_table
 
     figures, book = capture.figures.figures, ledger(capture)
     table = step_table([host.profile.trace for host in capture.hosts], figures.step_durations_s)

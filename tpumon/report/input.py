@@ -13,7 +13,7 @@ from tpumon.report.words import count_cell, percent_cell, percent_word, time_cel
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.host_input import Stage
-    from tpumon.xspace.profile.steps import StepTable
+    from tpumon.xspace.profile.step_times import StepTable
 
 Verdict = Literal["highly", "moderately", "not"]
 
@@ -109,7 +109,7 @@ class Input:
 
 def build(capture: Capture, choice: Choice) -> Input:
     """The device's side from its steps, the host's from its threads."""
-    from tpumon.xspace.profile.steps import step_table
+    from tpumon.xspace.profile.step_times import step_table
 
     figures = capture.figures.figures
     table = step_table([host.profile.trace for host in capture.hosts], figures.step_durations_s)

@@ -11,7 +11,7 @@ from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.report.work import Ledger
-    from tpumon.xspace.profile.ops import Op
+    from tpumon.xspace.profile.op_times import Op
 
 _NAMES = re.compile(r"%[\w.\-]+")
 _NUMBERED = re.compile(

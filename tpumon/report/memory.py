@@ -14,7 +14,7 @@ from tpumon.report.words import count_cell, percent_cell, size_cell, size_word, 
 
 if TYPE_CHECKING:
     from tpumon.xspace.profile.hlo import ProgramMemory
-    from tpumon.xspace.profile.memory import MemoryUse
+    from tpumon.xspace.profile.memory_use import MemoryUse
 
 _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program

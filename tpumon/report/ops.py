@@ -23,11 +23,11 @@ from tpumon.report.words import (
     time_word,
 )
 from tpumon.report.work import Ledger, bound_by, intensity, ledger, moved, work_of, work_of_one
-from tpumon.text import one_line
-from tpumon.xspace.profile.work import Work
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.profile.op_work import Work
 
 if TYPE_CHECKING:
-    from tpumon.xspace.profile.ops import Op
+    from tpumon.xspace.profile.op_times import Op
 
 _UNKNOWN_PLACE = "(not in the trace)"
 _WORTH_SHOWING = 0.001  # of all time; smaller nodes of paths are left out

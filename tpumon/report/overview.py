@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 
-from tpumon.figures import FIGURES, PARTS, STEP, Figure
 from tpumon.model import Figures, Finding
 from tpumon.model.codec import flat, not_in_json
+from tpumon.model.figure_table import FIGURES, PARTS, STEP, Figure
 from tpumon.model.frozen import frozen
 from tpumon.report import environment as environment_section
 from tpumon.report import ops as ops_section

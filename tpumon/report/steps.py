@@ -14,7 +14,7 @@ from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, part_column, part_word, time_cell, time_word
 
 if TYPE_CHECKING:
-    from tpumon.xspace.profile.steps import CoreTimes
+    from tpumon.xspace.profile.step_times import CoreTimes
 
 _MOST_ROWS = 64  # cores, or workers where there are more cores
 _WORTH_NAMING = 0.01  # collectives: of the step
@@ -110,7 +110,7 @@ class Steps:
 
 def build(capture: Capture, _choice: Choice) -> Steps:
     """The steps of a capture."""
-    from tpumon.xspace.profile.steps import step_table
+    from tpumon.xspace.profile.step_times import step_table
 
     figures = capture.figures.figures
     table = step_table([host.profile.trace for host in capture.hosts], figures.step_durations_s)

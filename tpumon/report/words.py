@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tpumon.figures import STEP_PARTS
+from tpumon.model.figure_table import STEP_PARTS
+from tpumon.outputs.text import three_digits
 from tpumon.report.blocks import Cell, Column
-from tpumon.view.text import three_digits
 
 NOT_KNOWN = "n/a"
 _ABOVE = ">peak"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from tpumon.model.frozen import frozen
 from tpumon.report.capture import Capture, Choice
-from tpumon.xspace.profile.work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
+from tpumon.xspace.profile.op_work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
 
 if TYPE_CHECKING:
-    from tpumon.xspace.profile.ops import Op, Traffic
+    from tpumon.xspace.profile.op_times import Op, Traffic
     from tpumon.xspace.profile.profile import Peaks
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.simulator.figures import Figures, Range
+from tpumon.simulator.expected_figures import Figures, Range
 from tpumon.simulator.scenario import Job
 
 

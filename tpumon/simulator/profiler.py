@@ -16,12 +16,12 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.simulator.figures import Figures, figures
+from tpumon.proto import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
+from tpumon.simulator.expected_figures import Figures, figures
 from tpumon.simulator.monitor_text import monitor_text
 from tpumon.simulator.rpc import Abort, Code, Method
 from tpumon.simulator.scenario import Job, to_ns
-from tpumon.simulator.trace import Trace, TraceOptions, build_trace, empty_trace
-from tpumon.wire import GET_SNAPSHOT, MONITOR, PROFILE, TERMINATE, profiler_pb2
+from tpumon.simulator.trace_writer import Trace, TraceOptions, build_trace, empty_trace
 
 BUSY = "Another profiling session active."
 NO_SNAPSHOT = "No continuous profiling session found."

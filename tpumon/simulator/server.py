@@ -13,7 +13,7 @@ from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Target
 from tpumon.simulator.profiler import ProfilerService
 from tpumon.simulator.rpc import PortServer
-from tpumon.simulator.runtime import RuntimeMetrics
+from tpumon.simulator.runtime_service import RuntimeMetrics
 from tpumon.simulator.scenario import Job, to_ns
 from tpumon.simulator.settings import SERVERS, SimulatorSettings
 from tpumon.simulator.topology import parse_topology

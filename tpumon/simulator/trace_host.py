@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tpumon.proto import xplane_pb2
 from tpumon.simulator.scenario import MS, Job, Part, Piece, Step, Stop
-from tpumon.wire import xplane_pb2
 
 PS_PER_NS = 1000
 CONTEXT = 12  # _pt and _ct: the kind of link; any number that is equal on both sides

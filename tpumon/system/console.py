@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import deque
 
-from tpumon.text import one_line, safe
+from tpumon.untrusted_text import one_line, safe
 
 _MAX_LENGTH = 1000
 _WAITING_LIMIT = 1000

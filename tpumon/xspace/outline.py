@@ -7,8 +7,8 @@ import re
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
-from tpumon.wire.xplane_pb2 import LineOutline
+from tpumon.proto.xplane_pb2 import LineOutline
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.parsed import parsed
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model import Caution, CoreFigures, Figures, Spread, StepTimes
-from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.catalogue.op_kinds import Category
 from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.catalogue.totals import root_totals, times_by_kind_ps
 from tpumon.xspace.columns.timeline import PS_PER_S

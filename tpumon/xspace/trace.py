@@ -11,7 +11,7 @@ from typing import BinaryIO, Literal, NamedTuple
 
 from tpumon.model import SIMULATED_MARK, Caution
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import covered_ps, extent

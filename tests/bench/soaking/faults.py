@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Literal, get_args
 
+from tpumon.proto import MONITOR, PROFILE
+from tpumon.proto.profiler_pb2 import MonitorResponse, ProfileResponse
 from tpumon.simulator.profiler import BUSY
 from tpumon.simulator.rpc import Abort, Code
-from tpumon.wire import MONITOR, PROFILE
-from tpumon.wire.profiler_pb2 import MonitorResponse, ProfileResponse
 
 Fault = Literal[
     "dead", "silent", "garbage", "hang", "slow", "busy", "refusing", "random", "truncated", "flipped", "huge"

@@ -22,17 +22,17 @@ if __name__ == "__main__":
 
 from soaking.faults import DAMAGING, WITHOUT_SERVER, Fault, before_answer, damaged, impostor, next_fault
 from tpumon.errors import TpumonError
+from tpumon.proto import GET_RUNTIME_METRIC, MONITOR, PROFILE
+from tpumon.proto.profiler_pb2 import MonitorResponse, MonitorResult, ProfileRequest
+from tpumon.proto.runtime_metrics_pb2 import MetricResponse
 from tpumon.simulator import profiler
-from tpumon.simulator.figures import measure, window_events
+from tpumon.simulator.expected_figures import measure, window_events
 from tpumon.simulator.profiler import ProfilerService, monitor_result
 from tpumon.simulator.rpc import Method, PortServer
-from tpumon.simulator.runtime import RuntimeMetrics
+from tpumon.simulator.runtime_service import RuntimeMetrics
 from tpumon.simulator.scenario import Job, to_ns
 from tpumon.simulator.topology import parse_topology
-from tpumon.simulator.trace import Trace, build_trace
-from tpumon.wire import GET_RUNTIME_METRIC, MONITOR, PROFILE
-from tpumon.wire.profiler_pb2 import MonitorResponse, MonitorResult, ProfileRequest
-from tpumon.wire.runtime_metrics_pb2 import MetricResponse
+from tpumon.simulator.trace_writer import Trace, build_trace
 
 NETWORK = "10.64.0.0/15"
 PROFILER_PORT, RUNTIME_PORT = 8466, 8431

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from tpumon.model.frozen import frozen
+from tpumon.outputs.live.drawing.graphs import soft_axis
 from tpumon.report.blocks import Graph, HeatMap
 from tpumon.report.words import size_word, time_word
-from tpumon.view.drawing.graphs import soft_axis
 
 WIDTH, HEIGHT = 800, 160
 _MOST_COLUMNS = 200

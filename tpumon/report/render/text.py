@@ -9,9 +9,9 @@ from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
 
+from tpumon.outputs.live.drawing.graphs import soft_axis
 from tpumon.report.blocks import Block, Cell, Column, Facts, Graph, HeatMap, Page, Table
 from tpumon.report.words import size_word, time_word
-from tpumon.view.drawing.graphs import soft_axis
 
 _GAP = 2
 _USUAL_WIDE, _LEAST_WIDE = 28, 12  # cells of a column that may be cut

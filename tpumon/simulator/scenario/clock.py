@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.faults import Active, Fault
-from tpumon.simulator.scenario.work import Draft, Stop, Work
+from tpumon.simulator.scenario.job_work import Draft, Stop, Work
 
 CHAPTER_NS = 8 * SECOND
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from tpumon.errors import UsageError
 from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.basics import SECOND, hashed
-from tpumon.simulator.scenario.kinds import KINDS, PARAMETERS, PRESETS, Kind, Setting
+from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, Kind, Setting
 from tpumon.simulator.topology import Topology
 
 SCENARIOS: tuple[str, ...] = ("steady", *KINDS, *(name for name in PRESETS if name != "steady"))
@@ -54,7 +54,7 @@ class Fault:
     """A fault of the simulated job.
 
     Attributes:
-        kind: one of `tpumon.simulator.scenario.kinds.KINDS`.
+        kind: one of `tpumon.simulator.scenario.fault_table.KINDS`.
         start_s: when it begins, in seconds since the job's start; None: as its kind does.
         length_s: for how many seconds it lasts; None: to the end.
         worker, core, by, share, every, lasts, over: parameters, see `PARAMETERS`; None: the kind's default.

@@ -10,8 +10,8 @@ from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.clock import Clock, Piece, Step, clock_of, phase
 from tpumon.simulator.scenario.faults import Fault, check_together, parse_faults
+from tpumon.simulator.scenario.job_work import Part, Work
 from tpumon.simulator.scenario.parts import Parts, Slot, before_collective, layout, split
-from tpumon.simulator.scenario.work import Part, Work
 from tpumon.simulator.topology import Topology
 
 USABLE_HBM_RATIO = 31.25 / 32

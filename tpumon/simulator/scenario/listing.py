@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tpumon.simulator.scenario.fault_table import KINDS, PRESETS
 from tpumon.simulator.scenario.faults import SCENARIOS
-from tpumon.simulator.scenario.kinds import KINDS, PRESETS
 
 
 class Listed(NamedTuple):

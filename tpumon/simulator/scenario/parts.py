@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tpumon.simulator.scenario.basics import MS
-from tpumon.simulator.scenario.work import FUSIONS, OPS, Part, Work
+from tpumon.simulator.scenario.job_work import FUSIONS, OPS, Part, Work
 
 STEP_GAP_NS = 20_000
 """Gap between steps: XProf assigns an op that begins exactly where a step ends to that step."""

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tpumon.xspace.catalogue.kinds import METADATA_STATS, Known, OpKind, op_kind
+from tpumon.xspace.catalogue.op_kinds import METADATA_STATS, Known, OpKind, op_kind
 from tpumon.xspace.columns.intervals import first_of_equal
 from tpumon.xspace.planes.plane import Plane
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.catalogue import CATALOGUE, Kinds
-from tpumon.xspace.catalogue.kinds import ABSURD
+from tpumon.xspace.catalogue.op_kinds import ABSURD
 from tpumon.xspace.catalogue.shapes import WIDTHS
 from tpumon.xspace.catalogue.time_kinds import TimeKind
 from tpumon.xspace.columns.columns import Floats, Ints, Mask

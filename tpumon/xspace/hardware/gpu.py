@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.planes.plane import Plane, Value
 from tpumon.xspace.wire.lines import Line

@@ -10,8 +10,8 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import CoreDetails
-from tpumon.xspace.catalogue.kinds import INFEED, OFF_DUTY, Category
+from tpumon.proto.xplane_pb2 import CoreDetails
+from tpumon.xspace.catalogue.op_kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import (

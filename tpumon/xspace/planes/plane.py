@@ -8,8 +8,8 @@ from functools import cached_property, partial
 
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
-from tpumon.xspace.columns.events import kinds_of, of_kinds, read_events
+from tpumon.proto.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
+from tpumon.xspace.columns.event_columns import kinds_of, of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import Events, join, placed
 from tpumon.xspace.wire.fields import fields

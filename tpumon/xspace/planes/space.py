@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
-from tpumon.wire.xplane_pb2 import TraceOutline
+from tpumon.proto.xplane_pb2 import TraceOutline
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.timeline import LATEST_NS, PS_PER_NS
 from tpumon.xspace.planes.plane import HOST_THREADS, MOST_LINES, TPU_PREFIX, Outline, Plane, read_outline
 from tpumon.xspace.wire.fields import fields

@@ -9,11 +9,11 @@ from itertools import chain, islice
 from google.protobuf.message import DecodeError
 
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
-from tpumon.wire.hlo_pb2 import BufferAllocation, HloInstruction, HloModule, HloProgram
-from tpumon.xspace.catalogue.kinds import NAME_LENGTH
+from tpumon.proto.hlo_pb2 import BufferAllocation, HloInstruction, HloModule, HloProgram
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.catalogue.op_kinds import NAME_LENGTH
 from tpumon.xspace.planes.plane import Plane
-from tpumon.xspace.profile.ops import MOST_CONTENTS
+from tpumon.xspace.profile.op_times import MOST_CONTENTS
 
 _STAT = "Hlo Proto"
 _NAME = re.compile(r"(.*)\((\d{1,20})\)")

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import self_times_ps
 from tpumon.xspace.columns.timeline import PS_PER_S

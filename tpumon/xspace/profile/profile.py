@@ -10,11 +10,11 @@ from typing import BinaryIO, Literal
 from tpumon.model.frozen import struct
 from tpumon.xspace.planes.plane import Plane, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
-from tpumon.xspace.profile.environment import Surroundings, read_surroundings
 from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
+from tpumon.xspace.profile.host_environment import Surroundings, read_surroundings
 from tpumon.xspace.profile.host_input import HostInput, read_host_input
-from tpumon.xspace.profile.memory import MemoryUse, read_memory
-from tpumon.xspace.profile.ops import Op, read_ops
+from tpumon.xspace.profile.memory_use import MemoryUse, read_memory
+from tpumon.xspace.profile.op_times import Op, read_ops
 from tpumon.xspace.profile.planes import METADATA, find_plane
 from tpumon.xspace.steps.functions import named_program
 from tpumon.xspace.trace import Trace, stored, trace_of

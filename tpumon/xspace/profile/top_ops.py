@@ -14,16 +14,16 @@ from typing import BinaryIO
 import numpy as np
 
 from tpumon.model import OpCategoryFigures, OpFigures
-from tpumon.text import one_line
-from tpumon.wire.xplane_pb2 import XEventMetadata
-from tpumon.xspace.catalogue.kinds import category_name
+from tpumon.proto.xplane_pb2 import XEventMetadata
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.catalogue.op_kinds import category_name
 from tpumon.xspace.catalogue.totals import OpTable
 from tpumon.xspace.columns.columns import Floats, Ints
 from tpumon.xspace.columns.timeline import PS_PER_S
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space, read_space
+from tpumon.xspace.profile.op_work import Whole, Work, cores_time_s, program_name, work
 from tpumon.xspace.profile.profile import program_names
-from tpumon.xspace.profile.work import Whole, Work, cores_time_s, program_name, work
 from tpumon.xspace.summary import TraceFigures, figures
 from tpumon.xspace.trace import Trace, stored, trace_of
 

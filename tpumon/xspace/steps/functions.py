@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tpumon.model import FunctionFigures, Percentiles
 from tpumon.model.frozen import struct
-from tpumon.text import one_line
+from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, covered_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tpumon.model.frozen import struct
-from tpumon.xspace.catalogue.kinds import Category
+from tpumon.xspace.catalogue.op_kinds import Category
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import first_overlapping, is_ascending, self_times_of_some_ps
 from tpumon.xspace.columns.timeline import PS_PER_S, Events

@@ -10,13 +10,13 @@ from google.protobuf.message import DecodeError
 
 from tpumon.model import SIMULATED_MARK
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import XStat
-from tpumon.xspace.columns.events import parsed_event, read_events
+from tpumon.proto.xplane_pb2 import XStat
+from tpumon.xspace.columns.event_columns import parsed_event, read_events
 from tpumon.xspace.columns.intervals import among
 from tpumon.xspace.columns.timeline import PS_PER_NS
 from tpumon.xspace.planes.plane import Plane, Value, named
 from tpumon.xspace.planes.space import Space
-from tpumon.xspace.truncation.words import says_lost
+from tpumon.xspace.truncation.notices import says_lost
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.lines import Line
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
 from tpumon.model.frozen import struct
-from tpumon.wire.xplane_pb2 import LineOutline
+from tpumon.proto.xplane_pb2 import LineOutline
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.parsed import parsed
 from tpumon.xspace.wire.stored import Stored

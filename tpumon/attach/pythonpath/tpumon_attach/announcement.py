@@ -2,7 +2,7 @@
 
 The file is /tmp/tpumon-run-UID/BOOT-NAMESPACE-PID and holds `START PORT FRAMEWORK`: the start of the process in clock
 ticks since the machine was started, the port, and the framework's name; then, a line each, NAME=VALUE of the variables
-of its environment that name its job. tpumon/targets/announced.py reads it.
+of its environment that name its job. tpumon/discovery/host/announced.py reads it.
 Containers, or machines, may share the directory: BOOT and NAMESPACE say where PID is the number of this process.
 """
 
@@ -27,7 +27,7 @@ _NAMING = (
     *("TPUMON_JOB", "TPUMON_SLICE", "HOSTNAME", "JOB_COMPLETION_INDEX", "JOBSET_NAME", "REPLICATED_JOB_NAME"),
     *("LWS_LEADER_ADDRESS", "RAY_CLUSTER_NAME", "TPU_NAME", "TPU_WORKER_HOSTNAMES", "MEGASCALE_SLICE_ID"),
     *("TPU_PROCESS_BOUNDS", "TPU_HOST_BOUNDS", "MEGASCALE_NUM_SLICES", "TPUMON_LISTED_WORKERS"),
-)  # as in tpumon/targets/identity.py
+)  # as in tpumon/discovery/identity.py
 
 _announced: tuple[str, int] | None = None  # the file, and the process that wrote it
 _turn: int | None = None  # the descriptor that holds the lock

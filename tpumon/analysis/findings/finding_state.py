@@ -1,0 +1,242 @@
+"""What a judge keeps: of each worker and finding whether it is present and since when, and of each slice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tpumon.analysis.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
+from tpumon.analysis.history import Moment
+from tpumon.model import Cause, FindingId, KeptFinding, Target
+
+GroupKey = tuple[str, str, str]
+"""Job, slice, and the worker if it is compared with none; empty where that is not known."""
+
+_UNKNOWN_AFTER = 3  # samples in a row that cannot be judged
+_LEAVES_AFTER = 2  # samples in a row below the limit
+
+
+@dataclass(slots=True)
+class Held:
+    """One rule's view of one worker.
+
+    Attributes:
+        rule: the rule.
+        needed: samples in a row that must agree.
+        memory: what the rule remembers of the worker.
+        known: how many samples could be judged.
+        above, below: of them, how many in a row were above the limit last, and how many below the one to leave.
+        began: when the present row above the limit began; before there is one, when the first sample came.
+        unknown: how many samples in a row could not be judged.
+        reason: why the last one could not; None if it could.
+        since: since when the finding is present; None: it is not.
+        was_there: whether the first samples showed it already.
+        account: how it concerns the worker, while it is present.
+        strength: of the last sample that could be judged.
+        kept_until_unix_s: until when the finding, which was present before tpumon was restarted, stays without being
+            judged; None: it was judged since.
+    """
+
+    rule: AnyRule
+    needed: int
+    memory: Any
+    known: int = 0
+    above: int = 0
+    below: int = 0
+    began: Moment | None = None
+    unknown: int = 0
+    reason: str | None = None
+    since: Moment | None = None
+    was_there: bool = False
+    account: Account | None = None
+    strength: float = 0.0
+    kept_until_unix_s: float | None = None
+
+    def resume(self, kept: KeptFinding, until_unix_s: float) -> None:
+        """Goes on with a finding that was present before tpumon was restarted."""
+        self.known = self.above = self.needed
+        self.since, self.was_there = Moment(kept.since_unix_s), kept.since_or_earlier
+        self.strength, self.kept_until_unix_s = 1.0, until_unix_s
+        self.account = Account(
+            words=kept.words,
+            sentence=kept.sentence,
+            evidence=kept.evidence,
+            severity=kept.severity,
+            confidence=kept.confidence,
+            figure=kept.figure,
+            remedy=kept.remedy,
+        )
+
+    def kept(self, unix_s: Callable[[Moment], float]) -> KeptFinding | None:
+        """What `resume` needs; None: the finding is not present.
+
+        Args:
+            unix_s: a moment by the wall clock as it is set now.
+        """
+        account = self.account
+        if self.since is None or account is None:
+            return None
+        return KeptFinding(
+            finding=self.rule.finding,
+            since_unix_s=unix_s(self.since),
+            since_or_earlier=self.was_there,
+            words=account.words,
+            sentence=account.sentence,
+            severity=account.severity,
+            confidence=account.confidence,
+            figure=account.figure,
+            remedy=account.remedy,
+            evidence=account.evidence,
+        )
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether it is known that the finding is present, or that it is not, also between samples without figures."""
+        return self.since is not None or self.known >= self.needed or self.known > self.above
+
+    @property
+    def needs_more(self) -> bool:
+        """Whether one or two more samples would tell."""
+        return not self.is_judged and (self.known > 0 or isinstance(self.reason, TooFew))
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it cannot be judged; None if it can, or no sample came."""
+        if self.is_judged:
+            return None
+        if self.reason is not None:
+            return str(self.reason)
+        return f"{self.needed} samples in a row must agree" if self.known else None
+
+    def judge(self, member: Member[Any, Any], why_not: str | None = None) -> None:
+        """Adds what a sample says.
+
+        Args:
+            member: the worker.
+            why_not: why it cannot be judged; None: that is for the rule to say.
+        """
+        rule, at = self.rule, member.seen.at
+        strength = rule.strength(member) if why_not is None else why_not
+        if isinstance(strength, str):
+            self._note_unknown(strength, at)
+            return
+        self.unknown, self.reason, self.strength, self.kept_until_unix_s = 0, None, strength, None
+        self.known += 1
+        if strength <= 1 and self.since is None:  # as of nearly all samples
+            self.above = 0
+            return
+        self._note_known(strength, at)
+        # While it is about to leave, what supported it last stands.
+        if self.since is not None and strength >= rule.leaves_below:
+            self.account = rule.account(member)
+            self.since = (self.account.began or self.since).as_of(at)
+
+    def _note_unknown(self, reason: str, at: Moment) -> None:
+        self.unknown += 1
+        self.reason = reason
+        is_kept = self.kept_until_unix_s is not None and at.time_unix_s < self.kept_until_unix_s
+        if self.unknown >= _UNKNOWN_AFTER and self.known and not is_kept:
+            self.began = None  # what is found later did not begin with the first sample
+        if self.unknown >= _UNKNOWN_AFTER and not is_kept:
+            self.since = self.account = None
+            self.known = self.above = self.below = 0
+        if isinstance(reason, TooFew) and self.began is None:
+            self.began = at
+
+    def _note_known(self, strength: float, at: Moment) -> None:
+        self.above = self.above + 1 if strength > 1 else 0
+        if self.above == 1 and (self.known > 1 or self.began is None):
+            self.began = at
+        if self.since is None:
+            if self.above >= self.needed and self.began is not None:
+                self.since, self.was_there, self.below = self.began.as_of(at), self.above == self.known, 0
+            return
+        self.below = self.below + 1 if strength < self.rule.leaves_below else 0
+        if self.below >= min(self.needed, _LEAVES_AFTER):
+            self.since = self.account = None
+
+
+@dataclass(slots=True)
+class Watched:
+    """What a judge keeps of a worker.
+
+    Attributes:
+        seen: its last query.
+        held: the view that each rule has of it, in the order of the rules; none before its first query.
+        causes: what is shown of them.
+        step_name: what its job steps by, as its samples said last.
+    """
+
+    target: Target
+    held: list[Held] = field(default_factory=list)
+    group: GroupKey = ("", "", "")
+    seen: Seen | None = None
+    causes: tuple[Cause, ...] = ()
+    step_name: str | None = None
+
+    def may_step_with(self, step_name: str | None) -> bool:
+        """Whether it is not known to run another program than one that steps by this."""
+        return self.step_name is None or step_name is None or self.step_name == step_name
+
+    def peer(self, place: int, stale: Collection[str]) -> Peer[Any] | None:
+        """The worker as the rule at a place sees it; None if it was not queried yet, or is ambiguous."""
+        seen = None if self.target.ambiguous else self.seen
+        if stale and seen is not None and self.target.worker in stale and seen.state in {"live", "no-activity"}:
+            seen = replace(seen, state="stale")
+        return None if seen is None else Peer(seen, self.held[place].memory)
+
+
+@dataclass(slots=True, eq=False)
+class Compared:
+    """Workers that are compared, and which of them have which finding since when.
+
+    Attributes:
+        notes: how often it changed who has which finding.
+    """
+
+    workers: list[Watched] = field(default_factory=list)
+    since: dict[FindingId, dict[str, float]] = field(default_factory=dict)
+    notes: int = 0
+
+    def note(self, finding: FindingId, worker: str, since: Moment | None) -> None:
+        """Notes since when a worker has a finding; None: it has not."""
+        self.notes += 1
+        if since is not None:
+            self.since.setdefault(finding, {})[worker] = since.time_unix_s
+        elif finding in self.since:
+            self.since[finding].pop(worker, None)
+
+
+@dataclass(slots=True, eq=False)
+class Job(Compared):
+    """The workers of all slices of a job, with the findings for which slices are compared.
+
+    Attributes:
+        queries: how many there were since all workers were looked at; infinite: they never were.
+        across: what workers have in common, for a rule by its place and those that may step by a name, as of then.
+    """
+
+    slices: list[Group] = field(default_factory=list)
+    queries: float = math.inf
+    across: dict[tuple[Compared, int, str | None], Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class Group(Compared):
+    """The workers of one slice.
+
+    Attributes:
+        job: what it is a slice of.
+        hidden: findings that others explain.
+        interval_s: from one query of a worker to its next one, as of the last query.
+        current: how many of its workers had figures when it was looked.
+        not_followed: what is not followed of it, or of its job, so that it is not compared; None: all are.
+    """
+
+    job: Job = field(default_factory=Job)
+    hidden: set[FindingId] = field(default_factory=set)
+    interval_s: float = 0.0
+    current: int = 0
+    not_followed: str | None = None

@@ -1,0 +1,376 @@
+"""The one judge: what is wrong, from the samples of all workers, and since when.
+
+A finding appears when several samples in a row agree and leaves when several in a row do not, so that a worker at a
+limit does not come and go. Time without figures changes nothing; a restart of the job begins anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from tpumon.analysis.findings.base import Account, AnyRule, Member, Seen
+from tpumon.analysis.findings.finding_state import Group, GroupKey, Held, Job, Watched
+from tpumon.analysis.findings.rule_table import RULES
+from tpumon.analysis.findings.thresholds import Thresholds
+from tpumon.analysis.findings.whole import (
+    WAITING,
+    has_enough,
+    lacks_some,
+    look,
+    lowered,
+    note_followed,
+    why_not_compared,
+    why_not_itself,
+)
+from tpumon.analysis.history import Moment
+from tpumon.model import (
+    Cause,
+    Finding,
+    FindingId,
+    Grade,
+    KeptWorker,
+    State,
+    StateId,
+    Target,
+)
+
+URL = "docs/findings.md#"
+
+_KEPT_AWAY: frozenset[State] = frozenset({"busy", "continuous", "paused"})
+GRADES: Mapping[Grade, int] = {"critical": 0, "warning": 1, "info": 2}
+"""Places of the grades, the worst first."""
+
+
+class _Shown(NamedTuple):
+    """A finding of a worker that is shown."""
+
+    worker: Watched
+    held: Held
+    account: Account
+
+
+class Judge:
+    """Judges workers by the table of rules.
+
+    Args:
+        limits: limits that users can set.
+    """
+
+    def __init__(self, limits: Thresholds) -> None:
+        self._limits = limits
+        self._rules: tuple[AnyRule, ...] = tuple(rule(limits) for rule in RULES)
+        self._places: dict[FindingId | StateId, int] = {rule.finding: place for place, rule in enumerate(self._rules)}
+        self._workers: dict[str, Watched] = {}
+        self._groups: dict[GroupKey, Group] = {}
+        self._spanning = frozenset(rule.finding for rule in self._rules if rule.compares_slices)
+
+    def follow(self, targets: Iterable[Target]) -> None:
+        """Replaces the workers; those that stay keep what is known of them."""
+        known, self._workers, self._groups = self._workers, {}, {}
+        jobs: dict[tuple[str, str], Job] = {}
+        for target in targets:
+            worker = known.get(target.worker) or Watched(target)
+            worker.target, worker.group = target, group_of(target)
+            self._workers[target.worker] = worker
+            job, _, alone = worker.group
+            whole = jobs.setdefault((job, alone), Job())
+            group = self._groups.get(worker.group)
+            if group is None:
+                group = self._groups[worker.group] = Group(job=whole)
+                whole.slices.append(group)
+            group.workers.append(worker)
+            whole.workers.append(worker)
+            for held in worker.held:
+                self._note(group, held.rule.finding, worker, held.since)
+        for whole in jobs.values():
+            note_followed(whole)
+        for group in self._groups.values():
+            group.hidden = self._hidden(group)
+
+    def resume(self, worker: str, kept: KeptWorker, until_unix_s: float) -> None:
+        """Goes on from what was known of a worker before tpumon was restarted.
+
+        Args:
+            worker: its name; it is followed, and was not queried yet.
+            kept: what was known.
+            until_unix_s: until when findings that were present stay without being judged.
+        """
+        known = self._workers.get(worker)
+        if known is None or known.held:
+            return
+        group = self._groups[known.group]
+        self._begin(known, group)
+        present = {one.finding: one for one in kept.findings}
+        for held in known.held:
+            held.rule.resume(held.memory, kept)
+            found = present.get(held.rule.finding)
+            if found is not None:
+                held.resume(found, until_unix_s)
+                self._note(group, found.finding, known, held.since)
+        group.hidden = self._hidden(group)
+
+    def kept(self, worker: str, kept: KeptWorker, unix_s: Callable[[Moment], float]) -> KeptWorker:
+        """Adds what `resume` needs of a worker.
+
+        Args:
+            worker: its name.
+            kept: what is kept of it.
+            unix_s: a moment by the wall clock as it is set now.
+        """
+        known = self._workers.get(worker)
+        views = () if known is None else known.held
+        for held in views:
+            kept = held.rule.kept(held.memory, kept, unix_s)
+        findings = tuple(found for held in views if (found := held.kept(unix_s)) is not None)
+        return replace(kept, findings=findings)
+
+    def _begin(self, worker: Watched, group: Group) -> None:
+        """Begins to judge a worker, or a new job of it."""
+        for held in worker.held:
+            if held.since is not None:
+                self._note(group, held.rule.finding, worker, None)
+        worker.held = [Held(rule, rule.samples or self._limits.sustained, rule.memory()) for rule in self._rules]
+        worker.step_name = None
+
+    def _note(self, group: Group, finding: FindingId, worker: Watched, since: Moment | None) -> None:
+        for compared in (group, group.job) if finding in self._spanning else (group,):
+            compared.note(finding, worker.target.worker, since)
+
+    def judge(self, queries: Sequence[Seen], stale: Collection[str] = frozenset()) -> list[str]:
+        """Judges a batch of queries, at most one of each worker. Those of workers not followed are ignored.
+
+        Args:
+            queries: what was seen.
+            stale: names of workers whose figures are no longer current; with them nobody is compared.
+
+        Returns:
+            Names of other workers whose findings changed: what they have is now explained by a finding of their slice,
+            or no longer is.
+        """
+        queried: dict[Group, list[Watched]] = {}
+        for seen in queries:
+            worker = self._workers.get(seen.target.worker)
+            if worker is None:
+                continue
+            group = self._groups[worker.group]
+            if seen.restarted or not worker.held:
+                self._begin(worker, group)
+            for held in worker.held:
+                if held.since is not None and (since := held.since.as_of(seen.at)) is not held.since:
+                    held.since = since
+                    self._note(group, held.rule.finding, worker, since)
+            worker.seen, worker.step_name = seen, seen.figures.step_name or worker.step_name
+            group.interval_s = seen.sample.interval_s or group.interval_s
+            group.job.queries += 1
+            for held in worker.held:
+                held.rule.take(held.memory, seen)
+            queried.setdefault(group, []).append(worker)
+        # A finding of one slice may explain what another one of its job has: then all slices are looked at.
+        concerned: dict[Group, Sequence[Watched]] = dict(queried)
+        for group, workers in queried.items():
+            notes = group.job.notes
+            look(group.job, stale)
+            for worker in workers:
+                self._apply(worker, group, stale)
+            if notes != group.job.notes:
+                concerned = {**dict.fromkeys(group.job.slices, ()), **concerned}
+        names = {seen.target.worker for seen in queries}
+        others = []
+        for group, those in concerned.items():
+            hidden = self._hidden(group)
+            is_new, group.hidden = hidden != group.hidden, hidden
+            for worker in group.workers if is_new else those:
+                before, worker.causes = worker.causes, tuple(_causes(worker, hidden))
+                if worker.causes != before and worker.target.worker not in names:
+                    others.append(worker.target.worker)
+        return others
+
+    def causes(self, worker: str) -> tuple[Cause, ...]:
+        """The findings of a worker, the worst first, as of its last query; those that others explain are left out."""
+        known = self._workers.get(worker)
+        return () if known is None else known.causes
+
+    def findings(self, workers: Iterable[str]) -> tuple[Finding, ...]:
+        """The findings, by slice, the worst first.
+
+        Args:
+            workers: those that are neither stale nor down; others take no part.
+        """
+        found = []
+        current: set[str] | None = None
+        for group in self._groups.values():
+            having = {finding for finding, since in group.since.items() if since} - group.hidden
+            if having:
+                current = set(workers) if current is None else current
+                there = [worker for worker in group.workers if worker.target.worker in current]
+                found += [one for finding in having if (one := self._finding(finding, there)) is not None]
+        return tuple(
+            sorted(found, key=lambda one: (GRADES[one.severity], self._places[one.finding], -len(one.workers)))
+        )
+
+    def not_judged(self, worker: str) -> tuple[tuple[FindingId, str], ...]:
+        """The findings that cannot be judged of a worker, each with the reason."""
+        known = self._workers.get(worker)
+        if known is None:
+            return ()
+        return tuple((held.rule.finding, why) for held in known.held if (why := held.why_not) is not None)
+
+    def judged(self, worker: str) -> tuple[FindingId, ...]:
+        """The findings that can be judged of a worker, present or not."""
+        known = self._workers.get(worker)
+        return () if known is None else tuple(held.rule.finding for held in known.held if held.is_judged)
+
+    def needs_more(self, worker: str) -> bool:
+        """Whether one or two more samples of a worker would tell more of it."""
+        known = self._workers.get(worker)
+        return known is not None and any(held.needs_more for held in known.held)
+
+    def _apply(self, worker: Watched, group: Group, stale: Collection[str]) -> None:
+        """Applies the rules to a worker that was queried."""
+        seen = worker.seen
+        assert seen is not None
+        why_not, lacks = why_not_compared(group) or why_not_itself(worker), lacks_some(group.job)
+        for place, held in enumerate(worker.held):
+            rule, before = held.rule, held.since
+            if not rule.judges(seen.state):
+                continue
+            member = Member(seen, held.memory, self._across(place, worker, group, stale))
+            held.judge(member, why_not if rule.compares_slices else None)
+            if lacks and held.account is not None and rule.finding in WAITING:
+                held.account = lowered(held.account)
+            if held.since is not before:
+                self._note(group, rule.finding, worker, held.since)
+
+    def _across(self, place: int, worker: Watched, group: Group, stale: Collection[str]) -> Any:
+        """What the workers that may step together with this one have in common for a rule, as of the last look."""
+        rule, step_name = self._rules[place], worker.step_name
+        if not rule.compares:
+            return rule.across(())
+        compared = group.job if rule.compares_slices else group
+        key = compared, place, step_name
+        if key not in group.job.across:
+            alike = (
+                one
+                for one in compared.workers
+                if one.may_step_with(step_name) and (compared is group or has_enough(self._groups[one.group]))
+            )
+            peers = [peer for one in alike if (peer := one.peer(place, stale)) is not None]
+            group.job.across[key] = rule.across(peers)
+        return group.job.across[key]
+
+    def _finding(self, finding: FindingId, workers: Sequence[Watched]) -> Finding | None:
+        """A finding of some of a slice's workers; None: none of them has it."""
+        place = self._places[finding]
+        having = [
+            _Shown(worker, held, account)
+            for worker in workers
+            if worker.held and (account := (held := worker.held[place]).account) is not None and _is_shown(worker, held)
+        ]
+        having.sort(key=lambda one: (GRADES[one.account.severity], -one.held.strength))
+        return _finding(self._rules[place], having, len(workers)) if having else None
+
+    def _hidden(self, group: Group) -> set[FindingId]:
+        """The findings of a slice that others of it explain, or of another slice of its job."""
+        every = group.since | group.job.since
+        since = {finding: min(times.values()) for finding, times in every.items() if times}
+        return explained(since, group.interval_s * (self._limits.sustained + 1), partial(self._is_marked, every))
+
+    def _is_marked(self, since: Mapping[FindingId, Mapping[str, float]], finding: FindingId) -> bool:
+        """Whether a finding is more than info for any of the workers that have it."""
+        held = (self._workers[name].held[self._places[finding]] for name in since[finding])
+        return any(one.account is not None and one.account.severity != "info" for one in held)
+
+
+def explained(
+    since_unix_s: Mapping[FindingId, float], slack_s: float, is_marked: Callable[[FindingId], bool]
+) -> set[FindingId]:
+    """The findings of a slice that others of it explain.
+
+    What is no more than info explains nothing that began with it: no worker becomes `ok` by being explained.
+
+    Args:
+        since_unix_s: since when the slice has each of its findings.
+        slack_s: how much later than its consequence a cause may be noticed.
+        is_marked: whether one of these findings is more than info for any worker.
+    """
+    return {
+        rule.finding
+        for rule in RULES
+        if rule.finding in since_unix_s
+        and (
+            not rule.hidden_by.isdisjoint(since_unix_s)
+            or any(
+                since_unix_s.get(other, -1.0) >= since_unix_s[rule.finding] - slack_s and is_marked(other)
+                for other in rule.begins_it
+            )
+        )
+    }
+
+
+def group_of(target: Target) -> GroupKey:
+    """Its job and slice, within which a worker is compared; workers without them are one such group."""
+    return target.job or "", target.slice or "", target.worker if target.independent else ""
+
+
+def _is_shown(worker: Watched, held: Held) -> bool:
+    """True if a worker has a finding, and its state does not end it: while somebody keeps figures away, it stands."""
+    seen = worker.seen
+    if held.since is None or held.account is None or seen is None:
+        return False
+    return seen.state in _KEPT_AWAY or held.rule.judges(seen.state)
+
+
+def _causes(worker: Watched, hidden: Container[FindingId]) -> Iterator[Cause]:
+    """The findings of a worker, the worst first."""
+    causes = []
+    for held in worker.held:
+        account, since = held.account, held.since
+        if account is None or since is None or held.rule.finding in hidden or not _is_shown(worker, held):
+            continue
+        causes.append(
+            Cause(
+                words=account.words,
+                finding=held.rule.finding,
+                severity=account.severity,
+                since_unix_s=since.time_unix_s,
+                figure=account.figure,
+                excess=max(held.strength - 1, 0.0),
+            )
+        )
+    # Of those that are equally bad, the first in the table: how far figures are off is not comparable.
+    yield from sorted(causes, key=lambda cause: GRADES[cause.severity])
+
+
+def _since_unix_s(held: Held) -> float:
+    return math.inf if held.since is None else held.since.time_unix_s
+
+
+def _finding(rule: AnyRule, shown: Sequence[_Shown], members: int) -> Finding:
+    """What some of so many workers have, the worst first."""
+    worst = shown[0].account
+    names = tuple(one.worker.target.worker for one in shown)
+    first = min((one.held for one in shown), key=_since_unix_s)
+    if len(names) == 1:
+        who = f"On {names[0]}"
+    elif len(names) == members:
+        who = f"On all {members} workers"
+    else:
+        who = f"On {len(names)} of {members} workers"
+    return Finding(
+        finding=rule.finding,
+        severity=worst.severity,
+        confidence=worst.confidence,
+        workers=names,
+        job=shown[0].worker.target.job,
+        slice=shown[0].worker.target.slice,
+        since_unix_s=_since_unix_s(first),
+        since_or_earlier=first.was_there,
+        evidence=worst.evidence,
+        sentence=worst.sentence.replace("{who}", who),
+        remedy=worst.remedy or rule.remedy,
+        url=f"{URL}{rule.finding}",
+    )

@@ -1,0 +1,50 @@
+"""The table of findings: one rule a row, the most telling first."""
+
+from __future__ import annotations
+
+from tpumon.analysis.findings.base import AnyRule
+from tpumon.analysis.findings.rules.device.collectives import BarrierWait, CollectiveBound
+from tpumon.analysis.findings.rules.device.rates import ComputeBound, LowMxu, MemoryBound
+from tpumon.analysis.findings.rules.device.shares import (
+    AsyncWait,
+    DataShuffle,
+    DebugPrint,
+    HostTransferBound,
+    OutfeedBound,
+    SparseCoreBound,
+)
+from tpumon.analysis.findings.rules.hang import Hang
+from tpumon.analysis.findings.rules.hbm import HbmGrowing, HbmNearlyFull
+from tpumon.analysis.findings.rules.idle import HostBound, Idle
+from tpumon.analysis.findings.rules.input_bound import InputBound
+from tpumon.analysis.findings.rules.not_observed import NotObserved
+from tpumon.analysis.findings.rules.recompiling import Recompiling
+from tpumon.analysis.findings.rules.slow_down import SlowDown
+from tpumon.analysis.findings.rules.straggler import Straggler
+from tpumon.analysis.findings.rules.truncated import Truncated
+
+RULES: tuple[type[AnyRule], ...] = (
+    Hang,
+    Straggler,
+    InputBound,
+    Recompiling,
+    SlowDown,
+    HbmGrowing,
+    HbmNearlyFull,
+    HostBound,
+    Idle,
+    CollectiveBound,
+    BarrierWait,
+    SparseCoreBound,
+    HostTransferBound,
+    OutfeedBound,
+    AsyncWait,
+    DataShuffle,
+    DebugPrint,
+    MemoryBound,
+    LowMxu,
+    ComputeBound,
+    Truncated,
+    NotObserved,
+)
+"""Every rule. Of findings that are equally bad, the first in the table is named first."""

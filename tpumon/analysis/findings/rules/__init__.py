@@ -1,0 +1,1 @@
+"""The rules: one file per finding or family of findings."""

@@ -1,0 +1,105 @@
+"""host-bound and idle: the device has nothing to do between steps."""
+
+from __future__ import annotations
+
+from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.analysis.findings.rules.input_bound import input_share
+from tpumon.model import Evidence
+from tpumon.model.figure_table import IDLE
+
+LIMIT_RATIO = 0.20
+"""Idle time above this counts, and time in callbacks. XProf suggests to look from 10 % on; a few percent are usual."""
+
+
+def _account(idle: float, words: str, sentence: str) -> Account:
+    return Account(
+        words=words,
+        sentence=sentence,
+        evidence={"idle_ratio": Evidence(value=idle, threshold=LIMIT_RATIO)},
+        figure=IDLE.key,
+    )
+
+
+class HostBound(Rule[None, None]):
+    """Idle above 20 % of the window, although the program does not wait for input; or as much in callbacks to Python.
+
+    Idle time is measured of devices, callbacks of programs that run on the host's CPU.
+    """
+
+    finding = "host-bound"
+    remedy = (
+        "give the TPU more work per call: steps_per_execution (Keras), iterations_per_loop (TPUEstimator), "
+        "jax.lax.scan over several steps; fetch losses and write logs every N steps only; remove callbacks and "
+        "block_until_ready from the loop"
+    )
+    hidden_by = frozenset({"hang", "input-bound", "straggler", "recompiling", "barrier-wait", "debug-print"})
+
+    def strength(self, member: Member[None, None]) -> float | str:
+        """Relative to the limit."""
+        idle, found = member.seen.figures.idle_ratio, input_share(member.seen)
+        if idle is None:
+            return self._of_callbacks(member.seen)
+        if found is None:
+            return "no infeed ops, no events of an input pipeline: idle may be waiting for input"
+        return idle / LIMIT_RATIO
+
+    def _of_callbacks(self, seen: Seen) -> float | str:
+        """Few callbacks say nothing of Python between steps, so that without idle time they are no all-clear."""
+        share = seen.figures.callback_ratio
+        if share is None:
+            return "idle time is not known"
+        strength = share / LIMIT_RATIO
+        return strength if strength >= self.leaves_below else "idle time is not known, and callbacks take little"
+
+    def account(self, member: Member[None, None]) -> Account:
+        """Says what it is not, or that it is callbacks."""
+        if member.seen.figures.idle_ratio is None:
+            return _account_of_callbacks(member.seen.figures.callback_ratio or 0.0)
+        idle = member.seen.figures.idle_ratio
+        waited = (input_share(member.seen) or (0.0, ""))[0]
+        return _account(
+            idle,
+            f"idle {idle:.0%}, not for input",
+            f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs, and waits for input only "
+            f"{waited:.0%}: the host hands out work too slowly (dispatch, Python, callbacks, logging).",
+        )
+
+
+def _account_of_callbacks(share: float) -> Account:
+    return Account(
+        words=f"callbacks {share:.0%}",
+        sentence=f"{{who}}, compiled programs run Python {share:.0%} of the time, in callbacks.",
+        evidence={"callback_ratio": Evidence(value=share, threshold=LIMIT_RATIO)},
+        remedy="take Python out of the compiled step: no jax.pure_callback, io_callback, jax.debug.callback or "
+        "jax.debug.print in it, or only every N steps; compute in JAX, or before the step",
+    )
+
+
+class Idle(Rule[None, None]):
+    """Idle above 20 % of the window, where it cannot be told whether for input or for the host."""
+
+    finding = "idle"
+    remedy = (
+        "take host events for a moment (--host-tracer-level 1) to see whether it waits for input or for Python; then "
+        "prefetch input, or run several steps per call"
+    )
+    hidden_by = frozenset(
+        {"hang", "input-bound", "host-bound", "straggler", "recompiling", "barrier-wait", "debug-print"}
+    )
+
+    def strength(self, member: Member[None, None]) -> float | str:
+        """Relative to the limit."""
+        idle = member.seen.figures.idle_ratio
+        if idle is None:
+            return "idle time is not known"
+        return 0.0 if input_share(member.seen) is not None else idle / LIMIT_RATIO
+
+    def account(self, member: Member[None, None]) -> Account:
+        """Says that the reason is not known."""
+        idle = member.seen.figures.idle_ratio or 0.0
+        return _account(
+            idle,
+            f"idle {idle:.0%}",
+            f"{{who}}, the TPU is idle {idle:.0%} of the time between its programs: it waits for its host, for input "
+            "or for dispatch.",
+        )

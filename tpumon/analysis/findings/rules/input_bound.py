@@ -1,0 +1,52 @@
+"""input-bound: the device waits for input."""
+
+from __future__ import annotations
+
+from tpumon.analysis.findings.base import Account, Member, Rule, Seen
+from tpumon.model import Evidence
+from tpumon.model.figure_table import INFEED
+
+
+def input_share(seen: Seen) -> tuple[float, str] | None:
+    """Share of the time that the step waits for input, and the figure that says so; None where neither is known."""
+    infeed = seen.figures.infeed_ratio
+    if infeed is not None:
+        return infeed.avg, "infeed_ratio"
+    waited = seen.figures.input_wait_ratio
+    return None if waited is None else (waited, "input_wait_ratio")
+
+
+class InputBound(Rule[None, None]):
+    """Infeed, or input that the host's events show, above XProf's 5 % of the step; critical above 20 %."""
+
+    finding = "input-bound"
+    remedy = (
+        "make input faster: more parallel calls and prefetch(AUTOTUNE) in tf.data, more workers in a PyTorch or Grain "
+        "loader, data near the TPU, less work per example on the host; `tpumon report --section input` shows where "
+        "the time goes"
+    )
+    hidden_by = frozenset({"hang"})
+
+    def strength(self, member: Member[None, None]) -> float | str:
+        """Relative to the warning limit."""
+        found = input_share(member.seen)
+        if found is None:
+            return "no infeed ops, no events of an input pipeline: it may wait for input unseen"
+        return found[0] / self.limits.infeed_warn_ratio if self.limits.infeed_warn_ratio else 2.0 * (found[0] > 0)
+
+    def account(self, member: Member[None, None]) -> Account:
+        """Names the figure that shows it."""
+        share, name = input_share(member.seen) or (0.0, "infeed_ratio")
+        critical = share > self.limits.infeed_critical_ratio
+        if name == "infeed_ratio":
+            words, sentence = f"infeed {share:.0%}", f"{{who}}, {share:.0%} of the step is spent waiting for infeed."
+        else:
+            words, sentence = f"input {share:.0%}", f"{{who}}, the host waits for input {share:.0%} of the time."
+        return Account(
+            words=words,
+            sentence=sentence,
+            evidence={name: Evidence(value=share, threshold=self.limits.infeed_warn_ratio)},
+            severity="critical" if critical else "warning",
+            confidence="high" if name == "infeed_ratio" else "medium",
+            figure=INFEED.key if name == "infeed_ratio" else None,
+        )

@@ -1,0 +1,335 @@
+"""straggler: the worker that the others of its slice wait for.
+
+All workers of a slice step together, so their step times are equal. The one that they wait for is the one that waits
+least itself: it has the least idle time and the least time in collectives, and so the most work of its own. The same
+holds of the slices of one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import median, median_low
+
+from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen, TooFew
+from tpumon.analysis.findings.recent import (
+    SAMPLES,
+    SIGMAS,
+    Recent,
+    alike_s,
+    median_of_ascending,
+    median_of_others,
+    spread,
+)
+from tpumon.model import Evidence
+from tpumon.model.figure_table import IDLE
+from tpumon.model.frozen import frozen
+
+_FEWEST_FOR_SPREAD = 5
+_CORE_LIMIT_RATIO = 0.03
+_FEWEST = 2
+_OTHER_STEPS = (
+    "its steps are not as long as those of the other workers; if these are several jobs, give each a job (--targets)"
+)
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What is known of a worker.
+
+    Attributes:
+        waited, work_s: of its last sample: share of the time waited, and own work per step.
+        step_s: step times of its last samples.
+        less: how much less than the others it waited, in each of its last samples.
+        more: how much more than the others it worked, as a fraction.
+        slice_less, slice_more: the same of its slice, compared with the other slices of its job.
+        core: chip and number of the core that waits least.
+        core_less: how much less that core waited than the others of this worker, while it was the same.
+    """
+
+    waited: float | None = None
+    work_s: float = 0.0
+    step_s: Recent = field(default_factory=Recent)
+    less: Recent = field(default_factory=Recent)
+    more: Recent = field(default_factory=Recent)
+    slice_less: Recent = field(default_factory=Recent)
+    slice_more: Recent = field(default_factory=Recent)
+    core: tuple[int, int] | None = None
+    core_less: Recent = field(default_factory=Recent)
+
+
+_REMEDY_OF_CORE = (
+    "compare this chip's clock, temperature, errors and share of the work (sharding) with those of other chips; if it "
+    "is always the same chip, replace the host"
+)
+
+
+_REMEDY_OF_SLICE = (
+    "compare this slice's input, hosts and chips with another one's, and its share of the work (batch, "
+    "data that it reads, other jobs on its hosts); if it stays slow, replace the slice"
+)
+
+
+@frozen(kw_only=False)
+class _Beside:
+    """A slice beside the others of its job: shares of the time waited, own work of a step.
+
+    Attributes:
+        waited, work_s: of nearly all of its workers at most, and at least.
+        others_waited, others_work_s: what is usual in the other slices.
+        spread_ratio: how much the difference of work varies.
+    """
+
+    waited: float
+    work_s: float
+    others_waited: float
+    others_work_s: float
+    spread_ratio: float
+
+
+@frozen(kw_only=False)
+class _Slice:
+    """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
+
+    waited: list[float]
+    work_s: list[float]
+    step_s: list[float]
+    spread_ratio: float
+    step_spread_ratio: float
+    beside: _Beside | None = None
+
+    def shares_steps(self, own_s: float | None) -> bool:
+        """Whether a worker's steps are as long as those of the others, as they are in one job; true if not known."""
+        if own_s is None or len(self.step_s) < _FEWEST:
+            return True
+        least_s, greatest_s = alike_s(median_of_others(self.step_s, own_s), self.step_spread_ratio)
+        return least_s <= own_s <= greatest_s
+
+
+_Slices = Mapping[str, _Slice]
+_NOBODY = _Slice([], [], [], 0.0, 0.0)
+
+
+class Straggler(Rule[_Memory, _Slices]):
+    """Own work above the slice's median while the others wait more; or one such core of a worker, or a whole slice."""
+
+    finding = "straggler"
+    remedy = (
+        "compare this worker's input, host load, clock and temperature with another one's, and its share of the work "
+        "(uneven batches, padding, checkpoints); if it stays slow, replace the host"
+    )
+    compares = True
+    compares_slices = True
+    samples = 1  # medians of three
+    leaves_below = 0.7
+
+    def memory(self) -> _Memory:
+        """Nothing is known yet."""
+        return _Memory()
+
+    def take(self, memory: _Memory, seen: Seen) -> None:
+        """Remembers waiting and own work of the sample."""
+        work_s = seen.own_work_s if seen.state == "live" else None
+        memory.waited = None if work_s is None else seen.waited_ratio
+        if work_s is None:
+            return
+        memory.work_s = work_s
+        memory.step_s.add(seen.step_s or 0.0)
+        cores = [
+            (core.idle_ratio + (core.collective_ratio or 0.0), (core.chip or 0, core.core or 0))
+            for core in seen.figures.per_core
+            if core.idle_ratio is not None
+        ]
+        if len(cores) >= _FEWEST:
+            least, place = min(cores)
+            if place != memory.core:
+                memory.core, memory.core_less = place, Recent()
+            memory.core_less.add(median_of_others(sorted(waited for waited, _ in cores), least) - least)
+
+    def across(self, peers: Sequence[Peer[_Memory]]) -> _Slices:
+        """What the workers that are live waited and worked last, by slice."""
+        by_slice: dict[str, list[tuple[float, _Memory]]] = {}
+        for peer in peers:
+            if peer.seen.state == "live" and peer.memory.waited is not None:
+                known = by_slice.setdefault(peer.seen.target.slice or "", [])
+                known.append((peer.memory.waited, peer.memory))
+        slices = {name: _slice(known) for name, known in by_slice.items()}
+        if len(slices) < _FEWEST:
+            return slices
+        varies = median_low(median_low(memory.slice_more.spread for _, memory in known) for known in by_slice.values())
+        beside = _all_beside(slices, varies)
+        return {name: replace(one, beside=beside.get(name)) for name, one in slices.items()}
+
+    def strength(self, member: Member[_Memory, _Slices]) -> float | str:
+        """More work and less waiting than the others, each relative to its limit: the lesser counts.
+
+        Of a core, or of the whole slice, if that is more.
+        """
+        memory, others = member.memory, _others(member)
+        if memory.waited is None:
+            return "step time or idle time is not known"
+        of_core, of_slice = memory.core_less.median, self._of_slice(member)
+        known = None if of_core is None else of_core / _CORE_LIMIT_RATIO
+        if of_slice is not None:
+            known = max(of_slice, known or 0.0)
+        if len(others.waited) < _FEWEST:
+            if known is None and others.beside is not None:
+                return _too_few()
+            return "no other worker of its slice has figures of the same steps" if known is None else known
+        if not others.shares_steps(memory.step_s.median):
+            memory.more, memory.less = Recent(), Recent()
+            return _OTHER_STEPS if known is None else known
+        usual = median_of_others(others.work_s, memory.work_s)
+        memory.more.add(memory.work_s / usual - 1 if usual else 0.0)
+        memory.less.add(median_of_others(others.waited, memory.waited) - memory.waited)
+        of_worker = self._of_worker(member)
+        if of_worker is None and (known is None or known <= 1):
+            return _too_few()
+        return max(of_worker or 0.0, known or 0.0)
+
+    def _of_worker(self, member: Member[_Memory, _Slices]) -> float | None:
+        return self._of(member.memory.more, member.memory.less, _others(member).spread_ratio)
+
+    def _of_slice(self, member: Member[_Memory, _Slices]) -> float | None:
+        """How much stands out not the worker, but all of its slice; None: not known, or there is no other one."""
+        memory, beside = member.memory, _others(member).beside
+        if beside is None:
+            return None
+        memory.slice_more.add(beside.work_s / beside.others_work_s - 1 if beside.others_work_s else 0.0)
+        memory.slice_less.add(beside.others_waited - beside.waited)
+        return self._strength_of_slice(member)
+
+    def _strength_of_slice(self, member: Member[_Memory, _Slices]) -> float | None:
+        beside, memory = _others(member).beside, member.memory
+        return None if beside is None else self._of(memory.slice_more, memory.slice_less, beside.spread_ratio)
+
+    def _of(self, more: Recent, less: Recent, spread_ratio: float) -> float | None:
+        if more.median is None or less.median is None:
+            return None
+        return min(more.median / self._limit_ratio(spread_ratio), less.median / max(self.limits.idle_below_ratio, 1e-9))
+
+    def _limit_ratio(self, spread_ratio: float) -> float:
+        return max(self.limits.step_warn_ratio - 1, SIGMAS * spread_ratio, 1e-9)
+
+    def account(self, member: Member[_Memory, _Slices]) -> Account:
+        """Says who waits for whom, and by how much; the words begin with what is slow, because a list cuts them."""
+        memory = member.memory
+        less, (chip, core) = memory.core_less.median or 0.0, memory.core or (0, 0)
+        of_core = (
+            f"core {core} of chip {chip} is slow: it waits {100 * less:.0f} points less of the time than the others"
+        )
+        evidence = {"core_wait_below_ratio": Evidence(value=less, threshold=_CORE_LIMIT_RATIO)}
+        has_slow_core = less > _CORE_LIMIT_RATIO
+        of_worker, of_slice = self._of_worker(member) or 0.0, self._strength_of_slice(member) or 0.0
+        if of_slice > max(self.leaves_below, of_worker, less / _CORE_LIMIT_RATIO):
+            return self._account_of_slice(member)
+        if of_worker > self.leaves_below:
+            whole = self._account_of_worker(member)
+            if not has_slow_core:
+                return whole
+            sentence = f"{whole.sentence} Its {of_core}."
+            return replace(whole, sentence=sentence, evidence={**whole.evidence, **evidence}, remedy=_REMEDY_OF_CORE)
+        return Account(
+            words=f"slow core {core} of chip {chip}: waits {100 * less:.0f} points less",
+            sentence=f"{{who}}, {of_core}.",
+            evidence=evidence,
+            remedy=_REMEDY_OF_CORE,
+            confidence="medium",
+            figure=IDLE.key,
+        )
+
+    def _account_of_slice(self, member: Member[_Memory, _Slices]) -> Account:
+        beside, more = _others(member).beside or _ALONE, member.memory.slice_more.median or 0.0
+        name = member.seen.target.slice
+        evidence = {
+            "slice_wait_ratio": Evidence(value=beside.waited, reference=beside.others_waited),
+            "slice_work_ratio": self._work_ratio(more, beside.spread_ratio),
+            "slice_work_s": Evidence(value=beside.work_s, reference=beside.others_work_s),
+        }
+        account = Account(
+            words=f"slow slice: own work +{more:.0%}, other slices wait",
+            sentence=f"{{who}}, slice {name} is slow: own work per step is {more:.0%} longer than in the other slices "
+            f"of its job, which wait for it (it waits {beside.waited:.0%} they {beside.others_waited:.0%}).",
+            evidence=evidence,
+            remedy=_REMEDY_OF_SLICE,
+        )
+        return self._graded(account, more, member)
+
+    def _account_of_worker(self, member: Member[_Memory, _Slices]) -> Account:
+        memory, across = member.memory, _others(member)
+        waited, more = memory.waited or 0.0, memory.more.median or 0.0
+        others = median_of_ascending(across.waited)
+        evidence = {
+            "wait_ratio": Evidence(value=waited, reference=others),
+            "own_work_ratio": self._work_ratio(more, across.spread_ratio),
+            "own_work_s": Evidence(value=memory.work_s, reference=median_of_ascending(across.work_s)),
+        }
+        account = Account(
+            words=f"own work +{more:.0%}, others wait for it",
+            sentence=f"{{who}}, own work per step is {more:.0%} longer than the slice's median; the others wait for "
+            f"it (it waits {waited:.0%} of the time, the median is {others:.0%}).",
+            evidence=evidence,
+        )
+        return self._graded(account, more, member)
+
+    def _work_ratio(self, more: float, spread_ratio: float) -> Evidence:
+        return Evidence(value=1 + more, threshold=1 + self._limit_ratio(spread_ratio), reference=1.0)
+
+    def _graded(self, account: Account, more: float, member: Member[_Memory, _Slices]) -> Account:
+        return replace(
+            account,
+            severity="critical" if 1 + more > self.limits.step_critical_ratio else "warning",
+            confidence="high" if member.seen.figures.step_work_s is not None else "medium",
+            figure=IDLE.key,
+        )
+
+
+_ALONE = _Beside(0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+def _others(member: Member[_Memory, _Slices]) -> _Slice:
+    return member.across.get(member.seen.target.slice or "", _NOBODY)
+
+
+def _too_few() -> TooFew:
+    return TooFew(f"it takes {SAMPLES} samples")
+
+
+def _slice(known: Sequence[tuple[float, _Memory]]) -> _Slice:
+    steps = [(middle_s, memory) for _, memory in known if (middle_s := memory.step_s.median)]
+    among = sorted(one for _, memory in known if (one := memory.more.median) is not None)
+    return _Slice(
+        waited=sorted(waited for waited, _ in known),
+        work_s=sorted(memory.work_s for _, memory in known),
+        step_s=sorted(middle_s for middle_s, _ in steps),
+        spread_ratio=max(
+            spread(among) if len(among) >= _FEWEST_FOR_SPREAD else 0.0,
+            # The lower of two: one that changes must not hide itself.
+            median_low(memory.more.spread for _, memory in known) if known else 0.0,
+        ),
+        step_spread_ratio=median_low(memory.step_s.spread / middle_s for middle_s, memory in steps) if steps else 0.0,
+    )
+
+
+def _all_beside(slices: _Slices, spread_ratio: float) -> Mapping[str, _Beside]:
+    """Each slice beside the others, if their steps are as long as its own."""
+    waited = sorted(median_of_ascending(one.waited) for one in slices.values())
+    work_s = sorted(median_of_ascending(one.work_s) for one in slices.values())
+    step_s = sorted(median_of_ascending(one.step_s) for one in slices.values() if one.step_s)
+    varies_ratio = median(one.step_spread_ratio for one in slices.values())
+    beside = {}
+    for name, one in slices.items():
+        own_s = median_of_ascending(one.step_s) if one.step_s else None
+        if own_s is not None and len(step_s) >= _FEWEST:
+            least_s, greatest_s = alike_s(median_of_others(step_s, own_s), varies_ratio)
+            if not least_s <= own_s <= greatest_s:
+                continue
+        aside = (len(one.waited) - 1) // 4  # a quarter may stand out among its own
+        beside[name] = _Beside(
+            waited=one.waited[-1 - aside],
+            work_s=one.work_s[aside],
+            others_waited=median_of_others(waited, median_of_ascending(one.waited)),
+            others_work_s=median_of_others(work_s, median_of_ascending(one.work_s)),
+            spread_ratio=max(spread_ratio, one.spread_ratio),
+        )
+    return beside

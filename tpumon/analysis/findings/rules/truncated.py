@@ -1,0 +1,32 @@
+"""truncated: figures rest on a part of the trace, because the profiler dropped events."""
+
+from __future__ import annotations
+
+from tpumon.analysis.findings.base import Account, Member, Rule
+from tpumon.model import Evidence
+
+
+class Truncated(Rule[None, None]):
+    """The traces of the last samples are truncated."""
+
+    finding = "truncated"
+    remedy = (
+        "tpumon asks for smaller traces by itself; where that does not help, choose a shorter window (--duration-ms), "
+        "and switch kernel tracing off"
+    )
+    hidden_by = frozenset()
+
+    def strength(self, member: Member[None, None]) -> float | str:
+        """Whether it is."""
+        sample = member.seen.sample
+        return "there is no trace" if sample.source == "monitor" else 2.0 * (sample.truncated is not None)
+
+    def account(self, member: Member[None, None]) -> Account:
+        """Says what is missing."""
+        window_s = member.seen.sample.window_s
+        return Account(
+            words="truncated traces",
+            sentence="{who}, the profiler dropped events: figures rest on a part of the window, or are absent.",
+            evidence={} if window_s is None else {"window_s": Evidence(value=window_s)},
+            severity="info",
+        )

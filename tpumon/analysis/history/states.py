@@ -1,0 +1,74 @@
+"""The one place that decides which state a sample puts its worker in."""
+
+from __future__ import annotations
+
+from tpumon.errors import MEANING
+from tpumon.model import Figures, Process, Sample, State
+from tpumon.model.figure_table import MXU
+
+_ALL_IDLE_RATIO = 0.9999
+_SAME_UPTIME_S = 1.0
+_SAME_START_S = 2.0  # the start of a process is known by the wall clock, which may be set
+_LISTENING: frozenset[State] = frozenset({"no-activity", "busy", "continuous"})
+
+
+def state_of(sample: Sample | None) -> State:
+    """The state after a query; None: there was none yet."""
+    if sample is None:
+        return "waiting"
+    failure = sample.failure
+    if failure is None:
+        return "no-activity" if nothing_ran(sample.figures) else "live"
+    if sample.of_exporter:
+        return "stale"
+    state = MEANING[failure.reason].state
+    if state == "down" and sample.answered:
+        return "no-activity" if nothing_ran(sample.figures) else "live"
+    return state
+
+
+def nothing_ran(figures: Figures) -> bool:
+    """Whether the figures say that nothing ran: no step, and the device idle all the time.
+
+    The device's idle time is that of the window; without it, the duty cycle that the runtime reports of each device.
+    """
+    steps = figures.step_time_s
+    if (steps is not None and steps.avg > 0) or figures.functions or (MXU.value(figures) or 0.0) > 0:
+        return False
+    if figures.idle_ratio is not None:
+        return figures.idle_ratio >= _ALL_IDLE_RATIO
+    duty = [device.runtime_duty_cycle_ratio for device in figures.devices]
+    return bool(duty) and all(ratio == 0 for ratio in duty)
+
+
+def restarted(sample: Sample, *, process: Process | None, uptime_s: float | None, was_closed: bool) -> bool:
+    """Whether the worker's job was restarted before this sample.
+
+    It was if its process is another one, if the uptime of its runtime went back, or if it answers again after nothing
+    listened at its port.
+
+    Args:
+        sample: the sample.
+        process: the process that its samples named last.
+        uptime_s: the last uptime that its runtime reported.
+        was_closed: whether its profiler had answered before, and nothing listened at its port at the last query.
+    """
+    now = sample.process if listens(sample) else None
+    if process is not None and now is not None and not _is_same(process, now):
+        return True
+    now_s = sample.figures.runtime.uptime_s
+    if uptime_s is not None and now_s is not None:
+        return now_s < uptime_s - _SAME_UPTIME_S
+    return was_closed and listens(sample) and (process is None or now is None)
+
+
+def _is_same(process: Process, other: Process) -> bool:
+    if process.started_unix_s is None or other.started_unix_s is None:
+        return process.pid == other.pid
+    return process.pid == other.pid and abs(process.started_unix_s - other.started_unix_s) < _SAME_START_S
+
+
+def listens(sample: Sample) -> bool:
+    """Whether a profiler listens at its port: a job that was restarted compiles first, so its first trace is empty."""
+    failure = sample.failure
+    return failure is None or (not sample.of_exporter and MEANING[failure.reason].state in _LISTENING)

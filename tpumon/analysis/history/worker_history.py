@@ -1,0 +1,253 @@
+"""The history of each worker, and the one place that decides its state.
+
+The caller passes the wall-clock time. Ages are measured on the monotonic clock where a sample knows its time there:
+setting the wall clock makes no sample younger or older.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from tpumon.analysis.history.series import RollupSeries
+from tpumon.analysis.history.states import listens, restarted, state_of
+from tpumon.errors import MEANING, Reason
+from tpumon.model import Distribution, Process, Sample, State, Target, Workers
+from tpumon.model.figure_table import COMPARED, values
+
+_FULL_WORKERS = 256  # with more of them a week is coarser: the figures of all take 120 MB at most
+_PER_DECADE = 14
+STEP_BUCKETS_S = tuple(float(f"{10 ** (place / _PER_DECADE - 3):.3g}") for place in range(5 * _PER_DECADE + 1))
+"""Upper bounds of the step histogram's buckets, 1 ms to 100 s, 18 % apart; one more bucket holds longer steps."""
+
+
+def _with_steps(known: Distribution | None, durations_s: Iterable[float]) -> Distribution:
+    """A histogram of steps with some more in it."""
+    counts, total_s = ([0] * (len(STEP_BUCKETS_S) + 1), 0.0) if known is None else (list(known.counts), known.total)
+    for duration_s in durations_s:
+        counts[bisect_left(STEP_BUCKETS_S, duration_s)] += 1
+        total_s += duration_s
+    return Distribution(bounds=STEP_BUCKETS_S, counts=tuple(counts), total=total_s)
+
+
+def _is_of(restart: Sample | None, sample: Sample) -> bool:
+    """Whether a sample that shows a restart shows one that is known already: its runtime started no later."""
+    uptime_s = sample.figures.runtime.uptime_s
+    if restart is None or uptime_s is None:
+        return False
+    return sample.time_unix_s - uptime_s <= restart.time_unix_s + restart.took_s
+
+
+NO_FIGURES: Mapping[str, float | None] = dict.fromkeys(COMPARED)
+"""The compared figures of a worker that has none."""
+
+
+@dataclass(slots=True)
+class WorkerHistory:
+    """One worker's last samples, and totals over all of them, as of its last query. Treat it as immutable.
+
+    Attributes:
+        target: the worker.
+        queries: number of queries, answered or not.
+        last: the sample of its last query, answered or not.
+        figures: the compared figures of that sample, by key; computed once, for all who need them.
+        last_state: the worker's state after that query.
+        answer: the last sample that its profiler answered.
+        samples: number of queries that its profiler answered.
+        truncated: how many of them were answered with a truncated trace.
+        errors: number of failed queries, by reason.
+        traced_s: total time for which its job was traced.
+        first: the sample of its first query; `traced_ratio` counts from its start.
+        steps: histogram of the steps of its traces; None before the first one.
+        failed: the sample of its last failed query; None: none failed.
+        series: its figures over time, up to now; None if they are not remembered.
+        restarted: the first sample of its present job; None if no restart was seen.
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
+    """
+
+    target: Target
+    queries: int = 0
+    last: Sample | None = None
+    figures: Mapping[str, float | None] = field(default_factory=lambda: NO_FIGURES)
+    last_state: State = "waiting"
+    answer: Sample | None = None
+    samples: int = 0
+    truncated: int = 0
+    errors: Counter[Reason] = field(default_factory=Counter)
+    traced_s: float = 0.0
+    first: Sample | None = None
+    steps: Distribution | None = None
+    failed: Sample | None = None
+    series: RollupSeries | None = None
+    restarted: Sample | None = None
+    _uptime_s: float | None = field(default=None, repr=False)
+    _process: Process | None = field(default=None, repr=False)
+    _was_closed: bool = field(default=False, repr=False)
+    monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+
+    @property
+    def job_signs(self) -> tuple[Process | None, float | None]:
+        """The process of its job and the uptime of its runtime, as known last; others are a restart."""
+        return self._process, self._uptime_s
+
+    def resumed(self, process: Process | None, uptime_s: float | None) -> WorkerHistory:
+        """The history of a worker whose job was known before tpumon was restarted."""
+        return replace(self, _process=process, _uptime_s=uptime_s)
+
+    def with_sample(self, sample: Sample) -> WorkerHistory:
+        """The history after one more query. Figures over time are shared with the one before."""
+        history = replace(self)
+        WorkerHistory._add(history, sample)
+        return history
+
+    def with_last(self, sample: Sample) -> WorkerHistory:
+        """The history with the last sample in another form, for example judged."""
+        history = replace(self, last=sample)
+        history.answer = sample if self.answer is self.last else self.answer
+        history.failed = sample if self.failed is self.last else self.failed
+        history.restarted = sample if self.restarted is self.last else self.restarted
+        return history
+
+    def _add(self, sample: Sample) -> None:
+        self.queries += 1
+        if self.restarted is not None:
+            self.restarted = self.restarted.with_ops(0)
+        is_restart = restarted(sample, process=self._process, uptime_s=self._uptime_s, was_closed=self._was_closed)
+        if sample.process is not None and listens(sample):
+            self._process = sample.process
+        if is_restart and not _is_of(self.restarted, sample):
+            self.restarted = sample
+            self._uptime_s = None  # of the job before it; the new one's may become known later
+        uptime_s = sample.figures.runtime.uptime_s
+        self._uptime_s = self._uptime_s if uptime_s is None else uptime_s
+        self.last, self.figures, self.last_state = sample, values(sample.figures), state_of(sample)
+        failure = sample.failure
+        self._was_closed = failure is not None and failure.port_closed and self.answer is not None
+        of_exporter = failure is not None and sample.of_exporter  # not a query of this worker
+        if failure is None:
+            self.answer = sample
+            self.samples += 1
+            self.truncated += sample.truncated is not None
+        elif not of_exporter:
+            self.errors = self.errors + Counter([failure.reason])
+        if failure is not None:
+            self.failed = sample
+        if sample.figures.step_durations_s:
+            self.steps = _with_steps(self.steps, sample.figures.step_durations_s)
+        if self.series is not None and not of_exporter:
+            self.series.add(
+                sample.time_unix_s, self.last_state, self.figures.values(), taken_monotonic_s=sample.taken_monotonic_s
+            )
+        self.traced_s += sample.traced_s
+        if self.first is None:
+            self.first = sample.with_ops(0)  # those of the last trace are enough
+
+    def had_figures(self) -> bool:
+        """Whether its profiler ever answered: one of its samples here, or in the history that an exporter handed on."""
+        if self.answer is not None or self.series is None:
+            return self.answer is not None
+        begin_unix_s, end_unix_s = self.series.oldest_unix_s, self.series.newest_unix_s
+        if begin_unix_s is None or end_unix_s is None:
+            return False
+        points = self.series.points(next(iter(COMPARED)), begin_unix_s, end_unix_s)
+        return any("live" in point.states for point in points)
+
+    def state(self, now_unix_s: float) -> State:
+        """The worker's state now."""
+        state = self.last_state
+        return "stale" if state in {"live", "no-activity"} and self.fresh_for_s(now_unix_s) < 0 else state
+
+    def current(self, now_unix_s: float) -> Sample | None:
+        """The sample whose figures may be shown as current; None if there is none."""
+        return None if self.last is None or self.last.is_stale(now_unix_s, self.monotonic_s()) else self.last
+
+    def fresh_for_s(self, now_unix_s: float) -> float:
+        """Seconds until its last sample is stale by its age; negative if it is."""
+        return 0.0 if self.last is None else self.last.fresh_for_s - self.last.age_s(now_unix_s, self.monotonic_s())
+
+    def began_unix_s(self, sample: Sample, now_unix_s: float) -> float:
+        """When one of its samples began, by the wall clock as it is set now: ages are differences to that."""
+        return now_unix_s - sample.age_s(now_unix_s, self.monotonic_s())
+
+    def followed_for_s(self, now_unix_s: float) -> float:
+        """Seconds since its first query; 0 before it."""
+        return 0.0 if self.first is None else max(self.first.age_s(now_unix_s, self.monotonic_s()), 0.0)
+
+    def is_up(self, now_unix_s: float) -> bool | None:
+        """Whether the worker responds, even without figures; None if it is paused, not queried yet, or not known."""
+        if self.last is None or self.last.of_exporter or self.state(now_unix_s) == "paused":
+            return None
+        if self.last.responded:
+            return not self.last.is_stale(now_unix_s, self.monotonic_s())
+        return self.last.failure is None or not MEANING[self.last.failure.reason].unreached
+
+    def traced_ratio(self, now_unix_s: float) -> float | None:
+        """Share of the time since the first query for which its job was traced; None before the first query."""
+        followed_for_s = self.followed_for_s(now_unix_s)
+        return self.traced_s / followed_for_s if followed_for_s else None
+
+
+class Histories:
+    """The histories of all workers that are followed, in the order of `Workers.targets`.
+
+    Only the last samples and totals, unless `remember` is called before the first worker.
+
+    Args:
+        monotonic_s: reads the monotonic clock of `Sample.taken_monotonic_s`.
+    """
+
+    def __init__(self, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._remembers = False
+        self._factor = 1  # of the length of rows that are remembered
+        self._monotonic_s = monotonic_s
+        self._workers: dict[str, WorkerHistory] = {}
+        self.waiting: str | None = None
+        """Why there is no worker to follow; None if there is one, or before the first call of `follow`."""
+        self.finders: Mapping[str, bool] = {}
+        """Whether the workers can be found, as `Workers.finders`."""
+
+    def remember(self) -> None:
+        """Keeps the figures of a week, too."""
+        self._remembers = True
+
+    def follow(self, workers: Workers) -> None:
+        """Replaces the workers; those that stay keep their history."""
+        known = self._workers
+        self._workers = {}
+        self._factor = max(self._factor, -(-len(workers.targets) // _FULL_WORKERS))
+        for target in workers.targets:
+            history = known.get(target.worker)
+            same = history is not None and history.target == target
+            if history is None or not same:
+                history = self._new(target) if history is None else replace(history, target=target)
+            self._workers[target.worker] = history
+        self.waiting = workers.waiting
+        self.finders = workers.finders
+
+    def _new(self, target: Target) -> WorkerHistory:
+        series = RollupSeries(tuple(COMPARED)) if self._remembers else None
+        return WorkerHistory(target, series=series, monotonic_s=self._monotonic_s)
+
+    def add(self, sample: Sample) -> WorkerHistory | None:
+        """Adds a sample; returns its history. Returns None and drops the sample if its worker is no longer followed."""
+        history = self._workers.get(sample.worker)
+        if history is not None:
+            if history.series is not None and history.series.factor < self._factor:
+                history.series.coarsen(self._factor)
+            history = self._workers[sample.worker] = history.with_sample(sample)
+        return history
+
+    def put(self, history: WorkerHistory) -> None:
+        """Replaces the history of a worker that is followed."""
+        self._workers[history.target.worker] = history
+
+    def get(self, worker: str) -> WorkerHistory | None:
+        """The history of the worker with this name; None if it is not followed."""
+        return self._workers.get(worker)
+
+    def all(self) -> list[WorkerHistory]:
+        """All histories."""
+        return list(self._workers.values())

@@ -1,0 +1,146 @@
+"""Grounds of verdicts, kept in a small file, so that they go on after tpumon was restarted."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from tpumon.analysis.findings import Judge
+from tpumon.analysis.history import Moment, WorkerHistory
+from tpumon.errors import UsageError
+from tpumon.model import KeptState, KeptWorker, Standing, Target
+from tpumon.model.codec import from_plain, to_plain
+
+WRITE_S = 10
+"""Seconds between two versions of the file."""
+
+_NAME = "tpumon-state.json"
+_MOST_BYTES = 64 << 20
+_FINDINGS_S = 600.0  # for so long a finding stays without being judged
+_BASELINES_S = 3600.0
+_OLDEST_S = 86_400.0
+
+
+_Key = tuple[str | None, str | None, str]
+
+
+class Kept:
+    """The workers of a kept state, each taken once.
+
+    Args:
+        state: as it was read; None: nothing is known.
+        now_unix_s: the time.
+
+    Attributes:
+        until_unix_s: until when findings that were present stay without being judged.
+    """
+
+    def __init__(self, state: KeptState | None = None, now_unix_s: float = 0.0) -> None:
+        workers = () if state is None else state.workers
+        self._workers = {(one.job, one.slice, one.worker): one for one in workers}
+        self._taken: set[_Key] = set()
+        self._forgotten_unix_s = (now_unix_s if state is None else state.time_unix_s) + _OLDEST_S
+        self.until_unix_s = now_unix_s + _FINDINGS_S
+
+    def take(self, target: Target) -> KeptWorker | None:
+        """The kept state of a worker; None: nothing, or it was taken."""
+        key = target.job, target.slice, target.name or target.worker
+        if key in self._taken:
+            return None
+        self._taken.add(key)
+        return self._workers.get(key)
+
+    def others(self, known: Iterable[KeptWorker], now_unix_s: float) -> tuple[KeptWorker, ...]:
+        """The workers of which no sample has come yet, unless they are too old.
+
+        Args:
+            known: those of which one has come.
+            now_unix_s: the time.
+        """
+        if now_unix_s > self._forgotten_unix_s:
+            return ()
+        keys = {(one.job, one.slice, one.worker) for one in known}
+        return tuple(one for key, one in self._workers.items() if key not in keys)
+
+
+def kept_worker(history: WorkerHistory, standing: Standing, judge: Judge, now_unix_s: float) -> KeptWorker:
+    """The state of a worker that is to be kept."""
+    target, now_s = history.target, history.monotonic_s()
+    process, uptime_s = history.job_signs
+
+    def unix_s(moment: Moment) -> float:
+        return moment.unix_s(now_unix_s, now_s)
+
+    kept = KeptWorker(
+        worker=target.name or target.worker,
+        job=target.job,
+        slice=target.slice,
+        process=process,
+        uptime_s=uptime_s,
+        standing=replace(standing, findings=None),
+    )
+    return judge.kept(target.worker, kept, unix_s)
+
+
+class StateFile:
+    """The file of kept state in a directory.
+
+    Args:
+        directory: it is made if it is not there.
+        host: True if the workers are of this host; otherwise others sample them.
+
+    Raises:
+        UsageError: the directory cannot be written.
+    """
+
+    def __init__(self, directory: str, *, host: bool) -> None:
+        self._path = Path(directory) / _NAME
+        self._host = _this_host() if host else None
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--state {directory}: {error.strerror}; give a directory") from None
+        if not os.access(self._path.parent, os.W_OK | os.X_OK):
+            raise UsageError(f"--state {directory}: permission denied; give a directory that you may write to")
+
+    def read(self) -> KeptState | None:
+        """The kept state, without what is too old; None: there is none of this host, or it cannot be read."""
+        with suppress(OSError, ValueError, RecursionError):
+            if not self._path.is_file():  # opening a FIFO would wait
+                return None
+            with self._path.open("rb") as file:
+                raw = json.loads(file.read(_MOST_BYTES))
+            state = from_plain(KeptState, raw)
+            age_s = -1.0 if state is None else time.time() - state.time_unix_s
+            if state is None or state.host != self._host or not 0 <= age_s < _OLDEST_S:
+                return None
+            if age_s < _BASELINES_S:
+                return state
+            return replace(state, workers=tuple(replace(one, programs=()) for one in state.workers))
+        return None
+
+    def write(self, state: KeptState) -> None:
+        """Replaces the file at once.
+
+        Raises:
+            OSError: it cannot be written; the one before stays.
+        """
+        text = json.dumps(to_plain(replace(state, host=self._host)), allow_nan=False, separators=(",", ":"))
+        new = self._path.with_name(f".{_NAME}.new")
+        new.unlink(missing_ok=True)
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(self._path)
+
+
+def _this_host() -> str:
+    with suppress(OSError):
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip()[:64] or socket.gethostname()
+    return socket.gethostname()

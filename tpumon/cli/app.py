@@ -1,0 +1,400 @@
+"""The command line: options become settings, settings and a command become what `process` runs.
+
+The only place that wires things together. Commands are imported when they run, so that `--help` needs no gRPC.
+"""
+
+import os
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tpumon import __version__
+from tpumon.cli import file_commands as tools
+from tpumon.cli.group import ENVIRONMENT, CommandGroup
+from tpumon.cli.options import (
+    FORMATS,
+    AppearanceOptions,
+    Command,
+    ExportOptions,
+    FormatOption,
+    FromOptions,
+    MeasureOptions,
+    StdoutOptions,
+    TargetOptions,
+    ThresholdOptions,
+    VerdictOptions,
+    check_choice,
+    is_typed,
+    option,
+    with_groups,
+    written,
+)
+from tpumon.cli.settings import (
+    check_from,
+    check_no_queries,
+    expose_of,
+    feed_of,
+    given,
+    host_level_of,
+    level_of,
+    nearby_level_of,
+    report_format,
+    seconds_of,
+    selection_of,
+    source_of,
+    stdout_of,
+    thresholds_of,
+    window_s_of,
+)
+from tpumon.errors import UsageError
+from tpumon.model.figure_table import SORT_KEYS
+from tpumon.system.console import say
+
+if TYPE_CHECKING:
+    from tpumon.cli.collecting import Needs
+    from tpumon.pipeline import FeedSettings
+
+_USUAL_PROFILE_S = 1.0
+_ONCE_INTERVAL_S = 1.0  # samples at the same moment would agree too easily
+_LISTEN = "127.0.0.1:10466"
+
+app = typer.Typer(
+    name="tpumon",
+    cls=CommandGroup,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], **ENVIRONMENT},
+    epilog="Each option has an environment variable, such as TPUMON_INTERVAL for --interval, and can stand in a file: "
+    "see tpumon config --help.",
+)
+command = partial(app.command, context_settings=ENVIRONMENT)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"tpumon {__version__}")
+        raise typer.Exit
+
+
+_Version = Annotated[
+    bool,
+    option(
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        expose_value=False,
+        allow_from_autoenv=False,
+        help="Show the version and exit.",
+    ),
+]
+
+
+@app.callback(invoke_without_command=True)
+@with_groups
+def monitor(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    stdout: StdoutOptions,
+    exports: ExportOptions,
+    appearance: AppearanceOptions,
+    thresholds: ThresholdOptions,
+    version: _Version = False,  # noqa: ARG001 - its callback acts on it
+) -> Command | None:
+    """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
+
+    Examples:
+      tpumon                                     watch the jobs on this host
+      tpumon --service-addr 10.0.0.2:9999        watch a worker elsewhere
+      tpumon --simulate v5e-8                    try it without a TPU
+      tpumon --output jsonl --num-queries 3      print three samples per worker
+      tpumon --level 0 --logdir /tmp/profiles    save one profile for XProf
+    """
+    if context.invoked_subcommand is not None:
+        if ignored := [one.opts[0] for one in context.command.params if is_typed(context, one.name or "")]:
+            say(f"ignoring {', '.join(ignored)}: options of {context.invoked_subcommand} go after its name")
+        return None
+    level = level_of(measure)
+    check_from(context, targets, origin)
+    check_no_queries(origin, measure)
+    if level == 0:
+        return _capture(context, targets, measure)
+    from tpumon.cli.commands import monitor
+    from tpumon.outputs.live.view_settings import DisplaySettings
+
+    legacy = measure.monitoring_level is not None
+    if stdout.fleet_summary and stdout.output != "jsonl":
+        raise UsageError("--fleet-summary requires --output jsonl")
+    output = stdout_of(stdout, legacy=legacy)
+    judged_by = thresholds_of(thresholds)
+    source = source_of(context, targets, origin, measure)
+    feed = feed_of(source, exports, level, judged_by, listen=stdout.listen, nearby_level=nearby_level_of(context))
+    if any(export.where == "-" for export in feed.exports):
+        raise UsageError("--export NAME=-: stdout is taken by --output; write to a file")
+    return partial(
+        monitor.run,
+        monitor.MonitorSettings(
+            feed=feed,
+            display=DisplaySettings(
+                level=level,
+                sort=check_choice("--sort", appearance.sort, SORT_KEYS),
+                filter=appearance.filter or "",
+                ascii=appearance.ascii,
+                thresholds=judged_by,
+            ),
+            output=output,
+            explain=stdout.explain,
+            color=appearance.color,
+            number_samples=legacy,
+        ),
+    )
+
+
+@command("serve")
+@with_groups
+def serve_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    exports: ExportOptions,
+    thresholds: ThresholdOptions,
+    listen: Annotated[
+        str, written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host.")
+    ] = _LISTEN,
+    state: Annotated[
+        str | None,
+        written(
+            metavar="DIR", help="Keep there what verdicts rest on across restarts. Default: systemd's state directory."
+        ),
+    ] = None,
+    expose: Annotated[
+        Literal["findings", "all"],
+        written(
+            help="With --from, the metrics of the exporters' workers: findings, as Prometheus has the rest from the "
+            "hosts; or all, if it scrapes this process only."
+        ),
+    ] = "findings",
+) -> Command:
+    """Export metrics to Prometheus, without a view.
+
+    Pages: /metrics, /probe?target=WORKER, /-/healthy, /-/ready.
+
+    Examples:
+      tpumon serve                         metrics of the jobs on this host
+      tpumon serve --listen :10466         let other hosts scrape them
+      tpumon serve --tpu NAME              metrics of all workers of a TPU
+      tpumon serve --from dns:NAME:10466   judge workers of many exporters
+    """
+    from tpumon.cli.commands import serve
+
+    level = level_of(measure)
+    if level == 0:
+        raise UsageError("serve requires --level 1 or 2; to take a profile: tpumon --level 0 --logdir DIR")
+    check_from(context, targets, origin)
+    source = source_of(context, targets, origin, measure)
+    if source.is_over:
+        raise UsageError("serve --from takes exporters; to look at a recording: tpumon --from DIR")
+    feed = feed_of(
+        source.waiting_for_targets(),
+        exports,
+        level,
+        thresholds_of(thresholds),
+        listen=listen,
+        expose=expose_of(context, origin, expose),
+    )
+    return partial(serve.run, replace(feed, state=state or os.environ.get("STATE_DIRECTORY") or None))
+
+
+@command("once")
+@with_groups
+def once_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    verdict: VerdictOptions,
+    output: FormatOption = "text",
+) -> Command:
+    """Show all workers in one table, the worst first, and exit.
+
+    Takes as many samples of each worker as must agree (--sustained). That takes
+    seconds if the server computes the figures or steps are short, and longer if
+    --max-duty allows no more. The exit status is 1 if a worker is as bad as
+    --fail-on, 3 if none answers.
+
+    Examples:
+      tpumon once
+      tpumon once --from http://10.0.0.2:10466 --output json
+    """
+    from tpumon.cli.commands import once
+
+    feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
+    settings = once.OnceSettings(
+        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on
+    )
+    return partial(once.run, settings)
+
+
+@command("why")
+@with_groups
+def why_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    verdict: VerdictOptions,
+    output: FormatOption = "text",
+    brief: Annotated[bool, written("--brief", help="Leave out what cannot be judged.")] = False,
+) -> Command:
+    """Say what is wrong, who causes it, and what to do.
+
+    Takes as many samples of each worker as must agree (--sustained), or judges
+    what --from names: a running exporter, recorded samples, or a saved profile
+    (*.xplane.pb, as one sample). Also says what cannot be judged. The exit
+    status is 1 if a worker is as bad as --fail-on, 3 if none answers.
+
+    Examples:
+      tpumon why
+      tpumon why --from http://10.0.0.2:10466 --output json
+      tpumon why --from /tmp/profiles
+    """
+    from tpumon.cli.commands import why
+
+    feed, needs = _judged(context, targets, origin, measure, thresholds, verdict)
+    settings = why.WhySettings(
+        feed=feed, needs=needs, output=report_format(context, output, FORMATS), fail_on=verdict.fail_on, brief=brief
+    )
+    return partial(why.run, settings)
+
+
+@command("mcp")
+@with_groups
+def mcp_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+) -> Command:
+    r"""Answer an agent's questions over stdio (Model Context Protocol).
+
+    Tools: why, list_workers, figures, explain; none of them changes anything.
+    Sampling begins with the first question and ends ten minutes after the last
+    one. Needs `pip install 'tpumon\[mcp]'`.
+
+    Examples:
+      tpumon mcp --from http://10.0.0.2:10466
+    """
+    from tpumon.cli.commands import mcp
+
+    level = level_of(measure)
+    if level != 2 or measure.num_queries:
+        raise UsageError("mcp requires --level 2, and takes no --num-queries")
+    judged_by = thresholds_of(thresholds)
+    check_from(context, targets, origin)
+    source = source_of(context, targets, origin, measure)
+    feed = feed_of(source, ExportOptions(), level, judged_by, listen=None, nearby_level=nearby_level_of(context))
+    return partial(mcp.run, mcp.McpSettings(feed=feed, samples=judged_by.sustained))
+
+
+def _judged(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    verdict: VerdictOptions,
+) -> "tuple[FeedSettings, Needs]":
+    """The source of samples of one judgement, and the samples that it needs."""
+    from tpumon.cli.collecting import Needs
+
+    judged_by = thresholds_of(thresholds)
+    check_from(context, targets, origin)
+    # What a service's environment or a file says of these is meant for a monitor.
+    queries = measure.num_queries if is_typed(context, "num_queries") else None
+    needs = Needs(
+        samples=queries or judged_by.sustained,
+        all_of_them=bool(queries),
+        timeout_s=seconds_of("--timeout", verdict.timeout),
+    )
+    at_once = replace(
+        measure,
+        level=2,
+        num_queries=0,  # all are sampled until the last one has enough, or the first would be stale by then
+        interval=measure.interval if is_typed(context, "interval") else _ONCE_INTERVAL_S,
+    )
+    source = source_of(context, targets, origin, at_once)
+    nearby_level = nearby_level_of(context)
+    return feed_of(source, ExportOptions(), 2, judged_by, listen=None, nearby_level=nearby_level), needs
+
+
+@command("events")
+@with_groups
+def events_command(
+    context: typer.Context,
+    targets: TargetOptions,
+    origin: FromOptions,
+    measure: MeasureOptions,
+    thresholds: ThresholdOptions,
+    output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
+    follow: Annotated[
+        bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")
+    ] = False,
+) -> Command:
+    """Print what changed, and when.
+
+    Workers that become slow, stop, run again, are profiled by others, or whose
+    job restarts. With --from, or where a tpumon of this host samples its jobs:
+    what it remembers; of a recording, what was recorded.
+
+    Examples:
+      tpumon events --from http://10.0.0.2:10466
+      tpumon events --from recorded/ --output jsonl
+      tpumon events                        watch the jobs on this host for changes
+    """
+    from tpumon.cli.commands import events
+
+    check_from(context, targets, origin)
+    check_no_queries(origin, measure)
+    level = level_of(measure)
+    if level == 0:
+        raise UsageError("events requires --level 1 or 2")
+    source = source_of(context, targets, origin, measure)
+    formats: tuple[Literal["text", "jsonl"], ...] = ("text", "jsonl")
+    settings = events.EventsSettings(
+        feed=feed_of(
+            *(source, ExportOptions(), level, thresholds_of(thresholds)),
+            listen=None,
+            nearby_level=nearby_level_of(context),
+        ),
+        output=report_format(context, output, formats),
+        follow=follow,
+    )
+    return partial(events.run, settings)
+
+
+def _capture(context: typer.Context, targets: TargetOptions, measure: MeasureOptions) -> Command:
+    from tpumon.cli.commands import capture
+
+    if measure.logdir is None:
+        raise UsageError("--level 0 requires --logdir DIR to save the profile; to monitor, use --level 1 or 2")
+    return partial(
+        capture.run,
+        capture.CaptureSettings(
+            logdir=measure.logdir,
+            selection=selection_of(context, targets, level=0),
+            window_s=window_s_of(measure.duration_ms) or _USUAL_PROFILE_S,
+            attempts=measure.num_tracing_attempts,
+            host_level=host_level_of(measure),
+            use_proxy=targets.use_proxy,
+            **given(max_trace_mb=measure.max_trace_mb),
+        ),
+    )
+
+
+app.add_typer(tools.app)

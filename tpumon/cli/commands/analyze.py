@@ -1,0 +1,166 @@
+"""`tpumon analyze`: the figures of saved profiles."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpumon.model import Caution, Failure, Sample, bounded
+from tpumon.model.frozen import frozen
+from tpumon.outputs.text import render_block
+from tpumon.system.console import say, show
+from tpumon.xspace import figures, read_trace
+from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
+
+if TYPE_CHECKING:
+    from tpumon.xspace import Trace, TraceFigures
+
+
+@frozen
+class AnalyzeSettings:
+    """What to read, and how to print it.
+
+    Attributes:
+        paths: files, session directories, or log directories, of which the newest session is read.
+        output: the blocks that levels 1 and 2 print, or one JSON object.
+    """
+
+    paths: Sequence[str]
+    output: Literal["text", "json"] = "text"
+
+
+@frozen
+class Host:
+    """One file.
+
+    Attributes:
+        name: the host's name, from the trace if it has one, otherwise from the file's name.
+        trace: None if the file cannot be read.
+        sample: its figures, or why there are none.
+    """
+
+    name: str
+    trace: Trace | None
+    sample: Sample
+
+
+def run(settings: AnalyzeSettings) -> int:
+    """Prints the figures of every host, and of several hosts combined.
+
+    Returns:
+        0; 1 if any file could not be read (the figures of the others are printed).
+
+    Raises:
+        UsageError: a path leads to no profile.
+    """
+    hosts = [read_host(file) for file in trace_files(settings.paths)]
+    traces = [host.trace for host in hosts if host.trace is not None]
+    combined = _combined(traces)
+    if settings.output == "json":
+        _print_json(hosts, combined)
+    else:
+        _print_text(hosts, combined)
+    for name, warnings in _warnings(hosts, combined):
+        for warning in warnings:
+            say(f"{name}: {warning.message}")
+    return 0 if len(traces) == len(hosts) else 1
+
+
+def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
+    """The figures of several hosts together; None if there are no such, or they cannot be computed."""
+    try:
+        return figures(traces) if len(traces) > 1 else None
+    except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
+        say(f"all hosts: {bug(error)}")
+        return None
+
+
+def read_host(file: Path) -> Host:
+    """Reads a file. Whatever is wrong with it concerns this file alone."""
+    name = file_title(file)
+    try:
+        return _host(file, name)
+    except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
+        reason, message = why_unread(error)
+        say(f"{file}: {message}")
+        failed = Sample(
+            worker=name,
+            address=str(file),
+            time_unix_s=0.0,
+            window_s=None,
+            took_s=0.0,
+            errors=(Failure(source="file", reason=reason, message=message),),
+        )
+        return Host(name=name, trace=None, sample=failed)
+
+
+def _host(file: Path, name: str) -> Host:
+    with opened(file) as trace_file:
+        trace = read_trace(trace_file)
+    host = figures([trace])
+    name = next(iter(host.hostnames), "") or name
+    time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
+    sample = file_sample(name, str(file), time_unix_s, host)
+    return Host(name=name, trace=trace, sample=sample)
+
+
+def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
+    """The figures of a file as a sample.
+
+    Args:
+        name: of the worker.
+        address: path of the file; "" for several.
+        time_unix_s: when its window began.
+        trace: its figures.
+    """
+    sample = Sample(
+        worker=name,
+        address=address,
+        time_unix_s=time_unix_s,
+        window_s=trace.window_s,
+        took_s=0.0,
+        source="file",
+        simulated=trace.simulated,
+        device_type=trace.device_type,
+        cores=trace.cores,
+        figures=trace.figures,
+        truncated=trace.truncated,
+        warnings=trace.warnings,
+    )
+    return bounded(sample)
+
+
+def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
+    read = [host for host in hosts if host.trace is not None]
+    return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
+
+
+def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+    seen: set[Caution] = set()
+    for host in hosts:
+        seen.update(host.sample.warnings)
+        yield host.name, host.sample.warnings
+    if combined is not None:
+        yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
+
+
+def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+    blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
+    if combined is not None:
+        sample = _combined_sample(hosts, combined)
+        blocks.append((sample.worker, sample))
+    for name, sample in blocks:
+        title = f"Worker: {name}\n" if len(hosts) > 1 else ""
+        show(f"{title}{render_block(sample, level=2)}\n")
+
+
+def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+    """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
+    together: Mapping[str, Any] | None = None
+    if combined is not None:
+        together = _combined_sample(hosts, combined).to_json()
+    elif len(readable := [host for host in hosts if host.trace is not None]) == 1:
+        together = readable[0].sample.to_json()
+    show(json.dumps({"hosts": [host.sample.to_json() for host in hosts], "combined": together}, allow_nan=False))

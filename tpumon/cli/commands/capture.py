@@ -1,0 +1,353 @@
+"""Level 0: one profile of every worker at the same moment, saved where TensorBoard and XProf look."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from contextlib import AsyncExitStack, closing
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tpumon.collection.sampler import pause_after_failures
+from tpumon.collection.sources import Client
+from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.discovery.host.listening import signs_at
+from tpumon.discovery.selection import Selection, find_now
+from tpumon.errors import MEANING, Reason, SourceError, TpumonError
+from tpumon.model import SIMULATED_MARK, Target
+from tpumon.model.frozen import frozen
+from tpumon.outputs.live.progress import Bar
+from tpumon.system.background import Background
+from tpumon.system.console import say, show
+from tpumon.system.logdir import LogDir, open_logdir, trace_file_name
+from tpumon.system.memory_limits import memory_limit_bytes
+from tpumon.system.pausing import current_pause
+from tpumon.untrusted_text import LONGEST_PATH, one_line
+from tpumon.xspace.outline import Outline, outline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_SAFE_HOST_LEVEL = 2
+_PROFILE_BYTES = 200 << 20  # of one worker: as received, as read, as saved
+_MEMORY_SHARE = 0.6
+_GPU_WARNING = (
+    "the job can use a GPU: a profile of it loads CUPTI into the job, which has crashed jobs "
+    "(github.com/jax-ml/jax/issues/40260)"
+)
+_LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
+
+
+@frozen
+class CaptureSettings:
+    """What to profile, and where to save it.
+
+    Attributes:
+        logdir: directory or bucket URL.
+        selection: the workers.
+        window_s: length of the profile.
+        attempts: attempts per worker.
+        host_level: host tracer level 0-3; None: as high as is safe.
+        use_proxy: connect through http_proxy.
+        max_trace_mb: the largest profile to accept from a worker.
+        all_devices: whether it holds all devices that the job uses, or TPUs only.
+    """
+
+    logdir: str
+    selection: Selection = field(default_factory=Selection)
+    window_s: float = 1.0
+    attempts: int = 3
+    host_level: int | None = None
+    use_proxy: bool = False
+    max_trace_mb: int = 1000
+    all_devices: bool = True
+
+
+@frozen(kw_only=False)
+class _Say:
+    """A line for stderr."""
+
+    text: str
+
+
+@frozen(kw_only=False)
+class _Tracing:
+    """Workers start tracing now, for about this long."""
+
+    duration_s: float
+
+
+@frozen
+class _Saved:
+    """A worker's profile, verified."""
+
+    path: str
+    size_bytes: int
+    outline: Outline
+    attempt: int
+
+
+@dataclass(slots=True)
+class _Worker:
+    """The progress of one worker."""
+
+    target: Target
+    profiler: Profiler
+    returns_traces: bool = False
+    warned: bool = False
+    hopeless: bool = False
+    failure: TpumonError | None = None
+    saved: _Saved | None = None
+
+    @property
+    def pending(self) -> bool:
+        """Whether another attempt may succeed."""
+        if self.saved is not None or self.hopeless:
+            return False
+        if self.failure is None:
+            return True
+        return isinstance(self.failure, SourceError) and not MEANING[self.failure.reason].final
+
+
+def _reason(failure: TpumonError | None) -> Reason | None:
+    return failure.reason if isinstance(failure, SourceError) else None
+
+
+@frozen(kw_only=False)
+class _Done:
+    """The run is over."""
+
+    workers: Sequence[_Worker]
+
+
+_Event = _Say | _Tracing | _Done
+
+
+@frozen
+class Taken:
+    """Profiles that were taken.
+
+    Attributes:
+        files: path by worker.
+        failed: workers without a profile; why not was said.
+    """
+
+    files: Mapping[str, str]
+    failed: tuple[str, ...]
+
+
+def run(settings: CaptureSettings) -> int:
+    """Takes the profiles and reports on them.
+
+    Returns:
+        0; 1 if any worker has no profile.
+
+    Raises:
+        UsageError: the log directory needs a package that is not installed.
+        TpumonError: the log directory cannot be written.
+        NoTargetError: no worker was named, and this host has none.
+    """
+    workers = _workers(settings)
+    _explain_failures(workers)
+    return _report(settings, workers)
+
+
+def take(settings: CaptureSettings) -> Taken:
+    """Takes the profiles. Raises as `run` does; says on stderr which workers have none."""
+    workers = _workers(settings)
+    _explain_failures(workers)
+    return Taken(
+        files={worker.target.worker: worker.saved.path for worker in workers if worker.saved is not None},
+        failed=tuple(worker.target.worker for worker in workers if worker.saved is None),
+    )
+
+
+def _workers(settings: CaptureSettings) -> Sequence[_Worker]:
+    logdir = open_logdir(settings.logdir)
+    logdir.prepare()
+    if pause := current_pause():
+        say(f"sampling on this host is {pause}; taking this profile anyway, as you asked for it")
+    workers: Sequence[_Worker] = ()
+    with Bar(sys.stderr) as bar, Background[_Event](partial(_capture, settings, logdir)) as background:
+        for event in background.events(timeout_s=bar.refresh_s):
+            match event:
+                case None:
+                    bar.refresh()
+                case _Say():
+                    say(event.text)
+                case _Tracing():
+                    bar.start(event.duration_s)
+                case _Done():
+                    workers = event.workers
+    return workers
+
+
+async def _capture(settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
+    async with AsyncExitStack() as stack:
+        targets = await find_now(settings.selection, stack, lambda line: send(_Say(line)))
+        host_events = HostEvents(level=settings.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=True)
+        workers = []
+        for target in targets:
+            client = Client(target.address, use_proxy=settings.use_proxy, max_bytes=1_000_000 * settings.max_trace_mb)
+            await stack.enter_async_context(client)
+            workers.append(_Worker(target, Profiler(client, host_events, signs_at=signs_at)))
+        session = stack.enter_context(closing(_Session(settings, logdir, send)))
+        for attempt in range(1, settings.attempts + 1):
+            await session.attempt([worker for worker in workers if worker.pending], attempt)
+            if not any(worker.pending for worker in workers):
+                break
+            if attempt < settings.attempts:
+                await asyncio.sleep(pause_after_failures(attempt))
+        send(_Done(workers))
+
+
+class _Session:
+    """One session directory, and the attempts to fill it."""
+
+    def __init__(self, settings: CaptureSettings, logdir: LogDir, send: Callable[[_Event], None]) -> None:
+        self._settings = settings
+        self._logdir = logdir
+        self._send = send
+        self._name = logdir.new_session()
+
+    def close(self) -> None:
+        """Removes the directory if it is empty."""
+        self._logdir.discard(self._name)
+
+    async def attempt(self, workers: Sequence[_Worker], number: int) -> None:
+        """Profiles these workers once, together."""
+        overdue = {worker.target.address for worker in workers if _reason(worker.failure) == "deadline"}
+        for worker in workers:
+            worker.failure = None
+        await asyncio.gather(*(self._approach(worker) for worker in workers))
+        ready = [worker for worker in workers if worker.failure is None]
+        remaining = self._settings.attempts - number
+        if ready:
+            window_ms = round(self._settings.window_s * 1000)
+            self._say(f"Starting to trace for {window_ms} ms. Remaining attempt(s): {remaining}")
+            at_once = max(int(_MEMORY_SHARE * memory_limit_bytes()) // _PROFILE_BYTES, 1)
+            if len(ready) > at_once:
+                self._say(f"There is memory for {at_once} profiles at a time: the others are taken after them.")
+            for first in range(0, len(ready), at_once):
+                await self._trace_together(ready[first : first + at_once], number, overdue)
+        self._explain(workers, number, remaining)
+
+    async def _trace_together(self, workers: Sequence[_Worker], attempt: int, overdue: set[str]) -> None:
+        """Profiles as many workers at the same moment as there is memory for."""
+        start_in_s = _LEAD_S if len(workers) > 1 else 0.0
+        together = Capture(
+            window_s=self._settings.window_s,
+            hlo=True,
+            all_devices=self._settings.all_devices,
+            start_unix_ns=time.time_ns() + round(start_in_s * 1e9) if start_in_s else 0,
+            start_in_s=start_in_s,
+        )
+        # A worker whose clock is behind waits longer for the common start. After a deadline, it starts at once.
+        at_once = replace(together, start_unix_ns=0, start_in_s=0.0)
+        self._send(_Tracing(start_in_s + self._settings.window_s))
+        await asyncio.gather(
+            *(self._trace(w, attempt, at_once if w.target.address in overdue else together) for w in workers)
+        )
+
+    async def _approach(self, worker: _Worker) -> None:
+        try:
+            worker.returns_traces = await worker.profiler.approach()
+        except Exception as error:  # noqa: BLE001 - it concerns this worker alone
+            worker.failure = _failure_of(worker, error)
+            return
+        if worker.warned:
+            return
+        worker.warned = True
+        if worker.profiler.leaves_out_host_events:
+            self._say(f"{worker.target.address}: {worker.profiler.what_is_left_out}")
+        if self._settings.all_devices and worker.profiler.signs.may_use_gpu:
+            self._say(f"{worker.target.address}: {_GPU_WARNING}")
+
+    async def _trace(self, worker: _Worker, attempt: int, capture: Capture) -> None:
+        file_name = trace_file_name(worker.target.address)
+        try:
+            if worker.returns_traces:
+                xspace = await worker.profiler.take(capture)
+            else:
+                xspace = await worker.profiler.take_written(capture, self._logdir, self._name)
+            facts = await self._check(worker, xspace)
+            path = f"{self._logdir.root}/{self._name}/{file_name}"
+            if worker.returns_traces:
+                path = await asyncio.to_thread(self._logdir.save, self._name, file_name, xspace)
+        except Exception as error:  # noqa: BLE001 - it concerns this worker alone
+            worker.failure = _failure_of(worker, error)
+            return
+        worker.saved = _Saved(path=path, size_bytes=len(xspace), outline=facts, attempt=attempt)
+
+    async def _check(self, worker: _Worker, xspace: memoryview) -> Outline:
+        """Reads what the trace holds. Raises SourceError if it is no trace, or empty."""
+        try:
+            facts = await asyncio.to_thread(outline, xspace)
+        except SourceError as error:
+            raise SourceError(error.reason, error.message, address=worker.target.address) from error
+        if facts.event_count:
+            return facts
+        if not worker.returns_traces:
+            await asyncio.to_thread(self._logdir.discard, self._name, trace_file_name(worker.target.address))
+        message = "no trace event was collected"
+        if worker.profiler.leaves_out_host_events:
+            message += "; host events were left out (see above), and there was nothing else to trace"
+            # With nothing but host events to trace, another attempt cannot help.
+            worker.hopeless = worker.profiler.has_devices is False
+        raise SourceError("empty-trace", message, address=worker.target.address)
+
+    def _explain(self, workers: Sequence[_Worker], number: int, remaining: int) -> None:
+        empty = [worker for worker in workers if _reason(worker.failure) == "empty-trace" and not worker.hopeless]
+        if empty and remaining:
+            self._say("No trace event is collected. Automatically retrying.")
+        elif empty:
+            self._say(
+                f"No trace event is collected after {number} attempt(s). Perhaps, you want to try again (with more "
+                "attempts?). Tip: increase number of attempts with --num_tracing_attempts."
+            )
+        for worker in workers:
+            if worker.pending and remaining and worker not in empty and worker.failure is not None:
+                self._say(f"{worker.failure}; trying again")
+
+    def _say(self, text: str) -> None:
+        self._send(_Say(text))
+
+
+def _failure_of(worker: _Worker, error: Exception) -> TpumonError:
+    """Why a worker has no profile. What nobody expected is a bug, or the disk's or the bucket's doing."""
+    if isinstance(error, TpumonError):
+        return error
+    words = f"{type(error).__name__}: {one_line(str(error))}"
+    return SourceError("internal", f"a bug in tpumon: {words}", address=worker.target.address)
+
+
+def _explain_failures(workers: Sequence[_Worker]) -> None:
+    """Says what profilers warned of, and which workers have no profile."""
+    for worker in workers:
+        for warning in worker.saved.outline.warnings if worker.saved is not None else ():
+            say(f"{worker.target.address}: the profiler warns: {warning}")
+    for worker in workers:
+        if worker.saved is None:
+            say(f"no profile of {worker.target.worker}: {worker.failure} [{_reason(worker.failure) or 'failed'}]")
+
+
+def _report(settings: CaptureSettings, workers: Sequence[_Worker]) -> int:
+    """Prints where the profile is and how to open it."""
+    done = [(worker, worker.saved) for worker in workers if worker.saved is not None]
+    if not done:
+        return 1
+    window_ms = round(settings.window_s * 1000)
+    directory = one_line(done[0][1].path.rpartition("/")[0], limit=LONGEST_PATH)
+    show(f"Profile of {len(done)} of {len(workers)} worker(s), {window_ms} ms, in {directory}")
+    first_attempt = min(saved.attempt for _, saved in done)
+    for _, saved in done:
+        remarks = [f"{saved.size_bytes / 1e6:.2f} MB", f"{saved.outline.event_count} events"]
+        if saved.outline.simulated:
+            remarks.append(SIMULATED_MARK)
+        if saved.attempt != first_attempt:
+            remarks.append("taken later than the others")
+        show(f"  {saved.path.rpartition('/')[2]}  {', '.join(remarks)}")
+    show(f"Open it with: xprof --logdir {one_line(settings.logdir, limit=LONGEST_PATH)}")
+    return 0 if len(done) == len(workers) else 1

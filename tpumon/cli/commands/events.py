@@ -1,0 +1,117 @@
+"""`tpumon events`: what changed, and when: states, severities, restarts, captures."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Literal
+
+from tpumon.cli.one_sampler import with_one_sampler
+from tpumon.errors import NoTargetError, UsageError
+from tpumon.model import SCHEMA_VERSION
+from tpumon.model.codec import to_plain
+from tpumon.model.frozen import frozen
+from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
+from tpumon.system.console import say, show
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tpumon.analysis import FleetStatus, Update
+    from tpumon.model import Change
+
+_TICK_S = 1.0
+_PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
+
+
+@frozen
+class EventsSettings:
+    """Settings of `tpumon events`.
+
+    Attributes:
+        feed: where samples come from.
+        output: the format.
+        follow: go on with new changes; of an exporter only, as samples have no earlier ones.
+    """
+
+    feed: FeedSettings
+    output: Literal["text", "jsonl"] = "text"
+    follow: bool = False
+
+
+def run(settings: EventsSettings) -> int:
+    """Prints changes, oldest first: those an exporter remembers, and then new ones.
+
+    Returns:
+        0.
+
+    Raises:
+        NoTargetError: the exporter does not answer; or, with `num_queries`, no worker ever answered.
+        UsageError: the exporter is too old to remember changes.
+        BrokenPipeError: the reader of stdout went away.
+    """
+    source = with_one_sampler(settings.feed)
+    origin, ends = source.origin, False
+    has_printed, began_s = False, time.monotonic()
+    with open_feed(source, consumer="the reader of stdout") as feed:
+        for update in feed.updates(timeout_s=_TICK_S):
+            changes = () if update is None else update.changes
+            ends = not (settings.follow or origin.takes_samples)
+            if ends and not origin.is_over:
+                status = feed.status()
+                if not _is_complete(update, status, time.monotonic() - began_s):
+                    continue
+                changes = tuple(sorted(status.changes, key=lambda change: change.time_unix_s))
+            _print(changes, settings.output)
+            has_printed = has_printed or bool(changes)
+            if ends and not origin.is_over:
+                break
+        if ends and not has_printed:
+            say(_no_change(feed))
+    return 0
+
+
+def _print(changes: Iterable[Change], output: str) -> None:
+    for change in changes:
+        show(_as_json(change) if output == "jsonl" else _as_text(change))
+
+
+def _is_complete(update: Update | None, status: FleetStatus, passed_s: float) -> bool:
+    """True once all exporters have handed on what they remember, or have had the time.
+
+    Raises:
+        NoTargetError: none answers.
+        UsageError: it remembers no changes.
+    """
+    if status.waiting is not None and passed_s > _PATIENCE_S:
+        raise NoTargetError(status.waiting)
+    missing = status.exporters_missing
+    if not status.workers or (missing and passed_s < _PATIENCE_S):
+        return False
+    if len(missing) == len({worker.target.exporter for worker in status.all()}):
+        if update is not None and update.sample is not None:
+            raise UsageError("this exporter remembers no changes; update it, or add --follow to watch for new ones")
+        return False
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        say(f"changes of exporter {min(missing)}{more} are missing: it has not handed them on in time")
+    return True
+
+
+def _no_change(feed: AnyFeed) -> str:
+    if isinstance(feed, RecordedFeed):
+        return f"no change from {_date(feed.begin_unix_s)} to {_date(feed.end_unix_s)}"
+    return "no change since the exporter began to follow its workers"
+
+
+def _as_text(change: Change) -> str:
+    words = "" if change.what == "restart" or not change.words else f": {change.words}"
+    return f"{_date(change.time_unix_s)}  {change.worker}  {change.title}{words}"
+
+
+def _date(time_unix_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(time_unix_s))
+
+
+def _as_json(change: Change) -> str:
+    return json.dumps({"schema": SCHEMA_VERSION, **to_plain(change)}, allow_nan=False)

@@ -1,0 +1,144 @@
+"""`tpumon`, levels 1 and 2: figures of every worker, query after query, on a terminal or in a pipe."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tpumon.cli.commands import replay
+from tpumon.cli.one_sampler import with_one_sampler
+from tpumon.errors import UsageError
+from tpumon.model.frozen import frozen
+from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
+from tpumon.outputs.live.explained import ExplainedText
+from tpumon.outputs.text import TextOutput
+from tpumon.pipeline import Feed, FeedSettings, open_feed
+from tpumon.system.console import say
+
+if TYPE_CHECKING:
+    from tpumon.analysis import Update
+    from tpumon.outputs.live.view_settings import DisplaySettings
+
+
+_LIVE_OPS = 10  # costs 0.5 to 2 ms per trace, 1 to 3 % of reading it
+
+
+@frozen
+class MonitorSettings:
+    """Settings of a view or a stream of samples.
+
+    Attributes:
+        feed: where samples come from, and the outputs beside stdout.
+        display: how the live view looks.
+        output: what to write to stdout: "auto", "live", "text" or an output.
+        explain: write what is wrong below each block of text.
+        color: of the live view: "auto", "always" or "never".
+        number_samples: print capture_tpu_profile's header before each block of text.
+    """
+
+    feed: FeedSettings
+    display: DisplaySettings
+    output: str | Export = "auto"
+    explain: bool = False
+    color: str = "auto"
+    number_samples: bool = False
+
+
+def run(settings: MonitorSettings) -> int:
+    """Shows samples until `num_queries` are done, the user quits, or a signal comes.
+
+    Returns:
+        0; 1 if the last sample could not be written to stdout.
+
+    Raises:
+        UsageError: an output cannot be opened.
+        NoTargetError: with `num_queries`, no worker ever answered.
+        BrokenPipeError: the reader of stdout went away.
+    """
+    return _show_live(settings) if _is_live(settings) else _write(settings)
+
+
+def _is_live(settings: MonitorSettings) -> bool:
+    """Tells that the live view is drawn: asked for, or by default if the terminal allows it and the run has no end."""
+    origin = settings.feed.origin
+    ends = origin.ends and not origin.is_over
+    if settings.output != "live" and (settings.output != "auto" or ends):
+        return False
+    from tpumon.outputs.live.loop.live import can_be_live
+
+    obstacle = can_be_live()
+    if settings.output == "live" and obstacle is not None:
+        raise UsageError(f"--output live: {obstacle}; use --output text or jsonl")
+    return obstacle is None
+
+
+def _write(settings: MonitorSettings) -> int:
+    most_ops = settings.feed.output_options.ops
+    with ExitStack() as stack:
+        feed = open_feed(settings.feed, consumer="the reader of stdout")
+        writer = GuardedOutput(_stdout_output(settings, feed.context), say)
+        stack.enter_context(closing(writer))
+        stack.enter_context(feed)
+        for update in feed.updates(timeout_s=writer.tick_s):
+            if update is not None:
+                writer.on_update(update.with_ops(most_ops))
+            writer.tick_if_due()
+        return 1 if writer.failing else 0
+
+
+def _stdout_output(settings: MonitorSettings, context: Context) -> Output:
+    chosen = settings.output
+    if isinstance(chosen, str):
+        text = TextOutput(sys.stdout, level=context.run.level, number_samples=settings.number_samples)
+        return ExplainedText(text, context) if settings.explain else text
+    return open_output(chosen.name, chosen.where, context, chosen.options, given="--output")
+
+
+def _show_live(settings: MonitorSettings) -> int:
+    from tpumon.collection.sources import titles
+    from tpumon.outputs.live.display import Display
+    from tpumon.outputs.live.loop import live
+    from tpumon.outputs.live.loop.encoding import terminal_is_utf_8
+    from tpumon.outputs.live.replay import KEYS
+
+    ascii_only = settings.display.ascii or not terminal_is_utf_8()
+    source = with_one_sampler(settings.feed)
+    origin = source.origin.with_ops(_LIVE_OPS)
+    display = replace(settings.display, ascii=ascii_only, sources=titles(), from_url=origin.shown_name)
+    if origin.is_over:
+        replay.show(settings.feed, replace(display, more_keys=(KEYS,)), color=settings.color, ascii_only=ascii_only)
+        return 0
+
+    def deliver(update: Update) -> None:
+        shown.from_url = origin.shown_name
+        shown.on_update(update)
+
+    with ExitStack() as stack:
+        read_end, write_end = os.pipe()
+        for end in (read_end, write_end):
+            os.set_blocking(end, False)
+            stack.callback(os.close, end)
+
+        def notify(line: str) -> None:
+            shown.notice(line)
+
+        # Messages of outputs and discoveries go to stderr, which the loop shows while it has the terminal.
+        feed = Feed(
+            replace(source, origin=origin),
+            wake=partial(_wake, write_end),
+            notify=notify,
+            remembers=True,
+        )
+        shown = Display(display, feed.context.fleet)
+        stack.enter_context(feed)
+        live.run(shown, feed.fetch, read_end, deliver=deliver, color=settings.color, ascii_only=ascii_only)
+    return 0
+
+
+def _wake(write_end: int) -> None:
+    with suppress(BlockingIOError, OSError):
+        os.write(write_end, b"\0")

@@ -1,0 +1,166 @@
+"""`tpumon once`: all workers in one table, judged, the worst first; then it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from tpumon.analysis import Verdict, WorkerStatus
+from tpumon.analysis.answer import Answer, FailOn, answer_of
+from tpumon.analysis.sufficiency import unjudged
+from tpumon.cli.collecting import Needs, collect
+from tpumon.model import SCHEMA_VERSION, Mark, Sample
+from tpumon.model.codec import to_plain
+from tpumon.model.figure_table import COMPARED
+from tpumon.model.frozen import frozen
+from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
+from tpumon.outputs.live.drawing.style import LOOKS
+from tpumon.pipeline import FeedSettings
+from tpumon.system.console import show
+from tpumon.untrusted_text import one_line
+
+
+@frozen
+class OnceSettings:
+    """Settings of `tpumon once`.
+
+    Attributes:
+        feed: where samples come from.
+        needs: samples of each worker to wait for, and how long.
+        output: what stdout gets.
+        fail_on: the severity from which on the exit status is 1.
+    """
+
+    feed: FeedSettings
+    needs: Needs
+    output: Literal["text", "json"] = "text"
+    fail_on: FailOn = "critical"
+
+
+def run(settings: OnceSettings) -> int:
+    """Takes the samples that a judgement needs and prints one table or object.
+
+    Returns:
+        0; 1 if a worker is as bad as `fail_on`; 3 if none answered.
+
+    Raises:
+        NoTargetError: there is no worker.
+    """
+    status = collect(settings.feed, settings.needs)
+    answer = answer_of(status)
+    needed = settings.feed.output_options.thresholds.sustained
+    unsure = unjudged(status, needed)
+    rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
+    if settings.output == "json":
+        show(json.dumps(_object(rows, answer, bool(unsure)), allow_nan=False))
+    else:
+        if answer.verdict != "ok":
+            show(f"{answer.title}: {answer.sentence}\n")
+        show("\n".join(_table(rows, status.time_unix_s)))
+        if unsure:
+            show(f"\ntoo few samples to judge {len(unsure)} of {len(rows)} workers: {needed} are needed")
+    return answer.exit_status(settings.fail_on)
+
+
+@frozen
+class _Row:
+    """One worker, as it is printed.
+
+    Attributes:
+        kind: its severity while it is live, otherwise its state.
+        sample: the current one; None: there is no current figure.
+    """
+
+    worker: str
+    verdict: Verdict
+    kind: Mark
+    sample: Sample | None
+    empty: Sample
+
+    @classmethod
+    def of(cls, worker: WorkerStatus, unsure: frozenset[str], now_unix_s: float) -> _Row:
+        """The row of a worker that is followed."""
+        target = worker.target
+        return cls(
+            worker=worker.name,
+            verdict=worker.verdict,
+            kind="unknown" if worker.name in unsure else worker.verdict.mark,
+            sample=worker.sample,
+            empty=Sample(
+                worker=worker.name,
+                address=target.address,
+                job=target.job,
+                slice=target.slice,
+                process=target.process,
+                time_unix_s=now_unix_s,
+                window_s=None,
+                took_s=0,
+            ),
+        )
+
+    @property
+    def severity(self) -> str:
+        """That of its verdict; unknown if it has too few samples."""
+        return self.kind if self.kind == "unknown" else self.verdict.severity
+
+    def to_json(self) -> dict[str, Any]:
+        """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
+        found = [cause for cause in self.verdict.causes if cause.finding is not None]
+        figures = (self.sample or self.empty).to_json()
+        if self.sample is None:
+            figures["time_unix_s"] = None
+        return {
+            "worker": self.worker,
+            "state": self.verdict.state,
+            "severity": self.severity,
+            "since_unix_s": self.verdict.since_unix_s,
+            "causes": [cause.words for cause in self.verdict.causes],
+            **{name: value for name, value in figures.items() if name not in {"schema", "worker", "findings"}},
+            "findings": [to_plain(cause) for cause in found],
+        }
+
+
+def _object(rows: Sequence[_Row], answer: Answer, too_few: bool) -> Mapping[str, Any]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.kind] = counts.get(row.kind, 0) + 1
+    return {
+        "schema": SCHEMA_VERSION,
+        "time_unix_s": answer.time_unix_s,
+        "verdict": answer.verdict,
+        "sentence": answer.sentence,
+        "workers": [row.to_json() for row in rows],
+        "fleet": counts,
+        "too_few_samples": too_few,
+    }
+
+
+def _table(rows: Sequence[_Row], now_unix_s: float) -> list[str]:
+    """One line per worker below a line of titles; a column that no worker has is left out."""
+    shown = [
+        figure
+        for figure in COMPARED.values()
+        if figure.always_shown
+        or any(row.sample is not None and figure.value(row.sample.figures) is not None for row in rows)
+    ]
+    lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
+    for row in rows:
+        look = LOOKS[row.kind]
+        since = row.verdict.since_unix_s
+        cells = [
+            FORMATS[figure.unit].cell(None if row.sample is None else figure.value(row.sample.figures))
+            for figure in shown
+        ]
+        why = one_line("; ".join(cause.words for cause in row.verdict.causes), limit=200)
+        told = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
+        lines.append([look.mark, one_line(row.worker, limit=60), look.word, told, *cells, why])
+    widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
+    left = {0, 1, 2, 3, len(widths) - 1}
+    return [
+        "  ".join(
+            cell.ljust(width) if place in left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]

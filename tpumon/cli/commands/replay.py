@@ -1,0 +1,42 @@
+"""Recorded samples in the live view, with keys that move the time."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, cast
+
+from tpumon.analysis import Analysis
+from tpumon.collection.recording import Recording
+
+if TYPE_CHECKING:
+    from tpumon.outputs.live.display import Display as Shown
+    from tpumon.outputs.live.view_settings import DisplaySettings
+    from tpumon.pipeline import FeedSettings
+
+
+def show(feed: FeedSettings, display: DisplaySettings, *, color: str, ascii_only: bool) -> None:
+    """Shows a recording in the live view until the user quits.
+
+    Raises:
+        UsageError: there is no recording.
+    """
+    from tpumon.outputs.live.display import Display
+    from tpumon.outputs.live.loop import live
+    from tpumon.outputs.live.replay import Player
+
+    shown = Display(display, Analysis())
+    player = Player(shown, Recording(feed.origin.shown_name or "", shown.notice))
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    try:
+        live.run(
+            cast("Shown", player),
+            lambda: ((), False),
+            read_end,
+            deliver=lambda _update: None,
+            color=color,
+            ascii_only=ascii_only,
+        )
+    finally:
+        os.close(read_end)
+        os.close(write_end)

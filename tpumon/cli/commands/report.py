@@ -1,0 +1,194 @@
+"""`tpumon report`: the tables of a profile, from files or taken now; and of two compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tpumon.model import Finding
+from tpumon.model.frozen import frozen
+from tpumon.report.blocks import Page
+from tpumon.report.capture import Capture, Choice, Host
+from tpumon.report.compare import compare, page, verdict
+from tpumon.report.section_table import needs, report
+from tpumon.system.console import say, show
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.files import file_title, opened, trace_files, why_unread
+
+if TYPE_CHECKING:
+    from tpumon.cli.commands.capture import CaptureSettings
+    from tpumon.xspace.profile.profile import Part, Profile
+
+Format = Literal["text", "markdown", "json", "html"]
+
+_JUDGED = "overview"  # the section that shows findings
+_PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
+
+
+@frozen
+class ReportSettings:
+    """What to show of which profile.
+
+    Attributes:
+        paths: as for `analyze`.
+        capture: how to take a profile now, if there are no paths; its log directory is replaced.
+        sections: in this order.
+        choice: which ops.
+        output: how to print it.
+        against: paths of an earlier profile to compare with; the sections are not printed then.
+        fail_above: how much longer steps may have become, as a share, before that is a failure.
+    """
+
+    paths: Sequence[str] = ()
+    capture: CaptureSettings | None = None
+    sections: Sequence[str] = ("overview",)
+    choice: Choice = field(default_factory=Choice)
+    output: Format = "text"
+    against: Sequence[str] = ()
+    fail_above: float | None = None
+
+
+def run(settings: ReportSettings) -> int:
+    """Prints the sections, or a comparison.
+
+    Returns:
+        0; 1 if any file could not be read, any worker has no profile, or steps became longer than they may.
+
+    Raises:
+        UsageError: a path leads to no profile.
+        TpumonError: no profile could be taken.
+    """
+    hosts, whole = _hosts(settings, frozenset({"ops"}) if settings.against else needs(settings.sections))
+    if not hosts:
+        return 1
+    if settings.against:
+        return max(_compare(settings, hosts), 0 if whole else 1)
+    made = report(_capture_of(hosts, judged=_JUDGED in settings.sections), settings.sections, settings.choice)
+    _print(settings, made.to_json, made.pages, _title("Profile", hosts))
+    return 0 if whole else 1
+
+
+def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
+    """Prints what changed since the earlier profile."""
+    files = [(None, file) for file in trace_files(settings.against)]
+    earlier, whole = _read_all(files, frozenset({"ops"}))
+    if not earlier:
+        return 1
+    comparison = compare(_capture_of(earlier), _capture_of(hosts), settings.choice)
+    title = f"{_title('Profile', hosts)}, compared with {_title('that', earlier)}"
+    _print(settings, comparison.to_json, (page(comparison),), title)
+    if settings.fail_above is None:
+        return 0 if whole else 1
+    say(verdict(comparison, settings.fail_above))
+    # A check that cannot tell has not passed.
+    return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
+
+
+def _hosts(settings: ReportSettings, wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
+    """The hosts' profiles, and whether none is missing."""
+    if settings.capture is None:
+        return _read_all([(None, file) for file in trace_files(settings.paths)], wanted)
+    from tpumon.cli.commands.capture import take  # it needs gRPC, which reading files does without
+
+    with tempfile.TemporaryDirectory(prefix="tpumon-report-") as directory:
+        taken = take(replace(settings.capture, logdir=directory))
+        hosts, whole = _read_all([(worker, Path(path)) for worker, path in taken.files.items()], wanted)
+    return hosts, whole and not taken.failed
+
+
+def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part]) -> tuple[tuple[Host, ...], bool]:
+    hosts: list[Host] = []
+    for worker, file in files:
+        # Whatever is wrong with a file concerns this file alone.
+        try:
+            profile = _profile(file, wanted)
+        except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
+            say(f"{worker or file}: {why_unread(error)[1]}")
+            continue
+        hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
+    return tuple(hosts), len(hosts) == len(files)
+
+
+def _profile(file: Path, wanted: frozenset[Part]) -> Profile:
+    import tpumon.xspace  # noqa: F401 - keeps NumPy's threads away
+    from tpumon.xspace.profile.profile import read_profile
+
+    with opened(file) as trace:
+        return read_profile(trace, wanted)
+
+
+def _name(profile: Profile, file: Path, taken: set[str]) -> str:
+    """The host's name, from the trace if it has one; the file's where two have the same."""
+    own, path = file_title(file), one_line(str(file))
+    name = next(iter(profile.trace.hostnames), own) or own
+    for candidate in (name, own, path):
+        if candidate not in taken:
+            return candidate
+    return f"{path} ({len(taken) + 1})"
+
+
+def _capture_of(hosts: tuple[Host, ...], *, judged: bool = False) -> Capture:
+    from tpumon.xspace import figures
+
+    together = figures([host.profile.trace for host in hosts])
+    return Capture(hosts=hosts, figures=together, findings=_findings(hosts) if judged else ())
+
+
+def _findings(hosts: Sequence[Host]) -> tuple[Finding, ...]:
+    """What is wrong, by the rules of `tpumon why`."""
+    from tpumon.analysis.answer import answer_of
+    from tpumon.analysis.findings import Thresholds
+    from tpumon.cli.commands.analyze import file_sample
+    from tpumon.cli.judged import judge_capture
+    from tpumon.xspace import figures
+
+    starts_unix_s = [host.profile.trace.start_unix_s for host in hosts]
+    samples = [
+        file_sample(host.name, "", start_unix_s or 0.0, figures([host.profile.trace]))
+        for host, start_unix_s in zip(hosts, starts_unix_s, strict=True)
+    ]
+    findings = answer_of(judge_capture(samples, Thresholds())).findings
+    # A capture whose traces do not say when they began has no since-when.
+    return tuple(one if all(starts_unix_s) else replace(one, since_unix_s=None) for one in findings)
+
+
+def _print(settings: ReportSettings, to_json: Callable[[], dict[str, Any]], pages: Sequence[Page], title: str) -> None:
+    match settings.output:
+        case "json":
+            show(json.dumps(to_json(), allow_nan=False))
+        case "text":
+            from tpumon.report.render import text
+
+            shown = text.render(pages, _width())
+            show(shown if _has_blocks(sys.stdout.encoding) else text.as_ascii(shown))
+        case "markdown":
+            from tpumon.report.render import markdown
+
+            show(markdown.render(pages))
+        case "html":
+            from tpumon.report.render import html
+
+            show(html.render(pages, title))
+
+
+def _title(what: str, hosts: Sequence[Host]) -> str:
+    others = f" and {len(hosts) - 1} more" if len(hosts) > 1 else ""
+    return f"{what} of {hosts[0].name}{others}"
+
+
+def _has_blocks(encoding: str) -> bool:
+    try:
+        "█…µ".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _width() -> int:
+    return shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns if sys.stdout.isatty() else _PIPE_WIDTH

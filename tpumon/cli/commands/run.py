@@ -1,0 +1,94 @@
+"""`tpumon run`: becomes the program, with what attaches it in its environment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from tpumon.model.frozen import frozen
+from tpumon.system.console import flush, say
+
+_HOOK = str(Path(__file__).parents[1] / "attach" / "pythonpath")
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
+_MESSAGES_S = 2.0
+_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+"""What Python ignores for itself; a program would inherit that."""
+
+
+@frozen
+class RunSettings:
+    """What to run.
+
+    Attributes:
+        program: name or path, and arguments.
+        port: the first port to try for the profiler server; None: the usual one.
+        monitor: print the job's figures on stderr.
+        monitor_file: write them into this file instead; None: into none.
+    """
+
+    program: Sequence[str]
+    port: int | None = None
+    monitor: bool = False
+    monitor_file: str | None = None
+
+
+def run(settings: RunSettings) -> int:
+    """Becomes the program. Returns only if it cannot be started: 127 if it is not found, otherwise 126.
+
+    Raises:
+        OSError: the file for figures cannot be opened.
+    """
+    environment = attached(_given(), settings.port)
+    name = settings.program[0]
+    path = name if "/" in name else shutil.which(name)
+    if path is None or not os.path.lexists(path):
+        say(f"cannot run {name}: no such program")
+        return _NOT_FOUND
+    if settings.monitor or settings.monitor_file is not None:
+        from tpumon.cli.commands.run_monitor import monitor_beside
+
+        monitor_beside(settings.monitor_file)
+    flush(_MESSAGES_S)
+    try:
+        _become(path, settings.program, environment)
+    except OSError as error:
+        say(f"cannot run {name}: {error.strerror}")
+        return _NOT_EXECUTABLE
+
+
+def _given() -> dict[str, str]:
+    """The environment that this process was given, without what Python and `tpumon.cli` changed for us."""
+    try:
+        entries = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return dict(os.environ)
+    pairs = (os.fsdecode(entry).partition("=") for entry in entries if entry)
+    return {name: value for name, _, value in pairs}
+
+
+def attached(environment: Mapping[str, str], port: int | None) -> dict[str, str]:
+    """The environment in which every Python attaches itself; unchanged with TPUMON_ATTACH=0."""
+    if environment.get("TPUMON_ATTACH") == "0":
+        return dict(environment)
+    before = environment.get("PYTHONPATH")
+    changed = {"PYTHONPATH": f"{_HOOK}:{before}" if before else _HOOK}
+    if port is not None:
+        changed["TPUMON_ATTACH_PORT"] = str(port)
+    return {**environment, **changed}
+
+
+def _become(path: str, program: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Replaces this process; a script without an interpreter's name is the shell's, as for any other launcher."""
+    for number in _BY_PYTHON:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        os.execve(path, [*program], environment)  # noqa: S606
+    except OSError as error:
+        if error.errno != errno.ENOEXEC:
+            raise
+    os.execve("/bin/sh", ["sh", path, *program[1:]], environment)  # noqa: S606

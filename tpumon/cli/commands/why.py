@@ -1,0 +1,114 @@
+"""`tpumon why`: what is wrong, who causes it, since when, and what to do; then it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from tpumon.analysis import FleetStatus
+from tpumon.analysis.answer import Answer, FailOn, answer_of, by_reason
+from tpumon.cli.collecting import Needs, collect
+from tpumon.cli.commands.analyze import read_host
+from tpumon.cli.judged import judge_capture
+from tpumon.model import Evidence, Finding
+from tpumon.model.frozen import frozen
+from tpumon.outputs.live.drawing.cells import age, clock
+from tpumon.pipeline import FeedSettings
+from tpumon.system.console import show
+from tpumon.system.logdir import TRACE_SUFFIX
+from tpumon.xspace.files import trace_files
+
+
+@frozen
+class WhySettings:
+    """Settings of `tpumon why`.
+
+    Attributes:
+        feed: where samples come from.
+        needs: samples of each worker to wait for, and how long.
+        output: what stdout gets.
+        fail_on: the severity from which on the exit status is 1.
+        brief: leave out what is not judged.
+    """
+
+    feed: FeedSettings
+    needs: Needs
+    output: Literal["text", "json"] = "text"
+    fail_on: FailOn = "critical"
+    brief: bool = False
+
+
+def run(settings: WhySettings) -> int:
+    """Takes the samples that a judgement needs, or reads what there is, and prints one answer.
+
+    Returns:
+        0; 1 if it is as bad as `fail_on`; 3 if no worker answered.
+
+    Raises:
+        NoTargetError: there is no worker.
+        UsageError: there is nothing to read.
+    """
+    answer = answer_of(read_status(settings))
+    if settings.output == "json":
+        show(answer.to_json(brief=settings.brief))
+    else:
+        show("\n".join(_lines(answer, brief=settings.brief)))
+    return answer.exit_status(settings.fail_on)
+
+
+def read_status(settings: WhySettings) -> FleetStatus:
+    """The status of the workers, from the samples that a judgement needs.
+
+    Raises:
+        NoTargetError: there is no worker.
+        UsageError: there is nothing to read.
+    """
+    origin = settings.feed.origin
+    if origin.is_over and origin.shown_name is not None and is_capture(origin.shown_name):
+        samples = [read_host(file).sample for file in trace_files([origin.shown_name])]
+        return judge_capture(samples, settings.feed.output_options.thresholds)
+    return collect(settings.feed, settings.needs)
+
+
+def is_capture(where: str) -> bool:
+    """Tells that a path leads to a saved profile rather than to recorded samples."""
+    path = Path(where).expanduser()
+    if not path.is_dir():
+        return path.name.endswith((TRACE_SUFFIX, f"{TRACE_SUFFIX}.gz", f"{TRACE_SUFFIX}.zst"))  # packed: refused later
+    return not any(path.glob("*.jsonl*")) and any(path.rglob(f"*{TRACE_SUFFIX}"))
+
+
+def _lines(answer: Answer, *, brief: bool) -> Iterator[str]:
+    """The answer for people: the verdict, each finding with its evidence, what could not be judged."""
+    yield f"{answer.title}: {answer.sentence}"
+    for finding in answer.findings:
+        yield ""
+        yield from _finding_lines(finding, answer.time_unix_s)
+    if answer.not_judged and not brief:
+        yield ""
+        yield "Not judged, so its absence says nothing:"
+        yield from (f"  {', '.join(names)}: {reason}" for reason, names, _ in by_reason(answer.not_judged))
+
+
+def _finding_lines(finding: Finding, now_unix_s: float) -> Iterator[str]:
+    since = finding.since_unix_s
+    earlier = " or earlier" if finding.since_or_earlier else ""
+    told = "" if since is None else f", since {clock(since, now_unix_s)} ({age(max(now_unix_s - since, 0.0))}){earlier}"
+    yield f"{finding.severity} {finding.finding}{told}, confidence {finding.confidence}"
+    yield f"  {finding.sentence}"
+    more = f" and {finding.more_workers} more" if finding.more_workers else ""
+    yield f"  workers: {', '.join(finding.workers)}{more}"
+    if finding.evidence:
+        yield f"  evidence: {', '.join(_shown(name, one) for name, one in finding.evidence.items())}"
+    yield f"  to do: {finding.remedy}"
+    yield f"  see {finding.url}"
+
+
+def _shown(name: str, evidence: Evidence) -> str:
+    against = [
+        f"{what} {value:.4g}"
+        for what, value in (("limit", evidence.threshold), ("compared with", evidence.reference))
+        if value is not None
+    ]
+    return f"{name} {evidence.value:.4g}" + (f" ({', '.join(against)})" if against else "")

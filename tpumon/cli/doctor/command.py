@@ -1,0 +1,60 @@
+"""`tpumon doctor`: what is here, what answers, what would be used, and why not.
+
+Safe to paste into an issue: no environment, no tokens, no names of users.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from dataclasses import field, replace
+from typing import Literal
+
+from tpumon.cli.doctor.checklist import render
+from tpumon.cli.doctor.diagnosis import Diagnosis, diagnose
+from tpumon.cli.doctor.problems import problems_of
+from tpumon.discovery.selection import Selection, find_now
+from tpumon.errors import NoTargetError
+from tpumon.model.frozen import frozen
+from tpumon.system.console import show
+
+_SCHEMA_VERSION = 1
+
+
+@frozen
+class DoctorSettings:
+    """What to look at, and how to print it.
+
+    Attributes:
+        where: the workers to look at; nothing given: this host.
+        output: what stdout gets.
+        use_proxy: obey http_proxy.
+    """
+
+    where: Selection = field(default_factory=Selection)
+    output: Literal["text", "json"] = "text"
+    use_proxy: bool = False
+
+
+def run(settings: DoctorSettings) -> int:
+    """Looks around for a few seconds and prints the diagnosis.
+
+    Returns:
+        0; 3 if no figure is available.
+    """
+    diagnosis = asyncio.run(_diagnose(settings))
+    diagnosis = replace(diagnosis, problems=(*diagnosis.problems, *problems_of(diagnosis)))
+    if settings.output == "json":
+        show(json.dumps({"schema": _SCHEMA_VERSION, **diagnosis.to_json()}, allow_nan=False))
+    else:
+        show("\n".join(render(diagnosis)))
+    return 0 if diagnosis.usable else NoTargetError.exit_status
+
+
+async def _diagnose(settings: DoctorSettings) -> Diagnosis:
+    where = settings.where
+    local = not (where.addresses or where.simulate or where.tpus or where.targets_file)
+    async with AsyncExitStack() as stack:
+        find = None if local else lambda say: find_now(where, stack, say)
+        return await diagnose(find, port=where.port, use_proxy=settings.use_proxy)

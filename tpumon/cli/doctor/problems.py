@@ -1,0 +1,86 @@
+"""What `tpumon doctor` makes of what it finds: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from tpumon.cli.doctor.diagnosis import CompanionReports, Diagnosis, Problem, Server
+from tpumon.discovery.host.ports import USUAL_PORTS, line_for
+from tpumon.errors import MEANING
+
+
+def problems_of(diagnosis: Diagnosis) -> tuple[Problem, ...]:
+    """What is wrong, the most important first."""
+    return tuple(_problems(diagnosis))
+
+
+def _problems(diagnosis: Diagnosis) -> Iterator[Problem]:
+    if diagnosis.paused_until_unix_s is not None:
+        until = time.strftime("%H:%M:%S", time.localtime(diagnosis.paused_until_unix_s))
+        yield Problem(what=f"sampling on this host is paused until {until}", remedy=MEANING["paused"].remedy)
+    for server in diagnosis.servers:
+        yield from _of_server(server)
+    if diagnosis.local and not diagnosis.servers:
+        yield _no_server(diagnosis)
+    known = {answer.words for server in diagnosis.servers for answer in server.answers}
+    has_devices = any(server.device_planes for server in diagnosis.servers)
+    for row in diagnosis.companions:
+        yield from _of_companions(row, known, has_devices=has_devices)
+    if any(chip.missing for chip in diagnosis.chips):
+        yield Problem(
+            what="some chips have no file in /dev",
+            remedy="give them to this container or virtual machine, unless another one uses them",
+        )
+
+
+def _of_server(server: Server) -> Iterator[Problem]:
+    if server.reason is not None:
+        what = f"{server.address}: {server.answers[-1].words}"
+        yield Problem(what=what, remedy=MEANING[server.reason].remedy)
+    elif server.writes_only and not server.source:
+        yield Problem(
+            what=f"{server.address}: this old server cannot return traces, and what it writes is not seen here",
+            remedy="give a --logdir DIR that both can see (a shared directory or gs://)",
+        )
+    if server.reason is None and server.host_events_safe is False and not server.device_planes:
+        yield Problem(
+            what=f"{server.address}: without a TPU only host events show the step time, and here they may hang the job "
+            "(jaxlib 0.5.0 to 0.8.3 without TensorFlow imported)",
+            remedy="if it is a JAX job, update it to jaxlib 0.9 or newer; if it is TensorFlow or PyTorch/XLA, give "
+            "--host-tracer-level 1",
+        )
+
+
+def _no_server(diagnosis: Diagnosis) -> Problem:
+    """Why there is no profiler server on this host, as far as that can be seen."""
+    add_line = f"add `{line_for(diagnosis.framework)}` to the job"
+    if diagnosis.port is not None:
+        return Problem(what=f"no profiler server on port {diagnosis.port} of this host", remedy=add_line)
+    showing_job = (row for row in diagnosis.companions if row.kind.about.shows_job)
+    if any(report.state == "ok" for row in showing_job for report in row.reports):
+        return Problem(
+            what="a job uses the TPU, but has no profiler server: no matrix units, idle or step time", remedy=add_line
+        )
+    holders = sorted({f"{one.program or 'process'} ({one.pid})" for chip in diagnosis.chips for one in chip.holders})
+    if holders:
+        return Problem(what=f"{', '.join(holders)} holds the chips, but has no profiler server", remedy=add_line)
+    return Problem(
+        what=f"no profiler server on this host, neither on the usual ports ({', '.join(map(str, USUAL_PORTS))}) nor on "
+        "another port of a job",
+        remedy=f"start the job; {add_line}; or give --service-addr HOST:PORT. To look around: "
+        "tpumon --level 2 --simulate v5e-8",
+    )
+
+
+def _of_companions(row: CompanionReports, known: set[str], *, has_devices: bool) -> Iterator[Problem]:
+    """What is wrong with companions; not what was said of the same host already."""
+    about = row.kind.about
+    for report in row.reports:
+        if report.state == "failed" and report.words not in known:
+            title = about.title.partition(" (")[0].lower()
+            yield Problem(what=f"{report.address}: {title}: {report.words}", remedy=about.failed_remedy)
+        for warning in report.warnings:
+            yield Problem(what=f"{report.address}: {warning}", remedy="see the job's own log")
+    if about.absent and has_devices and all(report.state == "absent" for report in row.reports):
+        yield Problem(what=about.absent, remedy=about.absent_remedy)

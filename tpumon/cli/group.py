@@ -1,0 +1,82 @@
+"""The group of all commands: what is read before its options are, and words that are no command."""
+
+import os
+import re
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from tpumon.cli.config_file import config_path, read_config, variable_of
+from tpumon.cli.legacy import translate
+from tpumon.system.console import say
+
+ENVIRONMENT = {"auto_envvar_prefix": "TPUMON"}
+"""Settings of each command, as each option's variable is TPUMON_<NAME>, whatever the command."""
+
+_SHOWING = frozenset({"--help", "-h", "--version"})
+
+
+class CommandGroup(TyperGroup):
+    """`tpumon` and its commands.
+
+    Its own options are not read from the environment or the file if a command follows: what TPUMON_OUTPUT means to the
+    command may be an error to the group.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the options before a command, in whatever spelling; for the command, the configuration file.
+
+        Raises:
+            UsageError: the file is wrong. It is not read for a page, nor for a program, which it must not hold up.
+        """
+        if os.environ.get("TPUMON_PORT", "").startswith("tcp://"):
+            del os.environ["TPUMON_PORT"]  # Kubernetes sets it in every pod if a service is called tpumon
+        translated, notes = translate(args)
+        for note in notes:
+            say(note)
+        _, rest, _ = self.make_parser(ctx).parse_args(args=list(translated))
+        shows = not _SHOWING.isdisjoint(translated)
+        if not (ctx.resilient_parsing or rest[:1] == ["run"] or shows):
+            config = read_config(self)
+            ctx.default_map = config if rest else config.get("")  # a command and an option may have one name
+        if rest or shows:
+            ctx.auto_envvar_prefix = None  # also so that the page names no variables of Typer's own options
+        return super().parse_args(ctx, translated)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command, and what someone may have meant by a word that is none."""
+        hint = "" if args[0] in self.commands or ctx.resilient_parsing else _hint_for(args[0])
+        if hint:
+            ctx.fail(f"No such command {args[0]!r}; {hint}")
+        return super().resolve_command(ctx, args)
+
+
+def _hint_for(word: str) -> str:
+    """What someone may have meant by a word that is no command."""
+    if re.match(r"https?://", word):
+        return f"to show an exporter: tpumon --from {word}"
+    if re.fullmatch(r"(grpc://)?(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d+(-\d+)?(,.*)?", word):
+        return f"to watch a worker: tpumon --service-addr {word}; to show an exporter: tpumon --from {word}"
+    if word.endswith(".xplane.pb"):
+        return f"to show a profile's figures: tpumon analyze {word}"
+    if re.fullmatch(r".*\.jsonl(\.gz)?", word) or os.path.isdir(word):  # noqa: PTH112
+        return f"to show recorded samples: tpumon --from {word}"
+    return ""
+
+
+def explanation(error: typer.TyperException) -> str:
+    """What is wrong in one line, with which option, variable or key of the file, and the page to read."""
+    context = getattr(error, "ctx", None)
+    page = f"(see {'tpumon' if context is None else context.command_path} --help)"
+    if not isinstance(error, typer.BadParameter) or context is None or not error.message:
+        message = error.format_message().rstrip(".")
+        return f"{message[:1].lower()}{message[1:]} {page}"
+    name = error.param.opts[0] if error.param else str(error.param_hint)
+    parameter = next(one for one in context.command.params if name in one.opts)
+    source, key = context.get_parameter_source(parameter.name).name, name.removeprefix("--")
+    ways = {"ENVIRONMENT": (variable_of(key), "="), "DEFAULT_MAP": (f"{key} in {config_path()}", ": ")}
+    where, sign = ways.get(source, (name, " "))
+    if error.param is None:  # raised in `tpumon.cli`, the value first
+        return f"{where}{sign}{error.message}"
+    return f"{where}: {error.message.removeprefix('Value error, ').rstrip('.')} {page}"

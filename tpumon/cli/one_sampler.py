@@ -1,0 +1,25 @@
+"""The one sampler of a host: commands that only show read a tpumon that samples its jobs already."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tpumon.collection.remote.nearby import find_nearby
+from tpumon.discovery.host.processes import user_named
+from tpumon.pipeline import FeedSettings, OneSampler, Sampling
+from tpumon.system.console import say
+
+
+def with_one_sampler(settings: FeedSettings) -> FeedSettings:
+    """The settings with a tpumon of this host as the source of samples, if it may be read and answers; says so."""
+    if settings.nearby_level is None or not isinstance(settings.origin, Sampling):
+        return settings
+    page = asyncio.run(find_nearby(settings.nearby_level))
+    if page is None:
+        return settings
+    say(
+        f"showing what {page.name}, a tpumon of user {user_named(page.uid)} on this host, samples; to sample here "
+        "instead, give an option of sampling, such as --max-duty 0.01"
+    )
+    return replace(settings, origin=OneSampler(page, settings.origin))

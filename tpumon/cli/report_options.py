@@ -1,0 +1,123 @@
+"""The options of `tpumon report`, and what they mean together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from tpumon.cli import completion as completing
+from tpumon.cli.options import TargetOptions, check_choice, is_typed, measured, written
+from tpumon.cli.settings import NAMING_WORKERS, report_format, selection_of, share_of, window_s_of
+from tpumon.errors import UsageError
+
+if TYPE_CHECKING:
+    from tpumon.cli.commands.capture import CaptureSettings
+    from tpumon.cli.commands.report import ReportSettings
+
+Format = Literal["text", "markdown", "json", "html"]
+
+_USUAL_PROFILE_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What to show of a profile."""
+
+    against: Annotated[
+        list[str] | None,
+        written(
+            metavar="FILE|DIR",
+            help="Show what changed since this earlier profile, instead of sections; repeatable for several hosts.",
+        ),
+    ] = None
+    fail_above: Annotated[
+        str | None,
+        written(
+            metavar="PERCENT",
+            help="With --against: exit with status 1 if steps became longer by more than this, such as 5%.",
+        ),
+    ] = None
+    section: Annotated[
+        list[str] | None,
+        written(
+            metavar="NAME,...",
+            autocompletion=completing.sections,
+            help="overview, ops, steps, input, memory, environment, or all. Default: overview; all with --output html.",
+        ),
+    ] = None
+    output: Annotated[str, written(metavar="text|markdown|json|html", help="What to write to stdout.")] = "text"
+    top: Annotated[int, written(min=1, max=100_000, metavar="N", help="The most rows of a table of ops.")] = 20
+    program: Annotated[str | None, written(metavar="TEXT", help="Only ops of programs whose name contains this.")] = (
+        None
+    )
+    filter: Annotated[
+        str | None, written(metavar="TEXT", help="Only ops whose name, category, path or source contains this.")
+    ] = None
+    duration_ms: Annotated[str, measured(metavar="N", help="Length of a profile that is taken now.")] = "1000"
+
+
+_REPORT_OUTPUTS: tuple[Format, ...] = ("text", "markdown", "json", "html")
+
+
+def _sections(names: Sequence[str], *, every: bool) -> tuple[str, ...]:
+    """The sections of a report, each once.
+
+    Args:
+        names: as given; several may stand in one, with commas between.
+        every: whether all are shown if none is given.
+    """
+    from tpumon.report.section_table import SECTIONS
+
+    chosen = [name.strip() for text in names for name in text.split(",") if name.strip()]
+    for name in chosen:
+        check_choice("--section", name, (*SECTIONS, "all"))
+    if "all" in chosen or (every and not chosen):
+        return tuple(SECTIONS)
+    return tuple(dict.fromkeys(chosen)) or ("overview",)
+
+
+def report_settings(
+    context: typer.Context, targets: TargetOptions, options: ReportOptions, paths: Sequence[str]
+) -> "ReportSettings":
+    """Which profile, what of it, and how it is printed.
+
+    Raises:
+        UsageError: the options contradict each other, or name no profile.
+    """
+    from tpumon.cli.commands.report import ReportSettings
+    from tpumon.report.capture import Choice
+
+    capture = None
+    if not paths:
+        capture = _capture(context, targets, options.duration_ms)
+    elif targets.simulate is not None or any(is_typed(context, name) for name in NAMING_WORKERS):
+        raise UsageError("a report is of files or of workers: leave out one of them")
+    if options.fail_above is not None and not options.against:
+        raise UsageError("--fail-above requires --against FILE|DIR to compare with")
+    if options.against and is_typed(context, "section"):
+        raise UsageError("--against shows what changed, not sections: leave out --section")
+    form = report_format(context, options.output, _REPORT_OUTPUTS)
+    return ReportSettings(
+        paths=paths,
+        capture=capture,
+        sections=_sections(options.section or (), every=form == "html"),
+        choice=Choice(top=options.top, program=options.program, words=options.filter),
+        output=form,
+        against=options.against or (),
+        fail_above=None if options.fail_above is None else share_of("--fail-above", options.fail_above),
+    )
+
+
+def _capture(context: typer.Context, targets: TargetOptions, duration_ms: str) -> "CaptureSettings":
+    from tpumon.cli.commands.capture import CaptureSettings
+
+    if not any((targets.service_addr, targets.workers_list, targets.tpu, targets.targets, targets.simulate)):
+        raise UsageError("report requires FILE|DIR, or workers to profile: --service-addr HOST:PORT")
+    return CaptureSettings(
+        logdir="",  # a temporary one, when it is taken
+        selection=selection_of(context, targets, level=0),
+        window_s=window_s_of(duration_ms) or _USUAL_PROFILE_S,
+        use_proxy=targets.use_proxy,
+        all_devices=False,
+    )

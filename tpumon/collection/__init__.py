@@ -1,0 +1,1 @@
+"""Collection: samples of this process (sampler, sources, traces), of other exporters (remote), of recordings."""

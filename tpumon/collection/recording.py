@@ -1,0 +1,303 @@
+"""Recorded samples (`--record`): the lines of a recording, its files, and the reader behind `--from DIR|FILE`.
+
+A recording is a directory of files `*.jsonl.gz`, in the order of their names; `*.jsonl.zst`, as others pack them, are
+read, too. A line is a Sample object, or says who the workers are from then on. Files may be cut off or damaged
+anywhere: of each, what comes before the damage is read, and a line says so.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tpumon.errors import UsageError
+from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
+from tpumon.model.codec import number, text, whole_number
+from tpumon.model.frozen import frozen
+from tpumon.system.logdir import TRACE_SUFFIX
+from tpumon.untrusted_text import one_line, unexpected
+
+PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
+
+_TIME = re.compile(rb'"time_unix_s": ?([0-9.e+]{1,30})[,}]')
+_TOOK = re.compile(rb'"took_s": ?([0-9.e+-]{1,30})[,}]')
+_PIECE_BYTES = 1 << 20
+_LARGEST_MEMBER = 64 << 20  # unpacked, that is checked before it counts; what others pack may be one member
+_DAMAGED, _NO_SAMPLE = "damaged: what follows is left out", "a line that is no sample is left out"
+_GZIP = zlib.MAX_WBITS | 16
+_CHUNK_BYTES = 65536
+_ZSTD_WINDOW_BYTES = 128 << 20  # the largest that the command zstd reads without being told to
+_LONGEST_LINE = 8 << 20
+_MOST_FILES = 100_000
+_LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars end
+_MOST_WORKERS = 10_000
+
+
+@frozen(kw_only=False)
+class Moment:
+    """What a recording holds about one moment.
+
+    Attributes:
+        time_unix_s: the wall-clock time at which it was known.
+        event: the workers from then on, or the sample of a query that had ended.
+    """
+
+    time_unix_s: float
+    event: Workers | Sample
+
+
+def is_recording(where: str) -> bool:
+    """Whether `--from` names files, not the URL of an exporter: a path that exists, or looks like one."""
+    return where.endswith((PLAIN, PACKED, PACKED_BY_OTHERS, TRACE_SUFFIX)) or (
+        "://" not in where and ("/" in where or Path(where).exists())
+    )
+
+
+def workers_to_json(workers: Workers, now_unix_s: float) -> dict[str, Any]:
+    """The line that says who the workers are."""
+    targets = [
+        {
+            "worker": one.worker,
+            "address": one.address,
+            "job": one.job,
+            "slice": one.slice,
+            "independent": one.independent,
+            "slice_workers": one.slice_workers,
+            "job_slices": one.job_slices,
+        }
+        for one in workers.targets
+    ]
+    return {"schema": SCHEMA_VERSION, "time_unix_s": now_unix_s, "targets": targets, "waiting": workers.waiting}
+
+
+def is_workers(line: bytes) -> bool:
+    """Whether a line says who the workers are, and is no sample."""
+    return b'"targets"' in line[:200]
+
+
+class Recording:
+    """The files of a recording.
+
+    Args:
+        where: a directory, or one file of lines, also as `--output jsonl` writes them.
+        say: takes a line about what cannot be read; each file gets one at most for each kind of trouble.
+
+    Raises:
+        UsageError: there is no such file, or nothing recorded in the directory.
+    """
+
+    def __init__(self, where: str, say: Callable[[str], None] = lambda _line: None) -> None:
+        self.name = one_line(where)
+        self._say = say
+        self._said: set[str] = set()
+        self._files = _files_of(where)
+
+    def span_unix_s(self) -> tuple[float, float]:
+        """The times of its first and last moment.
+
+        Raises:
+            UsageError: it holds no samples.
+        """
+        first = next((time for file in self._files if (time := self._begin_unix_s(file)) is not None), None)
+        for file in reversed(self._files):
+            last = max((time for time, _ in self._lines(file)), default=None)
+            if first is not None and last is not None:
+                return first, last
+        raise UsageError(f"--from {self.name}: there are no samples in it")
+
+    def moments(self, begin_unix_s: float = -math.inf) -> Iterator[Moment]:
+        """Yields what was recorded from a time on, in the order in which it was written, also if the clock goes back.
+
+        The first moment says who the workers are. Where no line of a file says so, they are those that have samples.
+        """
+        known: dict[str, Target] = {}
+        told: Workers | None = None
+        from_lines = has_begun = False
+        for file in self._from(begin_unix_s):
+            for time_unix_s, line in self._lines(file):
+                has_begun = has_begun or time_unix_s >= begin_unix_s
+                if not has_begun and not is_workers(line):
+                    continue
+                event = self._event(file, line)
+                if isinstance(event, Workers):
+                    from_lines = True
+                    if event != told:
+                        told = event
+                        yield Moment(time_unix_s, event)
+                elif event is not None:
+                    if not from_lines and event.worker not in known and len(known) < _MOST_WORKERS:
+                        known[event.worker] = Target(
+                            worker=event.worker, address=event.address, job=event.job, slice=event.slice
+                        )
+                        yield Moment(time_unix_s, Workers(targets=tuple(known.values())))
+                    yield Moment(time_unix_s, event)
+
+    def _from(self, begin_unix_s: float) -> Sequence[Path]:
+        """The files that hold what was recorded from a time on, and the one before."""
+        if begin_unix_s == -math.inf:
+            return self._files
+        first = 0
+        for place, file in enumerate(self._files):
+            time = self._begin_unix_s(file)
+            if time is not None and time <= begin_unix_s:
+                first = place
+        return self._files[first:]
+
+    def _begin_unix_s(self, file: Path) -> float | None:
+        return next((time for time, _ in self._lines(file)), None)
+
+    def _lines(self, file: Path) -> Iterator[tuple[float, bytes]]:
+        """The lines of a file, each with the time at which it was known; those without are said."""
+        for line in _split(self._bytes(file)):
+            time, took_s = (_number(pattern, line) for pattern in (_TIME, _TOOK))
+            if time is None or (known := time + (took_s or 0.0)) > _LATEST_UNIX_S:
+                self._tell(file, _NO_SAMPLE)
+            else:
+                yield known, line
+
+    def _event(self, file: Path, line: bytes) -> Workers | Sample | None:
+        try:
+            raw = json.loads(line)
+            if isinstance(raw, dict) and "targets" in raw:
+                return _workers(raw)
+            return _sample(raw)
+        except Exception:  # noqa: BLE001 - whatever is in it
+            self._tell(file, _NO_SAMPLE)
+            return None
+
+    def _bytes(self, file: Path) -> Iterator[bytes]:
+        try:
+            with file.open("rb") as reader:
+                if file.name.endswith(PACKED):
+                    yield from _unpacked(reader, lambda: self._tell(file, _DAMAGED))
+                elif file.name.endswith(PACKED_BY_OTHERS):
+                    yield from _unpacked_zstd(reader, lambda: self._tell(file, _DAMAGED))
+                else:
+                    yield from iter(lambda: reader.read(_CHUNK_BYTES), b"")
+        except FileNotFoundError:  # the recorder has removed it meanwhile
+            return
+        except OSError as error:
+            self._tell(file, f"cannot be read: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - whatever is in it
+            self._tell(file, f"cannot be read: {unexpected(error)}")
+
+    def _tell(self, file: Path, what: str) -> None:
+        line = f"{one_line(str(file))}: {what}"
+        if line not in self._said:
+            self._said.add(line)
+            self._say(line)
+
+
+def _files_of(where: str) -> Sequence[Path]:
+    path = Path(where)
+    try:
+        if not path.is_dir():
+            if not path.is_file():
+                what = "there is no such file or directory" if not path.exists() else "not a file or a directory"
+                raise UsageError(f"--from {one_line(where)}: {what}; give a recording, or http://HOST:PORT")
+            files = [path]
+        else:
+            kinds = (PLAIN, PACKED, PACKED_BY_OTHERS)
+            files = sorted(one for one in path.iterdir() if one.name.endswith(kinds) and one.is_file())[-_MOST_FILES:]
+    except OSError as error:
+        raise UsageError(f"--from {one_line(where)}: {error.strerror}") from None
+    if not files:
+        raise UsageError(f"--from {one_line(where)}: no {PLAIN} or {PACKED} in it; --record writes such files")
+    packed = next((file.name for file in files if file.name.endswith(PACKED_BY_OTHERS)), None)
+    if packed is not None and find_spec("zstandard") is None:
+        how = f"pip install 'tpumon[zstd]', or unpack it: zstd -d {one_line(packed)}"
+        raise UsageError(f"--from {one_line(where)}: {PACKED_BY_OTHERS} needs zstandard; {how}")
+    return files
+
+
+def _unpacked_zstd(packed: BinaryIO, damaged: Callable[[], None]) -> Iterator[bytes]:
+    """The contents of zstd frames in a row, up to the first damage. One that is cut off counts as far as it goes."""
+    import zstandard
+
+    unpack = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+    with unpack.stream_reader(packed, read_across_frames=True, closefd=False) as reader:
+        try:
+            while contents := reader.read1(_CHUNK_BYTES):
+                yield contents
+        except zstandard.ZstdError:
+            damaged()
+
+
+def _unpacked(packed: BinaryIO, damaged: Callable[[], None]) -> Iterator[bytes]:
+    """The contents of gzip members in a row, up to the first damage.
+
+    A member counts once its sum is right: what a damaged one holds may look like samples and be none. One without an
+    end, of a recorder that was killed or still writes, counts as far as it goes; a large one as it comes.
+    """
+    unpack, contents, size = zlib.decompressobj(_GZIP), list[bytes](), 0
+    while data := packed.read(_CHUNK_BYTES):
+        while data:
+            try:
+                contents.append(unpack.decompress(data, _PIECE_BYTES))
+            except zlib.error:
+                damaged()
+                return
+            size += len(contents[-1])
+            if unpack.eof or size > _LARGEST_MEMBER:
+                yield from contents
+                contents.clear()
+            data = unpack.unconsumed_tail
+            if unpack.eof:
+                data, unpack, size = unpack.unused_data, zlib.decompressobj(_GZIP), 0
+    yield from contents
+    yield unpack.flush()
+
+
+def _split(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines that are complete; blank ones and endless ones are left out."""
+    rest, skipping = b"", False
+    for chunk in chunks:
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line.strip() and not skipping:
+                yield line
+            skipping = False
+        if len(rest) > _LONGEST_LINE:
+            rest, skipping = b"", True
+
+
+def _workers(raw: dict[str, Any]) -> Workers:
+    listed = raw["targets"]
+    targets: dict[str, Target] = {}
+    for one in listed[:_MOST_WORKERS] if isinstance(listed, list) else ():
+        worker, address = (text(one.get(name)) if isinstance(one, dict) else None for name in ("worker", "address"))
+        if worker and address:
+            independent = one.get("independent") is True
+            targets[worker] = Target(
+                worker=worker,
+                address=address,
+                job=text(one.get("job")),
+                slice=text(one.get("slice")),
+                independent=independent,
+                slice_workers=whole_number(one.get("slice_workers")),
+                job_slices=whole_number(one.get("job_slices")),
+            )
+    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(raw.get("waiting")))
+
+
+def _sample(raw: dict[str, Any]) -> Sample:
+    sample = Sample.from_json(raw)
+    if sample.time_unix_s > _LATEST_UNIX_S:
+        raise ValueError(sample.time_unix_s)
+    # Judged by who reads them, with the limits that hold there; otherwise some lines would be judged and others not.
+    return replace(bounded(sample), findings=None, judged=None)
+
+
+def _number(pattern: re.Pattern[bytes], line: bytes) -> float | None:
+    match = pattern.search(line, 0, 4096)
+    try:
+        return None if match is None else number(float(match[1]))
+    except ValueError:
+        return None

@@ -1,0 +1,314 @@
+"""One exporter: its `/samples` page is asked for again and again, and becomes events.
+
+All input is checked first: the exporter may be of another version, or the server not an exporter at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from http import HTTPStatus
+from typing import Any
+
+from tpumon.analysis.handover import dated, read_handover
+from tpumon.collection.remote.exchange import LARGE_BYTES
+from tpumon.collection.remote.server import Server, TroubleError
+from tpumon.errors import Reason
+from tpumon.model import SCHEMA_VERSION, Failure, Handover, Sample, Target, Workers, bounded
+from tpumon.model.codec import number, text, whole_number
+from tpumon.model.sample import EXPORTER
+from tpumon.system.threads import in_thread
+from tpumon.untrusted_text import one_line
+
+MOST_WORKERS = 10_000
+MOST_VIA = 20_000
+
+_MOST_SAMPLES = 2048  # in one answer, beside one of each worker; an exporter gives 1024
+_AT_ONCE = 50  # samples that are decoded before other exporters have a turn
+_SHORTEST_S, _LONGEST_S = 1.0, 10.0  # between two exchanges
+_BYTES_PER_S = 4_000_000  # an exporter whose answers are larger is asked less often: reading them takes time
+_PATIENCE = 2  # consecutive failures before the workers count as unreachable
+_SAME_CLOCK_S = 0.1
+_SLACK_S = 0.2
+_REFUSED_S = 60.0
+
+Event = Workers | Sample | Handover
+Send = Callable[[Event], None]
+
+
+class RemoteExporter:
+    """Follows the workers and samples of an exporter, also through its restarts and outages.
+
+    Args:
+        page: its page of samples.
+        own_run: the run of this process, whose samples it must not have; None: this process has no readers.
+        history_bytes: how much history of the time before it may send; None: all.
+        clock: returns the seconds since the epoch.
+        monotonic_s: reads a monotonic clock.
+    """
+
+    def __init__(
+        self,
+        page: SamplesPage,
+        *,
+        own_run: str | None = None,
+        history_bytes: int | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._page = page
+        self._own_run = own_run
+        self._history_bytes = history_bytes
+        self._clock = clock
+        self._monotonic_s = monotonic_s
+        self._run: str | None = None
+        self._refused: tuple[str | None, float] = None, 0.0  # a run, and until when
+        self._after: int | None = None
+        self._changed: int | None = None  # number of the last change that the exporter handed on
+        self._workers: Workers | None = None
+        self._has_answered = False
+        self._failures = 0
+        self._reported: str | None = None
+        self._judged: object = None  # findings, and what is not judged, as sent last
+        self._sent: dict[str, float] = {}  # start of each worker's last sample, by the exporter's clock
+        self._quiet = 0  # answers in a row without a new sample
+        self._next_s = _SHORTEST_S
+
+    @property
+    def name(self) -> str:
+        """The URL without user and password."""
+        return self._page.name
+
+    @property
+    def answers(self) -> bool:
+        """True if it answered when it was asked last."""
+        return self._has_answered and not self._failures
+
+    def ask_for_everything(self) -> None:
+        """Asks for all that it knows next time, history included."""
+        self._after = self._changed = None
+
+    def pause_s(self, most_s: float) -> float:
+        """Time to wait until the next exchange: a new sample should be there then.
+
+        Args:
+            most_s: no longer than this while it answers.
+        """
+        if 0 < self._failures < _PATIENCE:
+            return _SHORTEST_S
+        next_s = most_s if self._failures else self._next_s
+        return max(_SHORTEST_S, min(next_s, most_s), self._page.last_bytes / _BYTES_PER_S)
+
+    async def poll(self, send: Send) -> None:
+        """Asks once, and sends what follows.
+
+        At first, and after an outage, it sends what the exporter knows of the time before, then each worker's last
+        sample; later only what is new. During an outage it sends one failed sample per worker (source `exporter`) with
+        the reason; if it has no workers, `Workers.waiting` has the reason.
+        """
+        began_unix_s = self._clock()
+        try:
+            page = await self._page.fetch(self._after, self._changed, self._history_bytes)
+            if self._after is not None and text(page.get("run")) != self._run:
+                self._after, self._changed, self._sent = None, None, {}  # it was restarted, and counts from 0 again
+                page = await self._page.fetch(None, None, self._history_bytes)
+            self._refuse_own(page)
+            ended_unix_s = self._clock()
+            await self._answered(page, (began_unix_s + ended_unix_s) / 2, send, ended_unix_s - began_unix_s)
+        except Exception as error:  # noqa: BLE001 - no answer may end the reader
+            self._failed(self._page.trouble_of(error), began_unix_s, send)
+        else:
+            self._has_answered, self._failures, self._reported = True, 0, None
+
+    def _refuse_own(self, page: Mapping[str, Any]) -> None:
+        """Refuses samples that came through this process: they would go round for ever.
+
+        Raises:
+            TroubleError: some do, or did a minute ago: it may have refused ours since, for the same reason.
+        """
+        run, now_s = text(page.get("run")), self._monotonic_s()
+        if self._own_run is not None and (run == self._own_run or self._own_run in _via(page)):
+            self._refused = run, now_s + random.uniform(_REFUSED_S, 2 * _REFUSED_S)
+        if run is None or run != self._refused[0] or now_s >= self._refused[1]:
+            return
+        self._workers, self._sent = None, {}
+        self.ask_for_everything()
+        raise self._page.trouble("refused", "its samples come through this tpumon itself; leave it out of --from")
+
+    async def _answered(self, page: Mapping[str, Any], asked_unix_s: float, send: Send, asking_s: float = 0.0) -> None:
+        self._run, self._after = text(page.get("run")), whole_number(page.get("sequence"))
+        workers = replace(workers_on(page), via=(*filter(None, (self._run,)), *_via(page)))
+        followed = {target.worker for target in workers.targets}
+        if workers != self._workers:
+            self._workers = workers
+            self._sent = {worker: start for worker, start in self._sent.items() if worker in followed}
+            send(workers)
+        there_unix_s = number(page.get("now_unix_s"))
+        shift_s = 0.0 if there_unix_s is None else asked_unix_s - there_unix_s
+        shift_s = shift_s if abs(shift_s) > max(_SAME_CLOCK_S, asking_s / 2) else 0.0
+        if self._page.last_bytes > LARGE_BYTES:  # it takes a while; other exporters have their turns meanwhile
+            handover = await in_thread(lambda: read_handover(page, shift_s), timeout_s=None)
+        else:
+            handover = read_handover(page, shift_s)
+        if handover is not None:
+            self._changed = handover.number
+            judged = handover.findings, handover.not_judged
+            if handover.complete or handover.standings or handover.changes or judged != self._judged:
+                self._judged = judged
+                send(replace(handover, exporter=self.name))
+        self._quiet += 1
+        self._next_s = min(2.0 ** (self._quiet - 1), _LONGEST_S)
+        for count, sample in enumerate(_samples(page, followed)):
+            self._take(sample, shift_s, send)
+            if count % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def _take(self, sample: Sample, shift_s: float, send: Send) -> None:
+        """Sends a sample, its times by this machine's clock."""
+        if sample.time_unix_s <= self._sent.get(sample.worker, -math.inf):
+            sample = replace(sample, traced_s=0.0)  # sent before the outage: do not count its cost twice
+        self._sent[sample.worker] = sample.time_unix_s
+        shifted = sample.time_unix_s + shift_s
+        now_unix_s, now_s = self._clock(), self._monotonic_s()
+        # One from the future would never become stale; one from before 1970 is no time at all.
+        shifted = max(min(shifted, now_unix_s), 0.0)
+        self._expect(sample, now_unix_s - shifted)
+        send(
+            replace(
+                sample,
+                time_unix_s=shifted,
+                taken_monotonic_s=now_s - (now_unix_s - shifted),
+                findings=None if sample.findings is None else tuple(dated(sample.findings, shift_s)),
+            )
+        )
+
+    def _expect(self, sample: Sample, age_s: float) -> None:
+        """Notes when the next sample should be there: of one worker at a known time, of several spread over that."""
+        interval_s, workers = sample.interval_s or 0.0, len(self._sent)
+        alone_s = 1.05 * interval_s + sample.took_s + _SLACK_S - age_s  # intervals vary a little
+        next_s = min(max(alone_s, 0.0) if workers == 1 else interval_s / workers, _LONGEST_S)
+        self._next_s = next_s if self._quiet or workers == 1 else min(self._next_s, next_s)
+        self._quiet = 0
+
+    def _failed(self, trouble: TroubleError, began_unix_s: float, send: Send) -> None:
+        self._failures += 1
+        message = str(trouble)
+        targets = self._workers.targets if self._workers is not None else ()
+        if message == self._reported or (targets and self._failures < _PATIENCE):
+            return
+        self._reported = message
+        self.ask_for_everything()
+        if not targets:
+            self._workers = Workers(waiting=message)
+            send(self._workers)
+        for target in targets:
+            send(lost(target, trouble.reason, message, began_unix_s, self._clock()))
+
+
+def lost(target: Target, reason: Reason, message: str, began_unix_s: float, now_unix_s: float) -> Sample:
+    """A sample that says that a worker's exporter does not answer."""
+    return Sample(
+        worker=target.worker,
+        address=target.address,
+        job=target.job,
+        slice=target.slice,
+        time_unix_s=began_unix_s,
+        window_s=None,
+        took_s=max(0.0, now_unix_s - began_unix_s),
+        interval_s=_SHORTEST_S,
+        errors=(Failure(source=EXPORTER, reason=reason, message=message),),
+    )
+
+
+class SamplesPage(Server):
+    """An exporter's `/samples` page.
+
+    Attributes:
+        last_bytes: size of the last answer.
+    """
+
+    last_bytes = 0
+
+    async def fetch(
+        self, after: int | None, changed: int | None = None, history_bytes: int | None = None
+    ) -> dict[str, Any]:
+        """Fetches the page, or what is new there.
+
+        Args:
+            after: sequence of the last sample that is known; None: none is, so history is wanted, too.
+            changed: number of the last change that is known.
+            history_bytes: how much history; None: all.
+
+        Raises:
+            TroubleError: no answer in time, or not one of an exporter.
+        """
+        query = f"history={history_bytes or 1}" if after is None else f"after={after}&changed={changed or 0}"
+        patience = 2 if after is None else 1  # a week of thousands of workers takes seconds to write
+        return await self.ask(f"/samples?{query}", self._checked, patience=patience)
+
+    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
+        self.last_bytes = len(body)
+        self.refused(status)
+        page = json.loads(body) if status == HTTPStatus.OK else None
+        if not isinstance(page, dict) or "tpumon" not in page:
+            raise ValueError
+        if page.get("schema") != SCHEMA_VERSION:
+            version = one_line(str(page["tpumon"]))
+            raise self.trouble(
+                "malformed",
+                f"it runs tpumon {version}, whose samples this version cannot read; update the older of the two",
+            )
+        return page
+
+
+def workers_on(page: Mapping[str, Any]) -> Workers:
+    """The workers of a page."""
+    targets: dict[str, Target] = {}
+    for raw in _list(page.get("targets"), MOST_WORKERS):
+        if not isinstance(raw, dict):
+            continue
+        worker, address = text(raw.get("worker")), text(raw.get("address"))
+        if worker and address and worker not in targets:
+            targets[worker] = Target(
+                worker=worker,
+                address=address,
+                job=text(raw.get("job")),
+                slice=text(raw.get("slice")),
+                independent=raw.get("independent") is True,
+                name=text(raw.get("name")),
+                slice_workers=whole_number(raw.get("slice_workers")),
+                job_slices=whole_number(raw.get("job_slices")),
+            )
+    return Workers(targets=tuple(targets.values()), waiting=None if targets else text(page.get("waiting")))
+
+
+def _via(page: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(run for raw in _list(page.get("via"), MOST_VIA) if (run := text(raw)))
+
+
+def _samples(page: Mapping[str, Any], followed: set[str]) -> Iterator[Sample]:
+    """Those of workers that it follows."""
+    for raw in _list(page.get("samples"), len(followed) + _MOST_SAMPLES):
+        sample = _sample(raw) if isinstance(raw, dict) else None
+        if sample is not None and sample.worker in followed:
+            yield sample
+
+
+def _sample(raw: object) -> Sample | None:
+    """Decodes a Sample object; None if it is not one. Invalid fields count as absent."""
+    if not isinstance(raw, dict):
+        return None
+    try:
+        sample = bounded(Sample.from_json(raw))
+    except Exception:  # noqa: BLE001 - one that cannot be read costs no other
+        return None
+    return sample if sample.worker and sample.address else None
+
+
+def _list(value: object, limit: int) -> list[Any]:
+    return value[:limit] if isinstance(value, list) else []

@@ -1,0 +1,266 @@
+"""All exporters that `--from` names, followed at once: one that is down, slow or hostile concerns its workers only."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from math import inf
+
+from tpumon.collection.remote.exchange import Names
+from tpumon.collection.remote.exporter import RemoteExporter, SamplesPage, Send, lost
+from tpumon.collection.remote.merging import Merging, Source
+from tpumon.collection.remote.places import NOT_GIVEN, ExporterList, Places, shown
+from tpumon.collection.remote.server import Secret
+from tpumon.discovery.identity import Names as Given
+
+_EACH_S = 0.2  # few exporters are asked as often as this times their number, in seconds
+_MOST_PAUSE_S = 10.0
+_PER_S = 250  # exchanges with all exporters together, but for the first with each
+_BURST_S = 0.2
+_AT_ONCE = 64  # exchanges that have just begun
+_IN_ALL = 500  # also those that wait for an answer
+_QUICK_S = 0.5
+_LARGE_AT_ONCE = 4
+_LOOK_S = 1.0
+_FIRST_S = 2.0  # the first workers wait no longer for an exporter that does not answer; in a crowd a little
+_FIRST_EACH_S = 0.001
+_MOST_GONE = 1000
+_KEEP_S = 600.0  # the workers of an exporter that left the list
+_HISTORY_BYTES = 12_000_000  # of all exporters together
+_JITTER = 0.02
+
+
+class Turns:
+    """Bounds how many exchanges there are at once and a second; who waits long for an answer makes room for others."""
+
+    def __init__(self) -> None:
+        self._quick = asyncio.Semaphore(_AT_ONCE)
+        self._all = asyncio.Semaphore(_IN_ALL)
+        self._free_s = -inf
+
+    async def pace(self) -> None:
+        """Waits until another exchange may begin, 250 of them a second."""
+        now_s = asyncio.get_running_loop().time()
+        self._free_s = max(self._free_s, now_s - _BURST_S) + 1 / _PER_S
+        await asyncio.sleep(self._free_s - now_s)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Waits for a turn; it ends with the block, or counts for less after 0.5 s."""
+        async with self._all:
+            await self._quick.acquire()
+            holds = True
+
+            def release() -> None:
+                nonlocal holds
+                if holds:
+                    holds = False
+                    self._quick.release()
+
+            timer = asyncio.get_running_loop().call_later(_QUICK_S, release)
+            try:
+                yield
+            finally:
+                timer.cancel()
+                release()
+
+
+class RemoteFleet:
+    """Follows the workers and samples of exporters, through their restarts and outages, as one stream.
+
+    Args:
+        where: `SOURCE[,SOURCE...]`, as `--from` takes it.
+        auth_file: a file with a bearer token or USER:PASSWORD for all; None: there is none.
+        own_run: the run of this process, whose samples are refused; None: this process has no readers.
+        say: takes a line about an exporter while others have workers.
+        exporters: finds them; None: by `where`.
+        given: job and slice of workers that neither their exporter nor a list of exporters knows.
+        poll_s: interval between exchanges with an exporter; None: as its samples come, 1 to 10 s.
+        keep_s: for how long the workers of an exporter stay that leaves the list.
+        clock: returns the seconds since the epoch.
+        monotonic_s: reads a monotonic clock.
+
+    Raises:
+        UsageError: `where` is not of this form.
+    """
+
+    def __init__(
+        self,
+        where: str,
+        *,
+        auth_file: str | None = None,
+        own_run: str | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+        exporters: ExporterList | None = None,
+        given: Given = NOT_GIVEN,
+        poll_s: float | None = None,
+        keep_s: float = _KEEP_S,
+        clock: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = shown(where)
+        self._secret = None if auth_file is None else Secret(auth_file)
+        self._exporters = exporters or ExporterList(where, auth=self._secret, say=say, given=given)
+        self._own_run = own_run
+        self._say = say
+        self._poll_s = poll_s
+        self._keep_s = keep_s
+        self._clock = clock
+        self._monotonic_s = monotonic_s
+        self._names = Names()
+        self._followed: dict[str, Source] = {}  # by URL
+        self._asking: dict[str, tuple[RemoteExporter, asyncio.Task[None]]] = {}
+        self._waiting: str | None = None
+        self._in_trouble: dict[str, str | None] = {}
+        self._has_begun = False  # whether the first workers are published
+        self._is_late = False  # whether they should have been
+
+    async def feed(self, send: Send) -> None:
+        """Sends events until it is cancelled; `Workers` first.
+
+        Workers that an exporter does not answer for get one failed sample each (source `exporter`). If there are no
+        workers, `Workers.waiting` has the reason.
+
+        Raises:
+            UsageError: a file that lists exporters cannot be used at the start.
+        """
+        self._merging = Merging(send, self._say, clock=self._clock, monotonic_s=self._monotonic_s)
+        self._turns, self._large = Turns(), asyncio.Semaphore(_LARGE_AT_ONCE)
+        self._publishing: asyncio.TimerHandle | None = None
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                self._tasks.create_task(self._look(), name="look at exporters")
+                async with aclosing(self._exporters.watch(self._answers)) as changes:
+                    async for places in changes:
+                        self._follow(places)
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            if self._publishing is not None:
+                self._publishing.cancel()
+
+    def _answers(self, url: str) -> bool:
+        return url in self._asking and self._asking[url][0].answers
+
+    def _follow(self, places: Places) -> None:
+        """Begins to ask new exporters, and stops asking those that left."""
+        merging = self._merging
+        wanted = {place.url: place for place in places.places}
+        for url in [url for url in self._asking if url not in wanted]:
+            self._leave(url)
+        for url, place in wanted.items():
+            source = self._followed.get(url)
+            if url not in self._asking:
+                self._join(url, source, len(wanted))
+                source = self._followed[url]
+            assert source is not None
+            if source.place != place:
+                source.place = place
+                source.follow(source.said)
+        gone = [source for source in self._followed.values() if source.is_gone]
+        merging.sources = [self._followed[url] for url in wanted] + gone
+        merging.finders, self._waiting = places.finders, places.waiting
+        merging.is_due = True
+        self._publish_soon()
+
+    def _join(self, url: str, source: Source | None, exporters: int) -> None:
+        page = SamplesPage(url, self._secret, names=self._names, large=self._large)
+        exporter = RemoteExporter(
+            page,
+            own_run=self._own_run,
+            history_bytes=None if exporters == 1 else _HISTORY_BYTES // exporters,
+            clock=self._clock,
+            monotonic_s=self._monotonic_s,
+        )
+        source = source or Source(name=page.name)
+        source.ask_for_everything, source.left_s, source.heard = exporter.ask_for_everything, None, False
+        self._followed[url] = source
+        self._asking[url] = exporter, self._tasks.create_task(self._ask(exporter, source), name=f"ask {page.name}")
+
+    def _leave(self, url: str) -> None:
+        """The workers of an exporter stay, without figures, for a while, or until another one has them."""
+        _, task = self._asking.pop(url)
+        task.cancel()
+        source, now_unix_s = self._followed[url], self._clock()
+        source.left_s, source.heard = self._monotonic_s(), True
+        gone = [each for each, its in self._followed.items() if its.is_gone]
+        for each in gone[:-_MOST_GONE] if source.targets else [url]:
+            del self._followed[each]
+        message = f"exporter {source.name}: it has left the list; its workers stay for {self._keep_s / 60:.0f} min"
+        for target in source.targets.values():
+            self._merging.take(source, lost(target, "unavailable", message, now_unix_s, now_unix_s))
+
+    async def _ask(self, exporter: RemoteExporter, source: Source) -> None:
+        take = partial(self._merging.take, source)
+        while True:
+            async with self._turns.turn():
+                await exporter.poll(take)
+            source.heard = True
+            self._publish_soon()
+            await asyncio.sleep(self._pause_s(exporter))
+            await self._turns.pace()
+
+    def _pause_s(self, exporter: RemoteExporter) -> float:
+        if self._poll_s is not None:
+            return self._poll_s
+        count = len(self._asking)
+        return exporter.pause_s(min(count * _EACH_S, _MOST_PAUSE_S)) * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def _publish_soon(self) -> None:
+        """Publishes the workers: the first once all exporters are heard, later those of many exporters together."""
+        merging = self._merging
+        is_complete = not self._has_begun and all(source.heard for source in merging.sources)
+        if not merging.is_due or (self._publishing is not None and not is_complete):
+            return
+        if is_complete or (self._has_begun and len(merging.sources) == 1):
+            self._publish()
+        else:
+            late_s = _FIRST_S + _FIRST_EACH_S * len(merging.sources)
+            delay_s = max(0.05, 0.0005 * merging.workers) if self._has_begun or self._is_late else late_s
+            self._publishing = asyncio.get_running_loop().call_later(delay_s, self._publish)
+
+    def _publish(self) -> None:
+        if self._publishing is not None:
+            self._publishing.cancel()
+        self._publishing = None
+        sources = self._merging.sources
+        self._is_late = True
+        silent = [source.name for source in sources if not source.heard]
+        if not silent or any(source.targets for source in sources):
+            if silent and not self._has_begun:
+                more = f", nor have {len(silent) - 1} more exporters" if len(silent) > 1 else ""
+                self._say(f"exporter {silent[0]} has not answered yet{more}; their workers are missing")
+            self._has_begun = True
+            self._merging.publish(self._waiting)
+            self._tell_troubles()
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_s, merging = self._monotonic_s(), self._merging
+            for url, source in list(self._followed.items()):
+                if source.left_s is not None and now_s - source.left_s >= self._keep_s:
+                    del self._followed[url]
+                    merging.is_due = True
+                    merging.sources = [each for each in merging.sources if each is not source]
+            merging.look()
+            self._tell_troubles()
+            self._publish_soon()
+
+    def _tell_troubles(self) -> None:
+        """Says which exporters do not answer that have no workers to show it, each once, in one line."""
+        troubled = {
+            source.name: source.said.waiting
+            for url, source in self._followed.items()
+            if not source.targets and source.heard and url in self._asking and not self._answers(url)
+        }
+        new = [name for name, why in troubled.items() if self._in_trouble.get(name, "") != why]
+        if self._merging.workers and new:
+            more = f" (and {len(new) - 1} more exporters do not answer)" if len(new) > 1 else ""
+            self._say(f"{troubled[new[0]]}{more}")
+            self._in_trouble |= {name: troubled[name] for name in new}
+        self._in_trouble = {name: why for name, why in self._in_trouble.items() if name in troubled}

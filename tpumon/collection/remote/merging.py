@@ -1,0 +1,332 @@
+"""The events of several exporters as one stream: whose a worker is where several have it, and its name there."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tpumon.collection.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Send
+from tpumon.collection.remote.places import Place
+from tpumon.model import Finding, Handover, Sample, Severity, Target, Workers
+from tpumon.untrusted_text import one_line
+
+_GRADES: tuple[Severity, ...] = ("critical", "warning", "info", "unknown", "ok")
+_TWICE_S = 30.0  # for so long two exporters may give a worker that moves from one to the other
+
+Key = tuple[str | None, str | None, str]
+"""Job, slice and name of a worker, as its exporter or the labels of its place say."""
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """One exporter, and what it says.
+
+    Attributes:
+        name: of the exporter.
+        place: where it is, with the labels of its workers.
+        ask_for_everything: makes it hand on again all that it knows.
+        said: its workers, as it says.
+        targets: the same with labels, by its own names.
+        last: the last sample of each worker.
+        grades: how bad its worst finding was when its samples said so last; 0 is the worst.
+        heard: whether it answered or failed at least once.
+        left_s: when it left the list, by a monotonic clock: its workers are kept for a while; None: it is in it.
+        is_new: whether its workers are not published yet.
+        held: events about workers that are not published yet.
+    """
+
+    name: str
+    place: Place = field(default_factory=lambda: Place(url=""))
+    ask_for_everything: Callable[[], None] = lambda: None
+    said: Workers = field(default_factory=Workers)
+    targets: dict[str, Target] = field(default_factory=dict)
+    last: dict[str, Sample] = field(default_factory=dict)
+    grades: dict[str, int] = field(default_factory=dict)
+    heard: bool = False
+    left_s: float | None = None
+    is_new: bool = False
+    held: list[Event] = field(default_factory=list)
+
+    def follow(self, workers: Workers) -> None:
+        """Takes its workers; labels fill in what it does not know."""
+        self.said, self.is_new = workers, True
+        self.targets = {target.worker: self._labelled(target) for target in workers.targets}
+        self.last = {worker: sample for worker, sample in self.last.items() if worker in self.targets}
+        self.grades = {worker: grade for worker, grade in self.grades.items() if worker in self.targets}
+
+    @property
+    def is_gone(self) -> bool:
+        """True if it has left the list."""
+        return self.left_s is not None
+
+    def _labelled(self, target: Target) -> Target:
+        job, slice_name = target.job or self.place.job, target.slice or self.place.slice
+        known = (job, slice_name) != (target.job, target.slice)
+        independent = target.independent and not known
+        return replace(target, job=job, slice=slice_name, independent=independent, exporter=self.name)
+
+    def is_live(self, worker: str, now_unix_s: float, now_s: float) -> bool:
+        """Tells that it has a current sample of a worker."""
+        last = self.last.get(worker)
+        return not self.is_gone and last is not None and not last.is_stale(now_unix_s, now_s)
+
+
+Candidate = tuple[Source, str]
+"""A worker of an exporter, by its name there."""
+
+
+class Merging:
+    """Sends what exporters say as if they were one.
+
+    (job, slice, name) is one worker: the first live one in the order of the exporters. Where two are live for long,
+    these are different workers: that in the worse state is shown, and compared with none. Where workers differ in job
+    or slice only, JOB/SLICE/NAME is the name of each.
+
+    Args:
+        send: takes the events of the stream.
+        say: takes a line about workers that two exporters have.
+        clock: returns the seconds since the epoch.
+        monotonic_s: reads a monotonic clock.
+
+    Attributes:
+        sources: of all exporters, in the order in which they are named, then those that are gone.
+        is_due: whether the workers have to be published.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._send = send
+        self._say = say
+        self._clock = clock
+        self._monotonic_s = monotonic_s
+        self.sources: Sequence[Source] = ()
+        self.finders: Mapping[str, bool] = {}
+        self.is_due = False
+        self._published: Workers | None = None
+        self._names: dict[Candidate, str] = {}  # by which each followed worker is known in the stream
+        self._shown: frozenset[str] = frozenset()
+        self._owners: dict[Key, Candidate] = {}
+        self._shared: dict[Key, list[Candidate]] = {}
+        self._collided: set[str] = set()
+        self._both_live: dict[Key, float] = {}  # since when
+        self._said: set[Key] = set()
+        self._is_cut = False
+
+    @property
+    def workers(self) -> int:
+        """Number of the workers that are followed."""
+        return len(self._names)
+
+    def take(self, source: Source, event: Event) -> None:
+        """Takes an event of an exporter; what is about workers that are not published yet waits for them."""
+        source.heard = True
+        if isinstance(event, Workers):
+            source.follow(event)
+            self.is_due = True
+            return
+        if isinstance(event, Sample) and event.worker in source.targets:
+            source.last[event.worker] = event
+            if event.findings is not None:
+                source.grades[event.worker] = min((_GRADES.index(one.severity) for one in event.findings), default=9)
+        if source.is_new:
+            source.held.append(event)
+        else:
+            self._pass_on(source, event)
+
+    def publish(self, waiting: str | None = None) -> None:
+        """Sends the workers, if they have changed, then what waited for them.
+
+        Args:
+            waiting: why there are none; None: what the exporters say.
+        """
+        before_owners, before_names = self._owners, self._names
+        self._choose()
+        names = self._names = self._named()
+        self._shown = frozenset(names.values())
+        doubted = {self._owners[key] for key in self._said if self._is_doubted(key)}
+        targets = tuple(_target(*each, name, ambiguous=each in doubted) for each, name in names.items())
+        runs = dict.fromkeys(run for source in self.sources if not source.is_gone for run in source.said.via)
+        workers = Workers(
+            targets=targets,
+            waiting=None if targets else waiting or self._waiting(),
+            finders=self.finders,
+            via=tuple(sorted(runs)[:MOST_VIA]),
+        )
+        self.is_due = False
+        if workers.says_else_than(self._published):
+            self._published = workers
+            self._send(workers)
+        for key, owner in self._owners.items():
+            name = names.get(owner)
+            if name is not None and (before_owners.get(key, owner), before_names.get(owner, name)) != (owner, name):
+                self._catch_up(*owner)
+        for source in self.sources:
+            held, source.held, source.is_new = source.held, [], False
+            for event in held:
+                self._pass_on(source, event)
+
+    def look(self) -> None:
+        """Looks whether another exporter has a worker now, and whether two have one for long. Call it each second."""
+        now_s = self._monotonic_s()
+        for key, candidates in self._shared.items():
+            live = self._live(candidates)
+            owner = self._owners.get(key)
+            if live and self._best(key, live) != owner:
+                self.is_due = True
+            if len(live) < 2 or set(live[0][0].said.via) & set(live[1][0].said.via):  # the same samples, by two ways
+                self.is_due |= self._is_doubted(key)
+                self._both_live.pop(key, None)
+            elif now_s - self._both_live.setdefault(key, now_s) >= _TWICE_S and key not in self._said:
+                self._said.add(key)
+                self.is_due = True
+                first, second = live[0][0].name, live[1][0].name
+                self._say(
+                    f"{_joined(key)} is a worker of {first} and of {second}; the worse is shown, compared with none; "
+                    "tell them apart by --job where they are sampled"
+                )
+
+    def _is_doubted(self, key: Key) -> bool:
+        """True if two live exporters have had a worker for long."""
+        return key in self._said and key in self._both_live
+
+    def _best(self, key: Key, live: Sequence[Candidate]) -> Candidate:
+        """The one of several live ones that is shown: the first, or the worst if these are different workers."""
+        return min(live, key=lambda each: each[0].grades.get(each[1], 9)) if self._is_doubted(key) else live[0]
+
+    def _live(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        now_unix_s, now_s = self._clock(), self._monotonic_s()
+        return [each for each in candidates if each[0].is_live(each[1], now_unix_s, now_s)]
+
+    def _choose(self) -> None:
+        """Says whose each worker is: of several the first that is live, else the one whose it was."""
+        having: dict[Key, list[Candidate]] = {}
+        for source, worker in self._each():
+            target = source.targets[worker]
+            having.setdefault((target.job, target.slice, _plain(target)), []).append((source, worker))
+        before, self._owners, self._shared = self._owners, {}, {}
+        for key, candidates in having.items():
+            owner = candidates[0]
+            if len(candidates) > 1:
+                there = [each for each in candidates if not each[0].is_gone] or candidates
+                live = self._live(there)
+                was = before.get(key)
+                owner = self._best(key, live) if live else was if was in there else there[0]
+                self._shared[key] = candidates
+            self._owners[key] = owner
+        self._said &= self._shared.keys()
+        self._both_live = {key: since for key, since in self._both_live.items() if key in self._shared}
+
+    def _each(self) -> Iterator[Candidate]:
+        """All workers, of each exporter as many as there is room for."""
+        counts = sorted(len(source.targets) for source in self.sources)
+        room, most = MOST_WORKERS, MOST_WORKERS
+        for at, count in enumerate(counts):
+            share = room // (len(counts) - at)
+            if count > share:
+                most = share
+                break
+            room -= count
+        if counts and counts[-1] > most and not self._is_cut:
+            self._say(f"more than {MOST_WORKERS} workers: of each exporter the first {most} are followed")
+        self._is_cut = bool(counts) and counts[-1] > most
+        for source in self.sources:
+            for worker in list(source.targets)[:most]:
+                yield source, worker
+
+    def _named(self) -> dict[Candidate, str]:
+        """A name for each worker: the one that it has there, with job and slice where others have the same."""
+        count = Counter(key[2] for key in self._owners)
+        # Whose name once was not enough keeps the longer one while there is any worker of that name.
+        self._collided = {name for name in self._collided if name in count} | {
+            name for name, times in count.items() if times > 1
+        }
+        names: dict[Candidate, str] = {}
+        taken = set(count) - self._collided
+        for key, owner in self._owners.items():
+            name = key[2]
+            if name in self._collided:
+                name = _joined(key)
+                if name in taken:
+                    name = one_line(f"{name} ({owner[0].name})", limit=200)
+                if name in taken:
+                    continue
+                taken.add(name)
+            names[owner] = name
+        return names
+
+    def _waiting(self) -> str | None:
+        lines = [source.said.waiting for source in self.sources if source.said.waiting is not None]
+        more = f" (and {len(lines) - 1} more exporters have no workers)" if len(lines) > 1 else ""
+        return f"{lines[0]}{more}" if lines else None
+
+    def _catch_up(self, source: Source, worker: str) -> None:
+        """Sends what was known of a worker that has another exporter or another name from now on."""
+        source.ask_for_everything()
+        held = any(isinstance(event, Sample) and event.worker == worker for event in source.held)
+        if worker in source.last and not held:
+            self._pass_on(source, replace(source.last[worker], traced_s=0.0))
+
+    def _pass_on(self, source: Source, event: Event) -> None:
+        if isinstance(event, Sample):
+            name, target = self._names.get((source, event.worker)), source.targets.get(event.worker)
+            if name is not None and target is not None:
+                self._send(replace(event, worker=name, job=event.job or target.job, slice=event.slice or target.slice))
+        elif isinstance(event, Handover):
+
+            def name_of(worker: str) -> str | None:
+                """The name in the stream; of a worker that has left, the one that it had; None: it is another's."""
+                known = self._names.get((source, worker))
+                return known or (None if worker in source.targets or worker in self._shown else worker)
+
+            self._send(_renamed(event, name_of))
+
+
+def _target(source: Source, worker: str, name: str, *, ambiguous: bool) -> Target:
+    target = source.targets[worker]
+    plain = _plain(target)
+    return replace(target, worker=name, name=None if name == plain else plain, ambiguous=ambiguous)
+
+
+def _plain(target: Target) -> str:
+    """The name of a worker where it is sampled."""
+    return target.name or target.worker
+
+
+def _joined(key: Key) -> str:
+    return one_line("/".join(filter(None, key)), limit=200)
+
+
+def _renamed(handover: Handover, name_of: Callable[[str], str | None]) -> Handover:
+    """The handover by the names of the stream, without workers that another exporter has."""
+    names = {worker: name_of(worker) for worker in _about(handover)}
+    history = {}
+    for worker, series in handover.history.items():
+        name = "" if worker == "" else name_of(worker)
+        if name is not None:
+            history[name] = series
+    return replace(
+        handover,
+        standings=tuple(replace(each, worker=name) for each in handover.standings if (name := names[each.worker])),
+        changes=tuple(replace(each, worker=name) for each in handover.changes if (name := names[each.worker])),
+        history=history,
+        findings=None
+        if handover.findings is None
+        else tuple(found for each in handover.findings if (found := _found(each, name_of)) is not None),
+    )
+
+
+def _about(handover: Handover) -> set[str]:
+    return {each.worker for each in handover.standings} | {each.worker for each in handover.changes}
+
+
+def _found(finding: Finding, name_of: Callable[[str], str | None]) -> Finding | None:
+    workers = tuple(name for worker in finding.workers if (name := name_of(worker)) is not None)
+    return replace(finding, workers=workers) if workers or not finding.workers else None

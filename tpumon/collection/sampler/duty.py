@@ -1,0 +1,354 @@
+"""For how long a job may be traced: a share of its time, whoever on this host traces it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from tpumon.discovery.addresses import server_name
+from tpumon.system.host_files import directory, since_boot_s
+from tpumon.system.ledger import Entry, Ledger, Peer
+from tpumon.system.threads import in_thread
+
+_Result = TypeVar("_Result")
+
+CREDIT_S = 1.0
+"""What may be traced at once, before the share of time counts. It is the job's, not each tpumon's."""
+
+_MOST_DOUBTED_S = 60.0  # what an entry of another user counts for at first: 100 minutes at 1 %
+_MOST_KNOWN = 200
+_LOOK_S = 2.0
+_AGAIN_S = 60.0  # after the files could not be used
+_LOOK_AGAIN_S = 10.0  # whether others have traced less than they thought
+_BETWEEN_S = 0.03
+_LOOKING_RATIO = 0.02  # of a core
+_LONG_S = 5.0
+_TURN_S = 1.0  # within which several that begin at once are spread
+
+
+@dataclass(slots=True)
+class _Known:
+    """What was counted of a peer.
+
+    Attributes:
+        from_s: when it was first seen, since boot.
+        base_s: what it had traced by then that is counted otherwise.
+        counted_s: what was counted since.
+    """
+
+    from_s: float
+    base_s: float
+    counted_s: float
+
+
+class Account:
+    """What all tpumons of this host have traced of one server, as far as this one knows.
+
+    Args:
+        duty_ratio: the share of time for which this tpumon may trace it.
+        now_s: the present time, by a monotonic clock, as in all methods.
+    """
+
+    def __init__(self, duty_ratio: float, now_s: float) -> None:
+        self.duty_ratio = duty_ratio
+        self.interval_s = 0.0
+        """From one query to the next, as the worker plans it; 0: it asks no longer."""
+        self.likely_s: float | None = None
+        """What the next query is likely to cost, as the last answer showed; None: there was none."""
+        self._ratio = duty_ratio
+        self._debt_s = 0.0  # of the credit, at the moment that was counted last
+        self._counted_s = now_s
+        self._unused_s = 0.0  # of the share, since the others were last asked
+        self._own_s = 0.0
+        self._last_s: float | None = None  # when this tpumon's last call began
+        self._before_s: float | None = None  # and the one before it
+        self._since_s: float | None = None  # when the others were first told of it
+        self._looked_s = float("inf")  # when they were last asked what they have traced
+        self._peers: Sequence[Peer] = ()
+        self._known: dict[str, _Known] = {}
+        self._sharing = 1
+        self.explained = False
+        """Whether the user knows why its first figures are late."""
+        self.followers = 0
+        """How many workers of this tpumon have this server: several names may mean one."""
+
+    @property
+    def pace_s(self) -> float:
+        """The least time from one query to the next for each second that it costs."""
+        return self._sharing / self._ratio
+
+    @property
+    def is_informed(self) -> bool:
+        """Whether it was seen lately what the others have traced."""
+        return abs(since_boot_s() - self._looked_s) < _LOOK_AGAIN_S
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other tpumons follow the same server."""
+        return self._sharing > 1
+
+    def enter(self, estimate_s: float, now_s: float) -> None:
+        """Counts a call before it is made."""
+        self._spend(estimate_s, now_s)
+        self._before_s, self._last_s = self._last_s, now_s
+
+    def settle(self, estimate_s: float, traced_s: float, now_s: float) -> None:
+        """Counts what the call that was entered cost, not the estimate."""
+        self._spend(traced_s - estimate_s, now_s)
+        if not traced_s:
+            self._last_s = self._before_s
+
+    def ready_s(self, cost_s: float) -> float:
+        """When a call of this cost may be made: once the credit covers it, or all of the credit is there."""
+        ready_s = self._counted_s + max(0.0, self._debt_s - max(0.0, CREDIT_S - cost_s)) / self._ratio
+        if self._last_s is None or not self.is_shared:
+            return ready_s
+        return max(ready_s, self._last_s + cost_s * self.pace_s)
+
+    def is_overdrawn(self, estimate_s: float, now_s: float) -> bool:
+        """Whether a call that was entered goes beyond the credit, because others have entered calls, too."""
+        return self._debt_at(now_s) > max(CREDIT_S, estimate_s)
+
+    def is_full(self, now_s: float) -> bool:
+        """Whether all credit is there."""
+        return self._debt_at(now_s) <= 0
+
+    def entry(self, now_s: float) -> Entry:
+        """What this tpumon tells the others."""
+        if self._since_s is None:
+            self._since_s = since_boot_s()
+        return Entry(
+            since_s=self._since_s,
+            time_s=since_boot_s(),
+            traced_s=self._own_s,
+            debt_s=self._debt_at(now_s),
+            duty_ratio=self.duty_ratio,
+            interval_s=self.interval_s,
+        )
+
+    def note_peers(self, peers: Sequence[Peer], now_s: float) -> None:
+        """Counts what the others say."""
+        boot_s = since_boot_s()
+        found = [self._note_peer(peer, boot_s) for peer in peers]
+        self._count(0.0, now_s)
+        traced_s = sum(traced_s for traced_s, _ in found)
+        debt_s = self._debt_s + max(min(0.0, traced_s), traced_s - self._unused_s)
+        self._debt_s, self._unused_s = max([0.0, debt_s, *(debt_s for _, debt_s in found)]), 0.0
+        for file in list(self._known)[:-_MOST_KNOWN]:
+            del self._known[file]
+        self._peers, self._looked_s = peers, boot_s
+        self.note_time(now_s)
+
+    def note_time(self, now_s: float) -> None:
+        """Counts as sharing those who said so last, until that has no effect any more."""
+        boot_s = since_boot_s()
+        sharing = [peer.entry for peer in self._peers if peer.entry.shares_until_s >= boot_s]
+        self._count(0.0, now_s)
+        self._ratio = min([self.duty_ratio, *(entry.duty_ratio for entry in sharing)])
+        self._sharing = 1 + len(sharing)
+
+    def _note_peer(self, peer: Peer, boot_s: float) -> tuple[float, float]:
+        """What a peer has traced that was not counted; and the debt that it speaks of, if it was not known."""
+        entry = peer.entry
+        known = self._known.pop(peer.file, None)
+        debt_s = 0.0
+        if known is None:
+            begun_since = entry.since_s > self._looked_s - 2 * _LOOK_S
+            known = _Known(boot_s, 0.0 if begun_since else entry.traced_s, 0.0)
+            if not begun_since:  # what it says of all of them includes what it traced itself
+                debt_s = entry.debt_at(boot_s)
+                debt_s = debt_s if peer.trusted else min(debt_s, _MOST_DOUBTED_S)
+        self._known[peer.file] = known  # last: those whose files are away are the first to be forgotten
+        known.base_s = min(known.base_s, entry.traced_s)
+        counted_s = entry.traced_s - known.base_s
+        if not peer.trusted:  # no more than time had passed when it said so
+            counted_s = min(counted_s, CREDIT_S + max(0.0, entry.time_s - known.from_s))
+        traced_s, known.counted_s = counted_s - known.counted_s, counted_s
+        return traced_s, debt_s
+
+    def _spend(self, traced_s: float, now_s: float) -> None:
+        self._own_s += traced_s
+        self._count(traced_s, now_s)
+
+    def _debt_at(self, now_s: float) -> float:
+        return max(0.0, self._debt_s - self._ratio * (now_s - self._counted_s))
+
+    def _count(self, traced_s: float, now_s: float) -> None:
+        # Time that was not used does not pile up; debt of a long trace may.
+        left_s = self._debt_s - self._ratio * (now_s - self._counted_s)
+        self._unused_s += max(0.0, -left_s)
+        self._debt_s, self._counted_s = max(0.0, max(0.0, left_s) + traced_s), now_s
+
+
+class Duty:
+    """The accounts of all servers that this tpumon follows, and their exchange with the other tpumons of this host.
+
+    Args:
+        duty_ratio: the share of time for which a server may be traced.
+        ledger: where all tpumons of this host write what they trace; None: nobody else counts.
+        say: takes a line for the user.
+    """
+
+    def __init__(
+        self, duty_ratio: float, ledger: Ledger | None = None, *, say: Callable[[str], None] = lambda _line: None
+    ) -> None:
+        self._duty_ratio = duty_ratio
+        self._ledger = ledger
+        self._say = say
+        self._accounts: dict[str, Account] = {}
+        self._next: asyncio.Task[None] | None = None  # the exchange that has not begun
+        self._running: asyncio.Task[None] | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._in_use = threading.Lock()
+        self._cost_s = 0.0  # of the last exchange, in processor time
+        self._not_before_s = float("-inf")
+        self._alone_until_s = float("-inf")
+
+    def follow(self, address: str) -> Account:
+        """The account of the server at an address: it outlives the worker, its name and its slice."""
+        account = self._accounts.setdefault(server_name(address), Account(self._duty_ratio, _now_s()))
+        account.followers += 1
+        return account
+
+    def leave(self, account: Account) -> None:
+        """Notes that a worker is followed no longer; its account is kept until it has no effect."""
+        account.followers -= 1
+        if not account.followers:
+            account.interval_s = 0.0
+        now_s = _now_s()
+        self._accounts = {at: one for at, one in self._accounts.items() if one.followers or not one.is_full(now_s)}
+
+    async def enter(self, account: Account, estimate_s: float) -> None:
+        """Waits until a call may be made that costs so much, and enters it."""
+        if not account.is_informed:
+            await self._exchange()
+        while True:
+            while (wait_s := account.ready_s(estimate_s) - _now_s()) > 0:
+                self._explain(account, wait_s)
+                await asyncio.sleep(min(wait_s, _LOOK_AGAIN_S))
+                await self._exchange()
+            account.enter(estimate_s, _now_s())
+            try:
+                await self._exchange()  # now others see it, and it sees those who entered at the same moment
+            except BaseException:
+                account.settle(estimate_s, 0.0, _now_s())
+                raise
+            if not account.is_overdrawn(estimate_s, _now_s()):
+                return
+            account.settle(estimate_s, 0.0, _now_s())
+            await asyncio.sleep(random.uniform(0, _TURN_S))
+
+    def settle(self, account: Account, estimate_s: float, traced_s: float) -> None:
+        """Notes what the call that was entered cost."""
+        if not estimate_s and not traced_s:
+            return
+        account.settle(estimate_s, traced_s, _now_s())
+        if self._ledger is not None:
+            self._exchange_soon()
+
+    def _explain(self, account: Account, wait_s: float) -> None:
+        """Says why the first figures are late."""
+        if wait_s < _LONG_S or account.likely_s is not None or account.explained:
+            return
+        account.explained = True
+        server = next((name for name, one in self._accounts.items() if one is account), "")
+        self._say(
+            f"{server}: the first sample comes in {wait_s:.0f} s: this host's tpumons have traced the job for their "
+            "share of its time (--max-duty); tpumon --from shows what a running one samples"
+        )
+
+    async def close(self) -> None:
+        """Tells the others that this tpumon has stopped."""
+        if self._ledger is None:
+            return
+        for account in self._accounts.values():
+            account.interval_s = 0.0
+        if self._again is not None:
+            self._again.cancel()
+        under_way = [task for task in (self._running, self._next) if task is not None and not task.done()]
+        if under_way:
+            await asyncio.wait(under_way, timeout=_LOOK_S)
+        with suppress(Exception):  # what it said last loses its effect by itself
+            await self._in_thread(partial(self._ledger.leave, self._entries()))
+
+    def _entries(self) -> dict[str, Entry]:
+        now_s = _now_s()
+        return {server: account.entry(now_s) for server, account in self._accounts.items()}
+
+    async def _exchange(self) -> None:
+        """Waits for an exchange that begins after this call."""
+        if self._ledger is not None:
+            await asyncio.shield(self._exchange_soon())
+
+    def _exchange_soon(self) -> asyncio.Task[None]:
+        if self._next is None:
+            self._next = asyncio.create_task(self._exchange_after(self._running), name="ledger of duty")
+        return self._next
+
+    async def _exchange_after(self, running: asyncio.Task[None] | None) -> None:
+        if running is not None:
+            await asyncio.wait([running])
+        await asyncio.sleep(self._not_before_s - _now_s())
+        self._running, self._next = self._next, None
+        if _now_s() < self._alone_until_s:
+            return
+        assert self._ledger is not None
+        try:
+            peers = await self._in_thread(partial(self._ledger.exchange, self._entries()))
+        except Exception as error:  # noqa: BLE001 - whatever it is, sampling goes on
+            self._count_alone(error)
+            return
+        now_s = _now_s()
+        for server, account in self._accounts.items():
+            account.note_peers(peers.get(server, ()), now_s)
+        self._look_again()
+        self._not_before_s = now_s + max(_BETWEEN_S, self._cost_s / _LOOKING_RATIO)
+
+    def _look_again(self) -> None:
+        """Looks now and then, however rarely a query is due: who looks late does not know when the others traced."""
+        if self._again is not None:
+            self._again.cancel()
+        if any(account.interval_s for account in self._accounts.values()):
+            self._again = asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._exchange_soon)
+
+    async def _in_thread(self, use: Callable[[], _Result]) -> _Result:
+        """Uses the ledger in a thread: in one at a time, also where the last one hangs in a file system.
+
+        Raises:
+            OSError: the files cannot be used.
+            TimeoutError: the file system does not answer.
+        """
+        if self._in_use.locked():
+            raise TimeoutError
+
+        def use_alone() -> _Result:
+            begun_s = time.thread_time()
+            with self._in_use:
+                try:
+                    return use()
+                finally:
+                    self._cost_s = time.thread_time() - begun_s
+
+        return await in_thread(use_alone, timeout_s=_LOOK_S)
+
+    def _count_alone(self, error: Exception) -> None:
+        if self._alone_until_s == float("-inf"):
+            why = "it does not answer" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or error
+            self._say(
+                f"{directory()}: {why}; the share of time for which jobs are traced is kept by this tpumon alone, not "
+                "together with others on this host"
+            )
+        self._alone_until_s = _now_s() + _AGAIN_S
+        for account in self._accounts.values():
+            account.note_time(_now_s())
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

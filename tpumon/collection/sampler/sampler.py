@@ -1,0 +1,224 @@
+"""When to sample: each worker on its own clock; owner of every channel."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+
+from tpumon.collection import sources
+from tpumon.collection.sampler.duty import Duty
+from tpumon.collection.sampler.pace import KeepingUp, Pace
+from tpumon.collection.sampler.supplements import WorkerCompanions, merged
+from tpumon.collection.sampler.warnings import WarningLimit
+from tpumon.collection.sampler.worker import Worker
+from tpumon.collection.sources import Client, Companion, ProfilerFactory, SourceOptions
+from tpumon.discovery.base import Discovery
+from tpumon.errors import NoTargetError, TpumonError
+from tpumon.model import Query, Sample, Target, Workers, bounded
+from tpumon.system.ledger import Ledger
+from tpumon.system.pausing import Pause, PauseWatch
+from tpumon.untrusted_text import one_line, unexpected
+
+_AT_ONCE = 16  # workers that are asked first without a gap
+_FIRST_GAP_S = 0.01  # between the first queries of the others
+_FIND_AGAIN_S = 10.0
+
+_Key = tuple[str, str]
+
+
+class Sampler:
+    """Follows workers and hands every query's Sample, answered or not, to `on_sample`.
+
+    Args:
+        discovery: says which workers to follow.
+        query: what to ask each of them.
+        pace: how often, and how long to go on.
+        on_sample: called in the event loop with each Sample; must not block.
+        on_workers: called in the same way with each change of workers, before their first samples.
+        options: what sources need to know.
+        open_client: makes a channel to an address.
+        profilers: tried in this order on a worker until it offers one; None: `tpumon.collection.sources.PROFILERS`.
+        companions: whose figures are merged in; None: `tpumon.collection.sources.COMPANIONS`.
+        pause: the pause in effect, if any.
+        ledger: where all tpumons of this host write what they trace; None: nobody else counts.
+        say: takes a line about trouble with discovery.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        query: Query,
+        pace: Pace,
+        *,
+        on_sample: Callable[[Sample], None],
+        on_workers: Callable[[Workers], None] = lambda _workers: None,
+        options: SourceOptions | None = None,
+        open_client: Callable[[str], Client] = Client,
+        profilers: Sequence[ProfilerFactory] | None = None,
+        companions: Sequence[type[Companion]] | None = None,
+        pause: Callable[[], Awaitable[Pause | None]] | None = None,
+        ledger: Ledger | None = None,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._discovery = discovery
+        self._query = query
+        self._pace = pace
+        self._on_sample = on_sample
+        self._on_workers = on_workers
+        self._options = options if options is not None else SourceOptions()
+        self._open_client = open_client
+        self._profilers = sources.PROFILERS if profilers is None else profilers
+        self._companions = sources.COMPANIONS if companions is None else companions
+        self._pause = pause if pause is not None else PauseWatch()
+        self._say = say
+        self._targets: dict[_Key, Target] = {}
+        self._tasks: dict[_Key, asyncio.Task[None]] = {}
+        self._workers: dict[_Key, Worker] = {}
+        self._duty = Duty(pace.max_duty_ratio, ledger, say=say)
+        self._keeping_up = KeepingUp()
+
+    async def run(self) -> None:
+        """Returns when every worker's `num_queries` are done; with 0, only by cancellation.
+
+        Raises:
+            NoTargetError: there is no worker to follow, and `num_queries` says not to wait.
+            TpumonError: discovery gives up.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._discover(group)
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None  # of discovery: a worker's own task raises nothing
+        finally:
+            await self._duty.close()
+
+    async def _discover(self, group: asyncio.TaskGroup) -> None:
+        """Follows the workers that discovery yields until it ends. If it fails it is started again."""
+        while True:
+            try:
+                async with aclosing(self._discovery.watch(self._all_gone)) as changes:
+                    async for workers in changes:
+                        self._take_over(workers, group)
+                        if self._pace.num_queries:
+                            return  # the queries are for the workers that are there now
+            except Exception as error:
+                foreseen = isinstance(error, TpumonError)
+                if foreseen and not self._targets:
+                    raise
+                words = one_line(str(error)) if foreseen else unexpected(error)
+                if self._targets:
+                    self._say(f"discovery failed; the known workers stay: {words}")
+                else:
+                    self._take_over(Workers(waiting=f"discovery failed; it is tried again: {words}"), group)
+                await asyncio.sleep(_FIND_AGAIN_S)
+            else:
+                return
+
+    def _take_over(self, workers: Workers, group: asyncio.TaskGroup) -> None:
+        if self._pace.num_queries and not workers.targets:
+            raise NoTargetError(workers.waiting or "there is no worker to follow")
+        self._on_workers(workers)
+        self._follow_only(workers.targets, group)
+
+    def _follow_only(self, targets: Sequence[Target], group: asyncio.TaskGroup) -> None:
+        before, self._targets = self._targets, {_key(target): target for target in targets}
+        for key in before.keys() - self._targets.keys():
+            self._tasks.pop(key).cancel()
+            self._workers.pop(key, None)
+        self._keeping_up.forget({target.address for target in targets})
+        new = [key for key in self._targets if key not in before]
+        for place, key in enumerate(new):
+            delay_s = max(0, place - _AT_ONCE) * _FIRST_GAP_S
+            follow = self._follow(key, delay_s, scattered=len(new) > _AT_ONCE)
+            self._tasks[key] = group.create_task(follow, name=f"follow {key}")
+
+    async def _follow(self, key: _Key, delay_s: float, *, scattered: bool) -> None:
+        clock_s = asyncio.get_running_loop().time
+        asked = 0
+        await asyncio.sleep(delay_s)
+        async with AsyncExitStack() as stack:
+            target = self._targets[key]
+            client = await stack.enter_async_context(self._open_client(target.address))
+            profilers = [make(client, target, self._options) for make in self._profilers]
+            account = self._duty.follow(target.address)
+            stack.callback(self._duty.leave, account)
+            worker = Worker(target, profilers, self._query, self._pace, self._pause, self._duty, account)
+            self._workers[key] = worker
+            companions = await stack.enter_async_context(
+                aclosing(WorkerCompanions(self._companions, self._open_client, self._options))
+            )
+            limit = WarningLimit()
+            last_s = planned_s = None
+            responded = 0
+            while True:
+                if last_s is not None and planned_s:
+                    self._keeping_up.note(target.address, planned_s, clock_s() - last_s)
+                if not asked:
+                    self._keeping_up.first_asked(target.address, clock_s())
+                sample = await self._ask(worker, companions, self._targets[key])
+                if not asked:
+                    round_s = self._keeping_up.first_answered(target.address, clock_s())
+                else:  # a second query, or one after a failure, waits for those that have not answered yet
+                    round_s = self._keeping_up.round_s if responded < 2 else None
+                responded += sample.responded
+                if sample.warnings:
+                    sample = replace(sample, warnings=limit.pass_on(sample.warnings, clock_s()))
+                sample = self._paced(sample, round_s)
+                self._on_sample(sample)
+                asked += 1
+                if self._pace.num_queries and (asked >= self._pace.num_queries or worker.hopeless):
+                    return
+                due_s, last_s = worker.due_s(), worker.asked_s
+                if scattered and asked == 1:  # or those that started together stay together
+                    due_s += random.random() * worker.planned_interval_s
+                planned_s = worker.planned_interval_s if sample.responded else None
+                await asyncio.sleep(max(due_s - clock_s(), 0.0))
+
+    def _paced(self, sample: Sample, round_s: float | None) -> Sample:
+        """The sample with the interval that results while this machine cannot keep up: its worker is not to blame."""
+        advice = self._keeping_up.advice()
+        if advice is not None:
+            self._say(advice)
+        late_s = max(self._keeping_up.interval_s or 0.0, round_s or 0.0)
+        if sample.interval_s is None or sample.interval_s >= late_s or not sample.responded:
+            return sample
+        return replace(sample, interval_s=late_s)
+
+    async def _ask(self, worker: Worker, companions: WorkerCompanions, target: Target) -> Sample:
+        """Runs one query of the profiler and of the companions at the same time; any may be missing."""
+        workers = len(self._targets)
+        asked_s = time.monotonic()
+        if companions.are_due(target):
+            sample, readings = await asyncio.gather(worker.ask(), companions.read(target, workers))
+        else:  # three tasks less, which would cost as much as the call
+            sample, readings = await worker.ask(), companions.looks()
+        if worker.gone:  # the job may have ended since
+            readings = await companions.read(target, workers, again=True)
+        if sample.failure is None or sample.failure.reason != "paused":
+            sample = merged(sample, readings)
+        worker.gone = worker.gone and not sample.answered
+        now_s = time.monotonic()
+        # If the wall clock was set meanwhile, the query cannot have begun before it was asked.
+        taken_s = max(now_s - max(time.time() - sample.time_unix_s, 0.0), asked_s)
+        return replace(
+            bounded(sample),
+            job=target.job or sample.job,
+            slice=target.slice or sample.slice,
+            process=target.process,
+            taken_monotonic_s=taken_s,
+        )
+
+    def _all_gone(self) -> bool:
+        """Whether every worker was asked and none could be reached."""
+        return bool(self._targets) and all(
+            (worker := self._workers.get(key)) is not None and worker.gone for key in self._targets
+        )
+
+
+def _key(target: Target) -> _Key:
+    """What identifies a worker; its slice and its runtime may change."""
+    return target.worker, target.address

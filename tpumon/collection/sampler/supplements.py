@@ -1,0 +1,161 @@
+"""What is read of a worker beside its profiler, and how it joins the profiler's sample."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tpumon.collection.sampler.pace import LONGEST_PAUSE_S
+from tpumon.collection.sources import Companion, OpenClient, Reading, SourceOptions
+from tpumon.collection.sources.companion import present
+from tpumon.errors import MEANING, SourceError
+from tpumon.model import Failure, Figures, Sample, Target
+from tpumon.untrusted_text import one_line
+
+_GAP_PER_WORKER_S = 0.02
+_GAP_WITHOUT_S = 20.0  # where nothing answered so far
+
+
+class Look(NamedTuple):
+    """What one companion gave, or why it failed."""
+
+    kind: type[Companion]
+    result: Reading | Failure
+
+
+class WorkerCompanions:
+    """All companions of one worker.
+
+    Args:
+        kinds: which to read.
+        open_client: makes a channel to an address.
+        options: what sources need to know.
+    """
+
+    def __init__(self, kinds: Sequence[type[Companion]], open_client: OpenClient, options: SourceOptions) -> None:
+        self._readers = [_Reader(kind, open_client, options) for kind in kinds]
+
+    def are_due(self, target: Target) -> bool:
+        """Whether `read` would read any of them now; else `looks` says the same for less."""
+        return any(reader.is_due(target, again=False) for reader in self._readers)
+
+    async def read(self, target: Target, workers: int, *, again: bool = False) -> list[Look]:
+        """The latest reading of each companion that is there, or why it could not be read.
+
+        Args:
+            target: the worker, whose companions may have moved.
+            workers: how many are followed: the more, the less often each is read.
+            again: read anew whatever gave a reading before.
+        """
+        due = [reader.read(target, workers) for reader in self._readers if reader.is_due(target, again=again)]
+        await asyncio.gather(*due)
+        return self.looks()
+
+    def looks(self) -> list[Look]:
+        """What they gave when they were read last."""
+        return [Look(reader.kind, reader.last) for reader in self._readers if reader.last is not None]
+
+    async def aclose(self) -> None:
+        """Closes their channels."""
+        await asyncio.gather(*(reader.aclose() for reader in self._readers))
+
+
+class _Reader:
+    """One companion of one worker, read no more often than is worth it. A bug in it is a failure of its own."""
+
+    def __init__(self, kind: type[Companion], open_client: OpenClient, options: SourceOptions) -> None:
+        self.kind = kind
+        self._open_client = open_client
+        self._options = options
+        self._target: Target | None = None
+        self._companion: Companion | None = None
+        self.last: Reading | Failure | None = None
+        self._next_s = 0.0
+        self._was_there = False
+
+    def is_due(self, target: Target, *, again: bool) -> bool:
+        if target is not self._target and target != self._target:
+            return True
+        if self._companion is None:
+            return False
+        return (again and self.last is not None) or self._next_s <= asyncio.get_running_loop().time()
+
+    async def read(self, target: Target, workers: int) -> None:
+        if target != self._target:
+            await self.aclose()
+            self._target, self.last, self._next_s, self._was_there = target, None, 0.0, False
+            self._companion = None
+            self.last = await _guarded(self.kind, target, self._open)
+        companion, now_s = self._companion, asyncio.get_running_loop().time()
+        if companion is None:
+            return
+        self.last = await _guarded(self.kind, target, lambda: companion.read())  # noqa: PLW0108 - it may have no read
+        if isinstance(self.last, Failure) and MEANING[self.last.reason].unreached and not self._was_there:
+            self.last = None  # it was only looked for and need not exist
+        self._was_there = self._was_there or self.last is not None
+        gap_s = max(self.kind.usual_interval_s, _GAP_PER_WORKER_S * workers)
+        self._next_s = now_s + (gap_s if self._was_there else _GAP_WITHOUT_S)
+
+    async def _open(self) -> None:
+        assert self._target is not None
+        self._companion = self.kind.open(self._target, self._open_client, self._options)
+
+    async def aclose(self) -> None:
+        """Closes its connection; if that fails, there is nothing left to read."""
+        companion = self._companion
+        if companion is not None and self._target is not None:
+            await _guarded(self.kind, self._target, lambda: companion.close())  # noqa: PLW0108
+
+
+async def _guarded(
+    kind: type[Companion], target: Target, call: Callable[[], Awaitable[Reading | None]]
+) -> Reading | Failure | None:
+    """What a companion's method returns; if it fails, why: the profiler's figures stay."""
+    try:
+        return await call()
+    except SourceError as error:
+        return Failure(source=kind.name, reason=error.reason, message=error.message, address=error.address)
+    except Exception as error:  # noqa: BLE001 - a bug there must not cost the profiler's figures
+        return _bug(kind, error, target.address)
+
+
+def _bug(kind: type[Companion], error: Exception, address: str) -> Failure:
+    words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+    return Failure(source=kind.name, reason="internal", message=words, address=address)
+
+
+def merged(sample: Sample, looks: Sequence[Look]) -> Sample:
+    """The profiler's sample with the companions' figures; what the profiler measured stays."""
+    for look in looks:
+        try:
+            sample = _with(sample, look)
+        except Exception as error:  # noqa: BLE001 - nor must odd figures
+            sample = _with(sample, Look(look.kind, _bug(look.kind, error, sample.address)))
+    return sample
+
+
+def _with(sample: Sample, look: Look) -> Sample:
+    reading = look.result
+    if isinstance(reading, Failure):
+        return replace(sample, errors=(reading, *sample.errors))
+    return replace(
+        sample,
+        source=sample.source or look.kind.alone or look.kind.name,
+        companions_only=sample.companions_only or sample.source is None,
+        # A profiler that never answered has no interval yet; it is tried, and companions are read, this often.
+        interval_s=sample.interval_s if sample.interval_s is not None else LONGEST_PAUSE_S,
+        simulated=sample.simulated or reading.simulated,
+        figures=_filled(sample.figures, reading.figures),
+        warnings=(*sample.warnings, *reading.warnings),
+        errors=(*reading.failures, *sample.errors),
+    )
+
+
+def _filled(figures: Figures, more: Figures) -> Figures:
+    """These figures, and those of `more` that they lack."""
+    known = present(figures)
+    added = {name: value for name, value in present(more).items() if name not in known}
+    absent = {name: why for name, why in {**more.absent, **figures.absent}.items() if name not in added}
+    return replace(figures, **added, absent=absent)

@@ -1,0 +1,292 @@
+"""One worker: which source to ask, how often to retry, and when to ask again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from tpumon.collection.sampler.duty import Account, Duty
+from tpumon.collection.sampler.pace import JITTER_RATIO, Pace, jittered, on_a_tick, pause_after_failures
+from tpumon.collection.sources import ProfilerSource
+from tpumon.errors import MEANING, Reason, SourceError
+from tpumon.model import Failure, Figures, Query, Sample, Target
+from tpumon.model.figure_table import IDLE, INFEED, MXU, STEP
+from tpumon.system.pausing import Pause
+from tpumon.untrusted_text import one_line
+
+_OF_WHAT_RUNS = tuple(figure.fields[0] for figure in (MXU, IDLE, STEP, INFEED))
+_LOOK_AGAIN_S = 1.0  # whether a pause is over
+_FREE_DUTY_RATIO = 0.5  # from here on a trace that takes longer is late, not dear
+_PROBE_AFTER_S = 30.0  # a worker that does not answer is down for as long as that, not until it may be traced again
+_FIRST_YIELD = 2  # each look at another session leaves a line in the job's log, so the first pause is 2 s already
+
+
+class _QueryFailedError(Exception):
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+class Worker:
+    """What is remembered about one worker between queries.
+
+    Args:
+        target: the worker.
+        profilers: its sources, in the order in which to try them.
+        query: what to ask.
+        pace: how often.
+        pause: the pause in effect, if any.
+        duty: for how long jobs may be traced.
+        account: what of that concerns this worker's job.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        profilers: Sequence[ProfilerSource],
+        query: Query,
+        pace: Pace,
+        pause: Callable[[], Awaitable[Pause | None]],
+        duty: Duty,
+        account: Account,
+    ) -> None:
+        self.target = target
+        self._profilers = profilers
+        self._profiler = profilers[0]  # the one that answered last
+        self._query = query
+        self._pace = pace
+        self._pause = pause
+        self._clock_s = asyncio.get_running_loop().time
+        self._duty = duty
+        self._account = account
+        self._traced_s = 0.0  # by the last query
+        self._took_s = 0.0  # by the last query
+        self._window_s = query.window_s  # of the last answer
+        self._asked_s = self._clock_s()
+        self._waited_s = 0.0  # until the job might be traced, by the last query
+        self._failures_in_a_row = 0
+        self._probes_next = False
+        self._not_before_s = 0.0
+        self._answered = False
+        self._simulated = False
+        self.hopeless = False
+        """Whether this worker never answered, and its last failure is final."""
+        self.gone = False
+        """Whether its last query did not reach it."""
+
+    @property
+    def asked_s(self) -> float:
+        """When the last query began, by the loop's clock: once the job might be traced."""
+        return self._asked_s + self._waited_s
+
+    @property
+    def _wanted_interval_s(self) -> float:
+        """What the user or the source wants, but no less than the window: a server may answer before it is over."""
+        wanted_s = self._pace.interval_s if self._pace.interval_s is not None else self._profiler.usual_interval_s
+        return max(wanted_s, self._window_s or 0.0)
+
+    @property
+    def _interval_s(self) -> float | None:
+        """What results in the long run, the job being traced for no more than its share; None: unknown yet.
+
+        No less than the last query took: it may have waited for its turn, and will again.
+        """
+        if not self._answered and self._pace.interval_s is None:
+            return None
+        interval_s = max(self._wanted_interval_s, self._cost_s * self._account.pace_s)
+        return self._took_s if self._took_s > (1 + JITTER_RATIO) * interval_s else interval_s
+
+    @property
+    def planned_interval_s(self) -> float:
+        """From one query to the next if nothing is late: what is wanted, or what the job's share of tracing allows."""
+        if self._pace.max_duty_ratio > _FREE_DUTY_RATIO:
+            return self._wanted_interval_s
+        return max(self._wanted_interval_s, self._cost_s * self._account.pace_s)
+
+    @property
+    def _cost_s(self) -> float:
+        """For how long the next query is likely to trace the job."""
+        likely_s = self._account.likely_s
+        return likely_s if likely_s is not None else self._profiler.likely_s(self._query)
+
+    def due_s(self) -> float:
+        """When to ask next, by the loop's clock."""
+        start_s = self.asked_s
+        window_s, interval_s = self._window_s or 0.0, self._wanted_interval_s
+        due_s = start_s + interval_s
+        if interval_s > window_s:  # back to back is back to back; a gap is jittered
+            due_s = start_s + jittered(interval_s)
+            if not self._profiler.costs_job:  # traces are too rare to save by it, and could lock onto steps
+                due_s = on_a_tick(due_s, interval_s)
+            due_s = max(due_s, start_s + window_s)
+        if self._cost_s:
+            gap_s = self._account.ready_s(self._cost_s) - start_s
+            due_s = max(due_s, start_s + gap_s * random.uniform(1, 1 + JITTER_RATIO))  # never sooner than it may
+        due_s = max(due_s, self._not_before_s)
+        probe_s = self._clock_s() + jittered(_PROBE_AFTER_S)
+        self._probes_next = self.gone and due_s > probe_s
+        return probe_s if self._probes_next else due_s
+
+    async def ask(self) -> Sample:
+        """Runs one query, up to `attempts` times; or a probe, if the worker may not be traced for a while."""
+        time_unix_s, start_s, self._asked_s = time.time(), time.monotonic(), self._clock_s()
+        self._traced_s = self._took_s = self._waited_s = 0.0
+        for attempt in range(1, self._pace.attempts + 1):
+            try:
+                sample = await self._fetch()
+            except _QueryFailedError as error:
+                failure = error.failure
+                self._note_failure(failure)
+            else:
+                return self._note_answer(sample)
+            if attempt == self._pace.attempts or not self._may_try_again(failure):
+                break
+            await asyncio.sleep(self._not_before_s - self._clock_s())
+        self._took_s = max(0.0, time.monotonic() - start_s - self._waited_s)
+        return Sample(
+            worker=self.target.worker,
+            address=self.target.address,
+            time_unix_s=time_unix_s + self._waited_s,
+            window_s=self._window_s,
+            took_s=self._took_s,
+            interval_s=self._interval_after_failure_s,
+            traced_s=self._traced_s,
+            simulated=self._simulated,
+            figures=Figures(absent=self._why_absent(failure)),
+            errors=(failure,),
+        )
+
+    @property
+    def _interval_after_failure_s(self) -> float | None:
+        """What is current after a failure, such as that nothing ran, is so until it is asked again: perhaps later."""
+        interval_s = self._interval_s
+        if interval_s is None:
+            return None
+        return max(interval_s, self._not_before_s - self.asked_s, self._account.ready_s(self._cost_s) - self.asked_s)
+
+    def _why_absent(self, failure: Failure) -> Mapping[str, str]:
+        """Why figures are absent although the worker answered: nothing ran."""
+        if MEANING[failure.reason].state != "no-activity":
+            return {}
+        return dict.fromkeys(_OF_WHAT_RUNS if self._query.level > 1 else _OF_WHAT_RUNS[:1], "nothing ran")
+
+    def _note_answer(self, sample: Sample) -> Sample:
+        self._answered, self.hopeless, self.gone, self._simulated = True, False, False, sample.simulated
+        self._failures_in_a_row, self._not_before_s = 0, 0.0
+        self._window_s, self._took_s = sample.window_s, sample.took_s
+        return sample if sample.interval_s == self._interval_s else replace(sample, interval_s=self._interval_s)
+
+    def _note_failure(self, failure: Failure) -> None:
+        shortens = failure.reason == "too-large" and self._query.window_s is None  # the next window
+        self.hopeless = MEANING[failure.reason].final and not shortens and not self._answered
+        self.gone = MEANING[failure.reason].unreached
+        if failure.reason == "paused":
+            self._not_before_s = self._clock_s() + _LOOK_AGAIN_S
+            return
+        self._failures_in_a_row += 1
+        yields = MEANING[failure.reason].state == "busy"
+        pause_s = pause_after_failures(self._failures_in_a_row + (_FIRST_YIELD if yields else 0))
+        self._not_before_s = self._clock_s() + pause_s
+
+    def _may_try_again(self, failure: Failure) -> bool:
+        """Another session is left alone, and a job is not traced more because its query failed.
+
+        A worker that let a deadline pass is named first, and asked again after that.
+        """
+        if failure.reason == "deadline":
+            return False
+        affordable = self._account.ready_s(self._cost_s) <= self._clock_s()
+        return affordable and MEANING[failure.reason].retry
+
+    async def _fetch(self) -> Sample:
+        """Asks the source that this worker offers; after it went away, all again: it may come back as another."""
+        await self._check_pause()
+        query, interval_s = self._query, self._interval_s
+        if query.interval_s != interval_s:
+            self._query = query = replace(query, interval_s=interval_s)
+        for profiler in self._profilers[self._profilers.index(self._profiler) :]:
+            try:
+                sample = await self._ask_source(profiler, query)
+            except SourceError as error:
+                failure = self._failure(profiler.name, error.reason, error.message, error.address)
+                if error.reason != "unimplemented":
+                    break
+            except _QueryFailedError:
+                raise
+            except Exception as error:  # noqa: BLE001 - a bug in one source must not end the monitor
+                words = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+                failure = self._failure(profiler.name, "internal", words)
+                break
+            else:
+                self._profiler = profiler
+                return sample
+        if MEANING[failure.reason].unreached or failure.reason == "unimplemented":
+            self._profiler = self._profilers[0]
+        raise _QueryFailedError(failure)
+
+    async def _check_pause(self) -> None:
+        """Raises _QueryFailedError while sampling on this host is paused."""
+        pause = await self._pause()
+        if pause is not None:
+            raise _QueryFailedError(self._failure("pause", "paused", str(pause)))
+
+    async def _ask_source(self, profiler: ProfilerSource, query: Query) -> Sample:
+        """Runs a query once the job may be traced for as long as it is likely to take; or a probe, at once."""
+        estimate_s, interval_s = 0.0, self._interval_s or profiler.usual_interval_s
+        if profiler.costs_job and not self._probes_next:
+            estimate_s = profiler.likely_s(query)
+            self._account.interval_s = interval_s
+            begun_s = self._clock_s()
+            await self._duty.enter(self._account, estimate_s)
+            self._waited_s += self._clock_s() - begun_s
+            try:
+                await self._check_pause()  # which may have begun meanwhile
+            except BaseException:
+                self._duty.settle(self._account, estimate_s, 0.0)
+                raise
+        traced_s, answered = 0.0, False
+        try:
+            if self._probes_next:
+                sample = await self._probe(profiler)
+                traced_s = sample.traced_s
+                return sample
+            sample = await profiler.fetch(query)
+            traced_s, answered = sample.traced_s, True
+        except SourceError as error:
+            traced_s, answered = error.traced_s, error.traced_s > 0 and not MEANING[error.reason].unreached
+            raise
+        except BaseException:  # cut off, or a bug
+            traced_s = profiler.unpaid_s
+            raise
+        finally:
+            self._traced_s += traced_s
+            self._duty.settle(self._account, estimate_s, traced_s)
+            if answered and profiler.costs_job:
+                self._account.likely_s = profiler.likely_s(self._query)
+        if not profiler.costs_job:
+            self._account.likely_s, self._account.interval_s = None, 0.0
+        return sample
+
+    async def _probe(self, profiler: ProfilerSource) -> Sample:
+        """An answer without figures, of a worker that did not answer before and may not be traced for a while."""
+        time_unix_s = time.time()
+        await profiler.probe()
+        wait_s = max(0.0, self._account.ready_s(self._cost_s) - self._clock_s())
+        why = f"the next trace is taken in {wait_s:.0f} s: the last one, which had no answer, may have cost its share"
+        return Sample(
+            worker=self.target.worker,
+            address=self.target.address,
+            time_unix_s=time_unix_s,
+            window_s=self._window_s,
+            took_s=time.time() - time_unix_s,
+            traced_s=profiler.unpaid_s,
+            source=profiler.name,
+            simulated=self._simulated,
+            figures=Figures(absent=dict.fromkeys(_OF_WHAT_RUNS, why)),
+        )
+
+    def _failure(self, source: str, reason: Reason, message: str, address: str | None = None) -> Failure:
+        return Failure(source=source, reason=reason, message=message, address=address or self.target.address)

@@ -1,0 +1,39 @@
+"""Where figures come from: one file per source, and `rpc`, the one file that talks to the wire."""
+
+from tpumon.collection.sources.base import ProfilerFactory, ProfilerSource, SourceOptions
+from tpumon.collection.sources.companion import Companion, OpenClient, Reading
+from tpumon.collection.sources.connecting import Connecting
+from tpumon.collection.sources.monitor_rpc import MonitorSource
+from tpumon.collection.sources.rpc import Client
+from tpumon.collection.sources.runtime_metrics import RuntimeMetrics
+from tpumon.collection.sources.traces.source import TraceSource
+
+PROFILERS: tuple[ProfilerFactory, ...] = (MonitorSource, TraceSource)
+"""Tried in this order on a worker: the first that it offers gives the figures."""
+
+COMPANIONS: tuple[type[Companion], ...] = (RuntimeMetrics,)
+"""Read beside the profiler: their figures are merged into its sample, those of the first ones first."""
+
+
+def titles() -> dict[str, str]:
+    """What the live view calls each source, by its name in `Sample.source`."""
+    profilers = [make for make in PROFILERS if isinstance(make, type) and issubclass(make, ProfilerSource)]
+    named = [(profiler.name, profiler.title) for profiler in profilers]
+    named += [(companion.alone or companion.name, companion.title) for companion in COMPANIONS]
+    return {name: title or name for name, title in named}
+
+
+__all__ = [
+    "COMPANIONS",
+    "PROFILERS",
+    "Client",
+    "Companion",
+    "Connecting",
+    "OpenClient",
+    "ProfilerFactory",
+    "ProfilerSource",
+    "Reading",
+    "RuntimeMetrics",
+    "SourceOptions",
+    "titles",
+]

@@ -1,0 +1,109 @@
+"""What a profiler source is: one way to get a worker's figures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import field
+from typing import TYPE_CHECKING, ClassVar
+
+from tpumon.collection.sources.examination import Answer, Examination
+from tpumon.collection.sources.rpc import MAX_TRACE_MB
+from tpumon.collection.sources.traces.slots import Sharing
+from tpumon.model import JobSigns, Query
+from tpumon.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from tpumon.collection.sources.rpc import Client
+    from tpumon.model import Sample, Target
+    from tpumon.system.logdir import LogDir
+
+_GLANCE = Query(level=1, window_s=0.001)
+
+
+@frozen
+class SourceOptions:
+    """What a user decides about sources.
+
+    Attributes:
+        host_level: host tracer level 0-3 of sampled traces; None: as high as is useful and safe.
+        logdir: where servers that cannot return a trace may write it; None: nowhere, or a private directory if the
+            server is on this host.
+        runtime_metrics: also read the runtime metric service.
+        gpu: trace GPUs, too.
+        signs_at: what can be seen of the job that listens at an address of this host; may take a second.
+        max_trace_mb: the largest trace to accept, in MB.
+        sharing: how workers share turns at being traced, memory and readers.
+    """
+
+    host_level: int | None = None
+    logdir: LogDir | None = None
+    runtime_metrics: bool = False
+    gpu: bool = False
+    signs_at: Callable[[str], JobSigns | None] = lambda _address: None
+    max_trace_mb: int = MAX_TRACE_MB
+    sharing: Sharing = field(default_factory=Sharing)
+
+
+class ProfilerSource(ABC):
+    """One way to get one worker's figures; remembers what it needs about that worker.
+
+    A new one is a file here and a line in `tpumon.collection.sources.PROFILERS`.
+
+    Attributes:
+        name: as in `Sample.source` and `Failure.source`.
+        title: what the live view calls it, such as "short traces"; empty: its name.
+        usual_interval_s: from one query's start to the next unless the user says; 0: back to back.
+        rpc: what `doctor` calls it.
+        costs_job: whether it slows the job down, if only for a moment; it is then left out of a paused `doctor`.
+        gives: the figures that it gives and their price, for `doctor`.
+        missing: what `doctor` says of a worker that does not offer it.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""
+    usual_interval_s: ClassVar[float]
+    rpc: ClassVar[str]
+    costs_job: ClassVar[bool] = False
+    gives: ClassVar[str] = ""
+    missing: ClassVar[str] = "not offered (UNIMPLEMENTED)"
+
+    @abstractmethod
+    async def fetch(self, query: Query) -> Sample:
+        """Runs one query; every call in it has a deadline.
+
+        Raises:
+            SourceError: the query failed; `unimplemented`: this worker does not offer the source, try the next one.
+        """
+
+    @property
+    def unpaid_s(self) -> float:
+        """How long the query under way, or the one that was just cancelled, has traced the job."""
+        return 0.0
+
+    def likely_s(self, query: Query) -> float:  # noqa: ARG002 - of others
+        """How long a query is likely to trace the job."""
+        return 0.0
+
+    async def probe(self) -> None:
+        """Finds out if the server answers, by the call that costs its job least. Here: a query of 1 ms.
+
+        Raises:
+            SourceError: it does not, or not as it should.
+        """
+        await self.fetch(_GLANCE)
+
+    async def examine(self) -> Examination:
+        """Finds out for `doctor` whether this source works, by calls that harm nobody. Here: a query of 1 ms.
+
+        Raises:
+            SourceError: as `fetch`.
+        """
+        sample = await self.fetch(_GLANCE)
+        of = f" of {sample.device_type}" if sample.device_type else ""
+        answer = Answer(rpc=self.rpc, state="ok", words=f"returns the figures{of}")
+        return Examination(answers=(answer,), simulated=sample.simulated, gives=self.gives)
+
+
+ProfilerFactory = Callable[["Client", "Target", SourceOptions], ProfilerSource]
+"""Makes the source of one worker; makes no call yet."""

@@ -1,0 +1,123 @@
+"""What a companion is: a source whose figures join those of the profiler."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from tpumon.collection.sources.examination import About, CompanionReport
+from tpumon.model import Figures
+from tpumon.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from tpumon.collection.sources.base import SourceOptions
+    from tpumon.collection.sources.rpc import Client
+    from tpumon.model import Caution, Failure, Target
+
+OpenClient = Callable[[str], "Client"]
+"""Makes a channel to an address; makes no call yet."""
+
+
+@frozen
+class Reading:
+    """What one look at a companion gave.
+
+    Attributes:
+        figures: they fill in what the profiler left absent.
+        warnings: what a reader of the figures should know.
+        failures: parts that failed although the companion answered.
+        simulated: whether tpumon's simulator answered.
+    """
+
+    figures: Figures = field(default_factory=Figures)
+    warnings: tuple[Caution, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    simulated: bool = False
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The warnings, then the failures, as text."""
+        return (*(caution.message for caution in self.warnings), *(failure.message for failure in self.failures))
+
+
+class Companion(ABC):
+    """Reads further figures of one worker, beside its profiler; remembers what it needs about that worker.
+
+    A new one is a file here and a line in `tpumon.collection.sources.COMPANIONS`.
+
+    Args:
+        target: the worker.
+        open_client: makes a channel.
+
+    Attributes:
+        name: as in `Failure.source`.
+        alone: as in `Sample.source` if companions alone answered, this one first; empty: its name.
+        title: what the live view calls it then; empty: the same.
+        about: how `doctor` speaks of it.
+        usual_interval_s: from one look to the next; looking more often brings nothing new.
+    """
+
+    name: ClassVar[str]
+    alone: ClassVar[str] = ""
+    title: ClassVar[str] = ""
+    about: ClassVar[About]
+    usual_interval_s: ClassVar[float] = 5.0
+
+    def __init__(self, target: Target, open_client: OpenClient) -> None:
+        self.target = target
+        self.open_client = open_client
+
+    @classmethod
+    def open(cls, target: Target, open_client: OpenClient, options: SourceOptions) -> Self | None:  # noqa: ARG003
+        """The companion of one worker; makes no call yet. None if it has none, or none is asked for."""
+        return cls(target, open_client)
+
+    @classmethod
+    def places(cls, targets: Sequence[Target]) -> Sequence[Target]:
+        """The targets to examine for `doctor`: one for each place where there may be such a companion."""
+        return targets
+
+    @property
+    def address(self) -> str | None:
+        """Where it answered last, if that is not the worker's own address."""
+        return None
+
+    @abstractmethod
+    async def read(self) -> Reading | None:
+        """Looks once, within 2 s. None if it is not there, which is no error.
+
+        Raises:
+            SourceError: something is there, but does not answer as it should.
+        """
+
+    async def examine(self) -> CompanionReport:
+        """Finds out for `doctor` what it gives.
+
+        Raises:
+            SourceError: as `read`.
+        """
+        address = self.address or self.target.address
+        reading = await self.read()
+        if reading is None:
+            return CompanionReport(address=address, state="absent", words="not there")
+        return CompanionReport(
+            address=self.address or address,
+            state="ok",
+            words=", ".join(present(reading.figures)) or "no figure now",
+            simulated=reading.simulated,
+            warnings=reading.lines,
+        )
+
+    async def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Closes its connection, if any."""
+
+
+def present(figures: Figures) -> dict[str, Any]:
+    """The figures that are not absent, by name."""
+    names = (item.name for item in fields(Figures) if item.name != "absent")
+    return {name: value for name in names if (value := getattr(figures, name)) != getattr(_NOTHING, name)}
+
+
+_NOTHING = Figures()

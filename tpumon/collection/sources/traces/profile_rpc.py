@@ -1,0 +1,398 @@
+"""The Profile RPC: how to approach a server without harming its job, and how to take a trace.
+
+Level 0 and sampling both use `Profiler`: what must never be done to a job is kept in one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+from tpumon import proto as wire
+from tpumon.collection.sources.rpc import ANSWER_GRACE_S
+from tpumon.errors import SourceError
+from tpumon.model import JobSigns
+from tpumon.model.frozen import frozen
+from tpumon.proto.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
+from tpumon.system.logdir import TRACE_SUFFIX, trace_file_name
+from tpumon.xspace.outline import Outline, outline
+
+if TYPE_CHECKING:
+    from tpumon.collection.sources.rpc import Client
+    from tpumon.system.logdir import LogDir
+
+# Old servers write into the root instead of answering with the trace; in /dev/null they cannot, and say so. An empty
+# root would be worse than useless: they then write into the job's working directory.
+_NOWHERE = "/dev/null"
+_PROBE_S = 0.001
+MOST_PROBE_BYTES = 8 << 20
+
+_SHARED_DIRECTORY_S = 5.0
+_LOOK_S = 0.2
+
+_ALL_DEVICES, _TPUS = ProfileOptions.UNSPECIFIED, ProfileOptions.TPU
+_STEP_MARKER_LEVEL = 2  # where PyTorch/XLA marks the steps of any job; at 1, only of those that use StepTrace
+_DEVICE_TRACER_LEVEL = 1
+_OPTIONS_VERSION = 1
+_MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore it
+
+
+@frozen
+class HostEvents:
+    """Which host events to collect.
+
+    Attributes:
+        level: host tracer level 0-3; None: `safe_level` if the server is known to be safe, otherwise 0.
+        safe_level: the level to use when `level` is None.
+        beside_devices: also collect them for jobs with devices, whose figures do not need them.
+    """
+
+    level: int | None
+    safe_level: int
+    beside_devices: bool
+
+
+@frozen
+class Capture:
+    """One trace to take.
+
+    Attributes:
+        window_s: length of the window.
+        hlo: include HLO protos, which the memory viewer needs.
+        advanced: options of the device's profiler by name, for servers that return traces; others ignore or lack them.
+        all_devices: trace GPUs, too, whatever the server's other traces hold.
+        start_unix_ns: when the window starts, by the server's wall clock; 0: at once.
+        start_in_s: how far ahead that is, to extend the deadline.
+    """
+
+    window_s: float
+    hlo: bool = False
+    advanced: Mapping[str, int] = field(default_factory=dict)
+    all_devices: bool = False
+    start_unix_ns: int = 0
+    start_in_s: float = 0.0
+
+
+@frozen
+class _Known:
+    """What a probe learned about the server at the other end of one connection.
+
+    Attributes:
+        connection: number of that connection; after it broke, another server may have the port.
+        returns_traces: whether it answers with the trace; if not, it can only write a file.
+        device_planes: whether its traces have device planes; None if the probe could not tell.
+        host_level: host tracer level to request.
+        device_type: of the devices to trace, as in ProfileOptions.
+        signs: what can be seen of the job; None if it is not on this host, or hidden.
+        simulated: whether its traces are made by tpumon's simulator.
+    """
+
+    connection: int
+    returns_traces: bool
+    device_planes: bool | None
+    host_level: int
+    device_type: ProfileOptions.DeviceType
+    signs: JobSigns | None
+    simulated: bool
+
+
+class Profiler:
+    """One worker's profiler server.
+
+    Only TPUs are traced: with any other device type a server that can use a GPU loads CUPTI into its job, which then
+    initialises the GPU driver and, when the trace ends, has crashed jobs (github.com/jax-ml/jax/issues/40260).
+
+    Args:
+        client: channel to it.
+        host_events: which to collect.
+        gpu: trace all devices.
+        signs_at: what can be seen of the job that listens at an address; may take a second.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        host_events: HostEvents,
+        *,
+        gpu: bool = False,
+        signs_at: Callable[[str], JobSigns | None] = lambda _address: None,
+    ) -> None:
+        self._client = client
+        self._host_events = host_events
+        self._device_type = _ALL_DEVICES if gpu else _TPUS
+        self._signs_at = signs_at
+        self._looked: JobSigns | None = None
+        self._known: _Known | None = None
+
+    @property
+    def address(self) -> str:
+        """The worker's `host:port`."""
+        return self._client.address
+
+    @property
+    def has_devices(self) -> bool | None:
+        """Whether traces have device planes; None if unknown."""
+        return self._known.device_planes if self._known is not None else None
+
+    @property
+    def returns_traces(self) -> bool:
+        """Whether the server is known to return traces."""
+        return self._known is not None and self._known.returns_traces
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the server is known to be tpumon's simulator."""
+        return self._known is not None and self._known.simulated
+
+    @property
+    def signs(self) -> JobSigns:
+        """What can be seen of the job; nothing before it was approached."""
+        return (self._known.signs if self._known is not None else None) or JobSigns()
+
+    @property
+    def leaves_out_host_events(self) -> bool:
+        """Whether host events would be collected, but are not known to be safe."""
+        wanted = self._host_events.level is None and (self._host_events.beside_devices or not self.has_devices)
+        return wanted and self._known is not None and self._known.host_level == 0
+
+    @property
+    def what_is_left_out(self) -> str:
+        """What is left out, why, and the option that overrides it."""
+        unless = "" if self.signs.framework == "JAX" else "unless the job is TensorFlow or PyTorch/XLA, "
+        return (
+            f"host events are left out: {unless}host tracing on a server of this age can hang the job for good (jaxlib "
+            f"0.5.0 to 0.8.3 without TensorFlow imported); --host-tracer-level {self._host_events.safe_level} includes "
+            "them anyway"
+        )
+
+    @property
+    def records_nothing(self) -> bool:
+        """Whether only devices are traced, and there is no sign of one."""
+        return (
+            self._known is not None
+            and self._known.host_level == 0
+            and not self.has_devices
+            and (not self.signs.holds_tpu)
+        )
+
+    @property
+    def why_nothing(self) -> str:
+        """Why traces stay empty, if `records_nothing`."""
+        why = self.what_is_left_out if self.leaves_out_host_events else "--host-tracer-level 0 leaves out the rest"
+        return f"they show no TPU, and {why}"
+
+    def saw_devices(self) -> None:
+        """Notes that a trace had device planes, even if the probe's had none: host events are then not needed."""
+        known = self._known
+        if known is not None and not known.device_planes:
+            unneeded = self._host_events.level is None and not self._host_events.beside_devices
+            host_level = 0 if unneeded else known.host_level
+            self._known = replace(known, device_planes=True, host_level=host_level)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the next `approach` needs no call."""
+        return self._known is not None and self._stands()
+
+    def forget(self) -> None:
+        """Has the next `approach` ask the server again."""
+        self._known = None
+
+    async def look(self) -> None:
+        """Looks for signs of what the job is, on this host only; calls nobody. Part of `approach` unless done before.
+
+        It takes a second at most, in which the job is not traced.
+        """
+        if not self.is_known:
+            self._looked = await asyncio.to_thread(self._signs_at, self.address)
+
+    async def approach(self) -> bool:
+        """Finds out what this server can do, without harm, once per connection.
+
+        Returns:
+            Whether it returns traces; if not, it can only write them to files.
+
+        Raises:
+            SourceError: `busy` if another session is active; otherwise as the call failed.
+        """
+        known = self._known
+        if known is None or not self._stands():
+            self._known = None
+            if self._looked is None:
+                await self.look()
+            self._known = known = await self._probe(self._looked)
+            self._looked = None
+        return known.returns_traces
+
+    async def take(self, capture: Capture) -> memoryview:
+        """Takes a trace that the server returns: the serialized XSpace exactly as sent.
+
+        Raises:
+            SourceError: the call failed; `empty-trace`: the answer holds no trace.
+        """
+        xspace = await self._profile(capture, root=_NOWHERE)
+        if not xspace:
+            raise SourceError("empty-trace", "the server answered without a trace", address=self.address)
+        return xspace
+
+    async def take_written(self, capture: Capture, logdir: LogDir, session: str) -> memoryview:
+        """Takes a trace that the server writes itself, and reads it: LOGDIR/.../SESSION/HOST_PORT.xplane.pb.
+
+        Raises:
+            SourceError: the call failed; `refused`: the file is not visible from here.
+            TpumonError: the directory cannot be used.
+        """
+        file_name = trace_file_name(self.address)
+        # Made by us, so that we can remove what another user's server writes into it.
+        await asyncio.to_thread(logdir.make_session, session)
+        await self._profile(capture, root=logdir.root, session=session, host_name=file_name.removesuffix(TRACE_SUFFIX))
+        deadline_s = time.monotonic() + _SHARED_DIRECTORY_S  # a shared directory may show it a little later
+        while (content := await asyncio.to_thread(logdir.load, session, file_name)) is None:
+            if time.monotonic() > deadline_s:
+                message = (
+                    "this old server writes traces itself, and wrote this one to a disk that is not visible from here "
+                    f"({logdir.root}/{session}/{file_name}); give a --logdir that both can see (a shared directory or "
+                    "gs://)"
+                )
+                raise SourceError("refused", message, address=self.address)
+            await asyncio.sleep(_LOOK_S)
+        return memoryview(content)
+
+    def _stands(self) -> bool:
+        """Whether what is known still holds: it was learned on the present connection."""
+        known = self._known
+        return known is not None and known.connection == self._client.connection and self._client.connected
+
+    async def _probe(self, signs: JobSigns | None) -> _Known:
+        device_type = self._device_type
+        trace = await self._probe_devices(device_type)
+        hidden_tpu = trace is not None and not trace.device_planes and signs is not None and signs.holds_tpu
+        if hidden_tpu and device_type == _TPUS and signs is not None and not signs.may_use_gpu:
+            # The job has a TPU open: perhaps its profiler does not know the type.
+            unrestricted = await self._probe_devices(_ALL_DEVICES)
+            if unrestricted is not None and unrestricted.device_planes:
+                trace, device_type = unrestricted, _ALL_DEVICES
+        device_planes = None if trace is None else bool(trace.device_planes)
+        return _Known(
+            connection=self._client.connection,
+            returns_traces=trace is not None,
+            device_planes=device_planes,
+            host_level=await self._choose_host_level(device_planes, signs or JobSigns()),
+            device_type=device_type,
+            signs=signs,
+            simulated=trace is not None and trace.simulated,
+        )
+
+    async def _probe_devices(self, device_type: ProfileOptions.DeviceType) -> Outline | None:
+        """What a trace of 1 ms without host events holds; None if the server cannot return one."""
+        request = _request(Capture(window_s=_PROBE_S), root=_NOWHERE, host_level=0, device_type=device_type)
+        try:
+            xspace = await self._trace(request, timeout_s=self._client.grace_s(wire.PROFILE))
+        except SourceError as error:
+            if _NOWHERE not in error.details:  # any status will do: an old server names the root it cannot write to
+                raise
+            return None
+        return await self._outline(xspace) if xspace else None
+
+    async def _outline(self, xspace: memoryview) -> Outline:
+        """What the probe's trace holds. One of 1 ms is small; whatever is not is no answer to trust."""
+        if len(xspace) > MOST_PROBE_BYTES:
+            message = f"the answer to a probe of 1 ms is {len(xspace) / 1e6:.0f} MB; no profiler server sends that"
+            raise SourceError("malformed", message, address=self.address)
+        try:
+            return await asyncio.to_thread(outline, xspace, count_events=False)
+        except SourceError as error:
+            raise SourceError(error.reason, error.message, address=self.address) from error
+
+    async def _choose_host_level(self, device_planes: bool | None, signs: JobSigns) -> int:
+        wanted = self._host_events
+        if wanted.level is not None:
+            return wanted.level
+        if device_planes and not wanted.beside_devices:
+            return 0
+        if not signs.host_events_safe and not await self._host_events_safe():
+            return 0
+        return max(wanted.safe_level, _STEP_MARKER_LEVEL if signs.framework == "PyTorch/XLA" else 0)
+
+    async def _host_events_safe(self) -> bool:
+        """Whether host tracing is safe on this server: does not deadlock a job without TensorFlow.
+
+        Servers that know GetSnapshot are; jaxlib 0.5.0 to 0.8.3 do not know it, and hang for good at host level 1.
+        Asked only if host events are to be collected: the call takes a snapshot of a continuous session if one runs.
+        """
+        try:
+            await self._client.call(wire.GET_SNAPSHOT, GetSnapshotRequest(), ProfileResponse, timeout_s=ANSWER_GRACE_S)
+        except SourceError as error:
+            if error.status == "NOT_FOUND":
+                return True
+            if error.status == "UNIMPLEMENTED":
+                return False
+            raise
+        raise SourceError("continuous", "a continuous profiling session is active; standing back", address=self.address)
+
+    async def _profile(
+        self, capture: Capture, *, root: str, session: str | None = None, host_name: str = ""
+    ) -> memoryview:
+        known = self._known
+        if known is None or not self._stands():
+            raise SourceError("unavailable", "the connection broke", address=self.address)
+        device_type = _ALL_DEVICES if capture.all_devices else known.device_type
+        request = _request(
+            capture,
+            root=root,
+            session=session,
+            host_name=host_name,
+            host_level=known.host_level,
+            device_type=device_type,
+        )
+        # The server collects after the window, for as long again in the worst case seen; a large trace takes its time.
+        timeout_s = capture.start_in_s + capture.window_s + max(ANSWER_GRACE_S, capture.window_s)
+        return await self._trace(request, timeout_s=timeout_s)
+
+    async def _trace(self, request: ProfileRequest, *, timeout_s: float) -> memoryview:
+        """What the server returns: an XSpace; nothing, where it writes it to a file, or has none."""
+        reply = await self._client.call(wire.PROFILE, request, ProfileResponse, timeout_s=timeout_s)
+        return memoryview(reply.xspace)
+
+
+def _unique_session_id() -> str:
+    """A session id of our own: a Terminate sent for an id sticks to that id."""
+    return f"tpumon-{secrets.token_hex(8)}"
+
+
+def _request(
+    capture: Capture,
+    *,
+    root: str,
+    session: str | None = None,
+    host_name: str = "",
+    host_level: int,
+    device_type: ProfileOptions.DeviceType,
+) -> ProfileRequest:
+    window_ms = max(1, round(capture.window_s * 1000))
+    return ProfileRequest(
+        duration_ms=window_ms,
+        max_events=_MAX_EVENTS,
+        repository_root=root,
+        session_id=session or _unique_session_id(),
+        host_name=host_name,
+        emit_xspace=True,
+        opts=ProfileOptions(
+            version=_OPTIONS_VERSION,
+            include_dataset_ops=True,
+            host_tracer_level=host_level,
+            device_tracer_level=_DEVICE_TRACER_LEVEL,
+            python_tracer_level=0,
+            device_type=device_type,
+            enable_hlo_proto=capture.hlo,
+            advanced_configuration={
+                name: ProfileOptions.AdvancedConfigValue(int64_value=value) for name, value in capture.advanced.items()
+            },
+            start_timestamp_ns=capture.start_unix_ns,
+            duration_ms=window_ms,
+        ),
+    )

@@ -1,0 +1,97 @@
+"""How traces that overflow are made lighter: a step at a time, each tried once per connection and then remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from tpumon.model import Caution
+from tpumon.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from tpumon.collection.sources.rpc import Client
+
+_SPARSE_CORES = {"tpu_num_sparse_cores_to_trace": 1, "tpu_num_sparse_core_tiles_to_trace": 1}
+_ONE_CHIP = {"tpu_num_chips_to_profile_per_task": 1}
+
+
+@frozen(kw_only=False)
+class _Step:
+    """A way to make traces lighter.
+
+    Attributes:
+        shorter: halve the window.
+        options: `ProfileOptions.advanced_configuration`; a server that does not know one refuses it.
+        words: what such a trace leaves out.
+    """
+
+    shorter: bool = False
+    options: Mapping[str, int] | None = None
+    words: str = ""
+
+
+_STEPS = (
+    _Step(),
+    _Step(shorter=True),
+    _Step(options=_SPARSE_CORES, words="one tile of one SparseCore per chip is traced"),
+    _Step(options=_SPARSE_CORES | _ONE_CHIP, words="one chip of the host is traced"),
+)
+
+
+class Lighter:
+    """Which step holds on the present connection.
+
+    Options are sent only after a trace was truncated or too large. A server that refuses them, or answers with
+    nothing, gets none on this connection any more.
+
+    Args:
+        client: the channel to the server.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._step = 0
+        self._last = len(_STEPS) - 1
+
+    @property
+    def options(self) -> Mapping[str, int]:
+        """What to send with the next trace."""
+        self._forget_old_connection()
+        return _STEPS[self._step].options or {}
+
+    @property
+    def caution(self) -> Caution | None:
+        """What a reader of the figures should know; None if nothing is left out."""
+        words = _STEPS[self._step].words
+        return Caution("lighter", f"{words}, because whole traces overflow") if words else None
+
+    def note_overflow(self, *, window_is_given: bool, takes_options: bool) -> bool:
+        """Notes that a trace was truncated or too large, and moves on to the next step, if there is one left.
+
+        Args:
+            window_is_given: the user chose the window, so that it is not made shorter.
+            takes_options: the server is of a generation that knows them.
+
+        Returns:
+            Whether to make the window shorter.
+        """
+        self._forget_old_connection()
+        if self._step < self._last:
+            following = self._step + 1 + (_STEPS[self._step + 1].shorter and window_is_given)
+            if _STEPS[following].options is None or takes_options:
+                self._step = following
+                return _STEPS[following].shorter
+        elif self._step == len(_STEPS) - 1:
+            # One chip did not help either: better all chips, in what part of the window there is.
+            self._step = self._last = len(_STEPS) - 2
+        return False
+
+    def give_up(self) -> None:
+        """Notes that the server refused the options, or sent nothing with them."""
+        self._step = self._last = 1
+
+    def _forget_old_connection(self) -> None:
+        """Another server may have the port."""
+        if self._client.connection != self._connection:
+            self._connection, self._step, self._last = self._client.connection, 0, len(_STEPS) - 1

@@ -1,0 +1,59 @@
+"""Turns at being traced, which bound how many traces are in memory at a time.
+
+Workers that are slow, silent or new do not take turns from those that answer in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
+
+from tpumon.system.memory_limits import memory_limit_bytes
+
+QUICK_BYTES = 8_000_000
+"""The largest trace that counts as usual."""
+
+_AT_ONCE = 24
+_COPIES = 3  # of a trace: as gRPC receives it, as it puts it together, and the answer
+_SHARE = 0.25  # of the memory: a host of a TPU has much, but not for us
+_SILENT_S = 0.25
+
+
+class Sharing:
+    """The turns that the workers of one sampler share.
+
+    Attributes:
+        known: for workers whose last trace came in time over the connection that they have now.
+        others: for all others. Some may never answer: who is silent passes the turn on.
+        heavy: for known workers whose traces are large or take long to read.
+    """
+
+    def __init__(self) -> None:
+        at_once = max(1, min(_AT_ONCE, int(_SHARE * memory_limit_bytes()) // (_COPIES * QUICK_BYTES)))
+        self.known = asyncio.Semaphore(at_once)
+        self.others = asyncio.Semaphore(at_once)
+        self.heavy = asyncio.Lock()
+
+    @asynccontextmanager
+    async def turn(self, *, known: bool, heavy: bool, window_s: float) -> AsyncIterator[Callable[[], None]]:
+        """Waits for a turn, and gives it back when the block ends.
+
+        Args:
+            known: whether the worker is one of the known ones.
+            heavy: whether its traces are.
+            window_s: how long it traces before it can answer.
+
+        Yields:
+            a function to call when the answer is there; who has not called it in time passes the turn on.
+        """
+        turns = (self.heavy if heavy else self.known) if known else self.others
+        await turns.acquire()
+        with ExitStack() as held:
+            held.callback(turns.release)
+            if known:
+                yield lambda: None
+                return
+            passing_on = asyncio.get_running_loop().call_later(window_s + _SILENT_S, held.close)
+            held.callback(passing_on.cancel)
+            yield passing_on.cancel

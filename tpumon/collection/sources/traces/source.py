@@ -1,0 +1,408 @@
+"""Figures from short device traces, for profiler servers without the Monitor RPC, such as those of TPU VMs."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import tempfile
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tpumon.collection.sources.base import ProfilerSource, SourceOptions
+from tpumon.collection.sources.examination import Answer, Examination
+from tpumon.collection.sources.traces import readers
+from tpumon.collection.sources.traces.backoff import Restraint
+from tpumon.collection.sources.traces.profile_rpc import Capture, HostEvents, Profiler
+from tpumon.collection.sources.traces.reducer import Lighter
+from tpumon.collection.sources.traces.slots import QUICK_BYTES
+from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, USUAL_LONGEST_WINDOW_S, Window
+from tpumon.errors import MEANING, SourceError, TpumonError
+from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
+from tpumon.model.figure_table import of_level
+from tpumon.model.frozen import frozen
+from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
+from tpumon.untrusted_text import one_line
+from tpumon.xspace.outline import outline
+
+if TYPE_CHECKING:
+    from tpumon.collection.sources.rpc import Client
+    from tpumon.errors import Reason
+    from tpumon.xspace import TraceFigures
+
+_REFUSALS = frozenset({"INVALID_ARGUMENT", "UNIMPLEMENTED"})  # of options: the device's profiler checks them first
+_PROBE_S = 0.02  # what a probe is taken to cost if it has no answer
+_COLLECTING_S = 0.1  # after the window, before an answer has shown how long it takes
+
+_PATIENCE_S = 10.0  # after the window: for how long a known worker may keep a turn
+
+_CANNOT_BE_SEEN = (
+    "this old server can only write traces to files, and none that are visible from here; give a --logdir that both "
+    "can see (a shared directory or gs://)"
+)
+
+_SAFE_HOST_LEVEL = 1  # includes step annotations; level 2 costs the job more
+_CAPTURE_HOST_LEVEL = 2  # what level 0 requests
+_COST = "; the job is traced for 1 % of the time at most"
+
+
+@frozen(kw_only=False)
+class _Taken:
+    """A trace, when its window began, and if it is lighter."""
+
+    xspace: memoryview
+    time_unix_s: float
+    advanced: bool
+
+
+class TraceSource(ProfilerSource):
+    """Takes a short trace of one worker and analyses it.
+
+    Source: /tensorflow.ProfilerService/Profile, approached as `tpumon.collection.sources.traces.profile_rpc` does; figures by
+    `tpumon.xspace`, which follows XProf.
+    """
+
+    name = "trace"
+    title = "short traces"
+    usual_interval_s = 10.0
+    rpc = "Profile"
+    costs_job = True
+    gives = f"by short traces: not yet seen which figures{_COST}"
+
+    def __init__(self, client: Client, target: Target, options: SourceOptions) -> None:
+        self._target = target
+        self._options = options
+        host_events = HostEvents(level=options.host_level, safe_level=_SAFE_HOST_LEVEL, beside_devices=False)
+        self._profiler = Profiler(client, host_events, gpu=options.gpu, signs_at=options.signs_at)
+        self._client = client
+        self._window = Window()
+        self._restraint = Restraint(client)
+        self._lighter = Lighter(client)
+        self._traced_s = 0.0  # by the calls of the last query that are over
+        self._call: tuple[float, float] | None = None  # the one under way: since when, and what it is likely to cost
+        self._collecting_s = _COLLECTING_S  # as the last answer took it
+        self._writes_elsewhere_on: int | None = None
+        self._is_heavy = False
+        self._known_on: int | None = None  # the connection on which its last trace came in time
+
+    async def fetch(self, query: Query) -> Sample:
+        """Takes one trace; level 1 takes the same trace as level 2 and shows less of it.
+
+        Raises:
+            SourceError: `busy` if another session is active; `refused` if the server can only write traces to files
+                that are not visible from here; otherwise as the call failed or the trace is. `traced_s` is how long
+                the job was traced nevertheless.
+        """
+        self._traced_s, self._call = 0.0, None
+        self._restraint.check()
+        await self._client.wait_for_turn()
+        start_s = time.monotonic()
+        try:
+            returns_traces = await self._probe()
+            window_s = self._window_s(query)
+            known = self._is_known
+            async with self._options.sharing.turn(known=known, heavy=self._is_heavy, window_s=window_s) as answered:
+                taken = await self._take(window_s, known=known, returns_traces=returns_traces)
+                answered()
+                trace = await self._analyse(taken, query)
+        except SourceError as error:
+            self._note_failure(error, query)
+            raise
+        self._restraint.note_trace()
+        if trace.cores:
+            self._profiler.saw_devices()
+        elif taken.advanced and self._profiler.has_devices:
+            self._lighter.give_up()  # accepted, and nothing was collected
+        if trace.truncated and self._note_overflow(query):
+            self._window.shrink()
+        self._learn(trace, query.level)
+        return self._sample(query, trace, taken, start_s=start_s)
+
+    async def probe(self) -> None:
+        """Finds out if the server answers, by a trace of 1 ms.
+
+        Raises:
+            SourceError: as `fetch`.
+        """
+        self._traced_s, self._call = 0.0, None
+        self._restraint.check()
+        await self._client.wait_for_turn()
+        try:
+            self._profiler.forget()
+            await self._probe()
+        except SourceError as error:
+            self._note_failure(error, None)
+            raise
+
+    @property
+    def unpaid_s(self) -> float:
+        """How long the query under way, or cut off, has traced the job.
+
+        A call that has no answer counts for as long as is likely: the server may be dead, or trace when it wakes up.
+        """
+        if self._call is None:
+            return self._traced_s
+        since_s, likely_s = self._call
+        return self._traced_s + min(time.monotonic() - since_s, likely_s)
+
+    def likely_s(self, query: Query) -> float:
+        """How long a query is likely to trace the job."""
+        probe_s = 0.0 if self._profiler.is_known else _PROBE_S
+        return probe_s + self._window_s(query) + self._collecting_s
+
+    def _window_s(self, query: Query) -> float:
+        return query.window_s if query.window_s is not None else self._window.of_level(query.level)
+
+    def _note_failure(self, error: SourceError, query: Query | None) -> None:
+        """Notes what a query or a probe cost, and what follows from its failure.
+
+        Raises:
+            SourceError: what to say instead, after several failures of this kind.
+        """
+        if MEANING[error.reason].traced:
+            error.traced_s = self.unpaid_s
+        if error.reason == "too-large" and query is not None:
+            self._note_overflow(query)
+            self._window.shrink()
+            self._restraint.note_too_large(error)
+        if MEANING[error.reason].state in {"busy", "continuous"}:
+            self._restraint.note_busy(error)
+
+    def _end_call(self) -> None:
+        """Counts the call under way, which was answered."""
+        if self._call is not None:
+            self._traced_s += time.monotonic() - self._call[0]
+            self._call = None
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether its last trace came in time, over the connection that it has now."""
+        return self._client.connected and self._known_on == self._client.connection
+
+    async def _probe(self) -> bool:
+        """Whether the server returns traces: asks it, unless that is known."""
+        await self._profiler.look()
+        self._call = time.monotonic(), _PROBE_S
+        returns_traces = await self._profiler.approach()
+        self._end_call()
+        return returns_traces
+
+    async def _take(self, window_s: float, *, known: bool, returns_traces: bool) -> _Taken:
+        """Takes the trace. A known worker must answer in time; any other has all the time that the call has."""
+        time_unix_s, traced_from_s = time.time(), time.monotonic()
+        self._call = traced_from_s, window_s + self._collecting_s
+        capture = Capture(window_s=window_s, advanced=self._lighter.options if returns_traces else {})
+        take = self._take_returned if returns_traces else self._take_written
+        try:
+            async with asyncio.timeout(window_s + _PATIENCE_S if known else None):
+                xspace, advanced = await take(capture)
+        except TimeoutError as error:
+            self._known_on = None
+            raise self._error("deadline", _no_answer(time.monotonic() - traced_from_s)) from error
+        except SourceError as error:
+            if MEANING[error.reason].unreached:
+                self._known_on = None
+            else:
+                self._end_call()
+            raise
+        except TpumonError as error:
+            self._end_call()
+            raise self._error("refused", str(error)) from error
+        took_s = time.monotonic() - traced_from_s
+        self._end_call()
+        self._collecting_s = max(0.0, took_s - window_s)
+        self._known_on = self._client.connection if took_s <= window_s + _PATIENCE_S else None
+        return _Taken(xspace, time_unix_s, advanced=advanced)
+
+    async def _read(self, xspace: memoryview, ops: int) -> TraceFigures:
+        """Reads a trace: one that is large or takes long in the process for such traces.
+
+        Raises:
+            SourceError: as `Readers.read`.
+        """
+        is_large = len(xspace) > QUICK_BYTES
+        self._is_heavy = self._is_heavy or is_large
+        by = readers.SLOW if self._is_heavy else readers.QUICK
+        try:
+            trace, cpu_s = await by.read(xspace, ops)
+        except SourceError as error:
+            if error.reason != "too-large" or by is readers.SLOW:
+                raise
+            self._is_heavy = True
+            return await self._read(xspace, ops)
+        self._is_heavy = is_large or cpu_s > readers.QUICK.cpu_s
+        return trace
+
+    async def _analyse(self, taken: _Taken, query: Query) -> TraceFigures:
+        try:
+            return await self._read(taken.xspace, query.ops if query.level > 1 else 0)
+        except SourceError as error:
+            if error.reason == "empty-trace":
+                if taken.advanced:
+                    self._lighter.give_up()
+                raise await self._empty(taken.xspace, error, query.level) from error
+            raise self._error(error.reason, error.message) from error
+        except Exception as error:  # a bug in the analysis must not make tracing free
+            message = f"a bug in tpumon: {type(error).__name__}: {one_line(str(error))}"
+            raise self._error("internal", message) from error
+
+    async def _empty(self, xspace: memoryview, error: SourceError, level: int) -> SourceError:
+        """What to raise for an empty trace; after a few that can never hold anything else, tracing stops."""
+        if (await asyncio.to_thread(outline, xspace, count_events=False)).device_planes:
+            self._profiler.saw_devices()
+        self._learn(None, level)
+        if not self._profiler.records_nothing:
+            self._restraint.note_trace()
+            return self._error("empty-trace", error.message)
+        why = self._profiler.why_nothing
+        return self._restraint.note_empty(why) or self._error("empty-trace", f"{error.message}; {why}")
+
+    def _error(self, reason: Reason, message: str) -> SourceError:
+        return SourceError(reason, message, address=self._target.address)
+
+    async def examine(self) -> Examination:
+        """Finds out for `doctor` what the server can do, by the probe and GetSnapshot.
+
+        Raises:
+            SourceError: as `fetch`.
+        """
+        host_events = HostEvents(level=None, safe_level=_CAPTURE_HOST_LEVEL, beside_devices=True)
+        profiler = Profiler(self._client, host_events, signs_at=self._options.signs_at)
+        self._traced_s, self._call = 0.0, (time.monotonic(), _PROBE_S)
+        returns_traces = await profiler.approach()
+        self._end_call()
+        safe, signs, devices = not profiler.leaves_out_host_events, profiler.signs, profiler.has_devices
+        words = "writes traces to a disk, cannot return them"
+        if returns_traces:
+            words = f"returns traces, {'with' if devices else 'without'} device planes"
+        snapshot = Answer(rpc="GetSnapshot", state="ok", words="known: host events are safe")
+        if signs.host_events_safe:
+            words_if_seen = f"host events are safe: the job is {signs.framework or 'not one of jaxlib alone'}"
+            snapshot = Answer(rpc="GetSnapshot", state="not asked", words=words_if_seen)
+        elif not safe:
+            words_if_unsafe = "unknown (UNIMPLEMENTED): host events may hang the job"
+            snapshot = Answer(rpc="GetSnapshot", state="absent", words=words_if_unsafe)
+        visible = returns_traces or Address.parse(self._target.address).is_this_host
+        holds_tpu = bool(devices) or signs.holds_tpu
+        return Examination(
+            answers=(Answer(rpc=self.rpc, state="ok", words=words), snapshot),
+            usable=visible and (holds_tpu or safe or not returns_traces),
+            gives=_gives(devices=devices, holds_tpu=holds_tpu, safe=safe),
+            generation=_age(returns_traces=returns_traces, safe=safe, signs=signs),
+            device_planes=devices,
+            writes_only=not returns_traces,
+            host_events_safe=safe,
+            simulated=profiler.simulated,
+        )
+
+    def _learn(self, trace: TraceFigures | None, level: int) -> None:
+        """Adapts the window. One without a step suggests long steps if the device was busy, or if there is none."""
+        figures = None if trace is None else trace.figures
+        if figures is not None and figures.step_time_s is not None:
+            self._window.learn(figures.step_time_s.avg, figures.step_source)
+        elif trace is not None and trace.stepless:
+            pass  # a longer window would show no step either
+        elif level == 1:
+            pass  # its figures need no whole step
+        elif self._profiler.has_devices:
+            idle_ratio = None if figures is None else figures.idle_ratio
+            busy = idle_ratio is not None and idle_ratio < BUSY_IDLE_RATIO
+            self._window.grow(LONGEST_WINDOW_S if busy else USUAL_LONGEST_WINDOW_S)
+        elif not self._profiler.leaves_out_host_events:
+            self._window.grow(LONGEST_WINDOW_S)
+
+    def _note_overflow(self, query: Query) -> bool:
+        """Makes the next trace lighter; returns whether its window is to be shorter."""
+        return self._lighter.note_overflow(
+            window_is_given=query.window_s is not None,
+            takes_options=bool(self._profiler.returns_traces and self._profiler.has_devices),
+        )
+
+    async def _take_returned(self, capture: Capture) -> tuple[memoryview, bool]:
+        """Takes a trace from a server that returns it: the trace, and whether the options of `capture` were used.
+
+        A server that refuses them has traced nothing yet, and is asked again without them.
+        """
+        if not capture.advanced:
+            return await self._profiler.take(capture), False
+        try:
+            return await self._profiler.take(capture), True
+        except SourceError as error:
+            if error.reason != "empty-trace" and error.status not in _REFUSALS:
+                raise
+            self._lighter.give_up()
+            if error.reason == "empty-trace":
+                raise  # the job was traced: the next query goes without them
+        return await self._profiler.take(replace(capture, advanced={})), False
+
+    async def _take_written(self, capture: Capture) -> tuple[memoryview, bool]:
+        """Takes a trace from a server that can only write it to a file; such servers know no options."""
+        return await self._take_file(capture), False
+
+    async def _take_file(self, capture: Capture) -> memoryview:
+        if self._writes_elsewhere_on == self._client.connection:
+            raise self._error("refused", _CANNOT_BE_SEEN)
+        if self._options.logdir is not None:
+            return await self._take_into(self._options.logdir, capture)
+        if not Address.parse(self._target.address).is_this_host:
+            raise self._error("refused", _CANNOT_BE_SEEN)
+        with tempfile.TemporaryDirectory(prefix="tpumon-", ignore_cleanup_errors=True) as private:
+            return await self._take_into(LocalLogDir(private), capture)
+
+    async def _take_into(self, logdir: LogDir, capture: Capture) -> memoryview:
+        session = f"tpumon-{secrets.token_hex(8)}"
+        try:
+            return await self._profiler.take_written(capture, logdir, session)
+        except SourceError as error:
+            # Once is enough: if the server runs in a container, every trace would stay on its disk for good.
+            if error.reason == "refused":
+                self._writes_elsewhere_on = self._client.connection
+            raise
+        finally:
+            await asyncio.to_thread(logdir.discard, session, trace_file_name(self._target.address))
+
+    def _sample(self, query: Query, trace: TraceFigures, taken: _Taken, *, start_s: float) -> Sample:
+        long_steps = None if trace.stepless or trace.truncated else self._window.caution(query, trace.figures)
+        lighter = self._lighter.caution if taken.advanced else None
+        return Sample(
+            worker=self._target.worker,
+            address=self._target.address,
+            time_unix_s=taken.time_unix_s,
+            window_s=trace.window_s,
+            took_s=time.monotonic() - start_s,
+            traced_s=self._traced_s,
+            source="trace",
+            simulated=trace.simulated,
+            device_type=trace.device_type,
+            cores=trace.cores if query.level > 1 else None,
+            figures=of_level(trace.figures, query.level),
+            truncated=trace.truncated,
+            warnings=(*trace.warnings, *filter(None, [lighter, long_steps])),
+        )
+
+
+def _gives(*, devices: bool | None, holds_tpu: bool, safe: bool) -> str:
+    """Which figures short traces of a server have, as far as its answers and its process show it."""
+    if devices:
+        return f"by short traces: MXU, idle and step time{_COST}"
+    if holds_tpu:
+        return f"by short traces: MXU, idle and step time once the TPU the job holds shows in them{_COST}"
+    if safe:
+        return f"by short traces: step time; no TPU is seen{_COST}"
+    return f"by short traces: no figures unless the job uses a TPU; none is seen{_COST}"
+
+
+def _age(*, returns_traces: bool, safe: bool, signs: JobSigns) -> str:
+    """Which releases answer so."""
+    if returns_traces:  # TensorFlow and XProf have the same
+        return "as in jaxlib 0.7 and 0.8" if not safe else "as in jaxlib 0.9 or newer"
+    match signs.framework:
+        case "TensorFlow":
+            return "as in TensorFlow 2.20 or older"
+        case "PyTorch/XLA":
+            return "as in PyTorch/XLA 2.9 or older"
+    return "as in jaxlib 0.6 or older" + ("" if signs.framework else ", TensorFlow 2.20 or older, PyTorch/XLA")
+
+
+def _no_answer(waited_s: float) -> str:
+    return f"no answer within {waited_s:.0f} s; is it a profiler server, and is its host alive?"

@@ -1,0 +1,105 @@
+"""What attached jobs of this host announce, checked against their processes.
+
+tpumon/attach/pythonpath/tpumon_attach/announcement.py writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from tpumon.discovery.host.listening import Listener
+from tpumon.discovery.host.processes import PROC, is_running, variables
+from tpumon.discovery.identity import VARIABLES
+
+_HOME = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR; what others put there is checked
+_MOST_LISTED = 100_000  # containers that were killed may have left some
+_MOST_OF_ONE_USER = 1000
+_MOST_BYTES = 4096
+
+
+def attached_processes(listeners: Iterable[Listener], proc: Path = PROC) -> dict[int, int]:
+    """By port the number of the process that is attached and has its profiler server there.
+
+    A file counts only if it is a regular one of a user who listens on the port that it names, and if its name is that
+    of a process of this user, boot and namespace that has run since the moment it says. At most 1,000 files of a user
+    are read.
+    """
+    by_user: dict[int, set[int]] = {}
+    for listener in listeners:
+        by_user.setdefault(listener.uid, set()).add(listener.port)
+    found: dict[int, int] = {}
+    before = _before_number(proc)
+    for uid, ports in by_user.items():
+        folder = _folder_of(uid)
+        for pid in _announcing(folder, uid, before):
+            port = _port(folder / f"{before}{pid}", pid, uid, proc)
+            if port in ports:
+                found[port] = pid
+    return found
+
+
+def announced_environment(pid: int, proc: Path = PROC) -> dict[str, str]:
+    """What an attached process announces of its environment, as far as it names its job."""
+    try:
+        uid = (proc / str(pid)).stat().st_uid
+    except OSError:
+        return {}
+    path = _folder_of(uid) / f"{_before_number(proc)}{pid}"
+    _, *lines = (_text(path, pid, uid, proc) or "").split("\n")
+    return variables(lines, VARIABLES)
+
+
+def _folder_of(uid: int) -> Path:
+    return Path(os.environ.get("TPUMON_ATTACH_DIR") or _HOME) / f"tpumon-run-{uid}"
+
+
+def _before_number(proc: Path) -> str:
+    """What stands before the process's number in names of files: the boot and the namespace in which it counts."""
+    boot, namespace = "0", "0"
+    with suppress(OSError, ValueError):
+        boot = (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    with suppress(OSError):
+        namespace = str((proc / "self/ns/pid").readlink()).strip("pid:[]")
+    return f"{boot}-{namespace}-"
+
+
+def _announcing(folder: Path, uid: int, before: str) -> list[int]:
+    """The processes that the files in a user's directory are named after."""
+    try:
+        status = folder.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != uid:
+            return []
+        with os.scandir(folder) as entries:
+            names = (entry.name for entry in islice(entries, _MOST_LISTED) if entry.name.startswith(before))
+            numbers = (name.removeprefix(before) for name in names)
+            return [int(number) for number in islice(numbers, _MOST_OF_ONE_USER) if number.isdecimal()]
+    except (OSError, ValueError):
+        return []
+
+
+def _port(path: Path, pid: int, uid: int, proc: Path) -> int | None:
+    try:
+        return int((_text(path, pid, uid, proc) or "").split(maxsplit=2)[1])
+    except (ValueError, IndexError):
+        return None
+
+
+def _text(path: Path, pid: int, uid: int, proc: Path) -> str | None:
+    """What a file says, if it is of the process that it names; any user may put anything there."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != uid:
+                return None
+            text = file.read(_MOST_BYTES).decode(errors="replace")
+            start_ticks = int(text.split(maxsplit=1)[0])
+        lives = (proc / str(pid)).stat().st_uid == uid and is_running(pid, start_ticks, proc)
+    except (OSError, ValueError, IndexError):
+        return None
+    return text if lives else None

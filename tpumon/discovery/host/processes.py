@@ -1,0 +1,204 @@
+"""Processes of this host and the files that they have open, as /proc shows them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from tpumon.model import Process
+from tpumon.untrusted_text import one_line
+
+PROC = Path("/proc")
+_MOST_ANCESTORS = 64
+_MOST_ARGUMENTS_BYTES = 64 * 1024
+LISTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+"""Variables that list the workers of a slice; tpumon/attach/pythonpath/tpumon_attach/announcement.py has the same."""
+
+_MOST_ENVIRONMENT_BYTES = 512 * 1024
+_LONGEST_COMMAND = 80
+_INTERPRETER = re.compile(rb"(python|pypy)[\d.]*")
+
+
+def open_files(proc: Path = PROC) -> Iterator[tuple[int, list[str] | None]]:
+    """Every process, by number, with what its descriptors point to; None if they may not be read.
+
+    Source: /proc/PID/fd. A process that has ended since is left out.
+    """
+    try:
+        pids = sorted(int(entry.name) for entry in os.scandir(proc) if entry.name.isdecimal())
+    except OSError:
+        return
+    for pid in pids:
+        try:
+            entries = list(os.scandir(proc / str(pid) / "fd"))
+        except PermissionError:
+            yield pid, None
+        except OSError:
+            continue
+        else:
+            yield pid, list(_links(entries))
+
+
+def program_of(pid: int, proc: Path = PROC) -> str | None:
+    """The name of a process's executable, safe to print; None if it may not be read."""
+    try:
+        name = (proc / str(pid) / "exe").readlink().name
+    except OSError:
+        return None
+    return one_line(name.removesuffix(" (deleted)"), limit=40) or None
+
+
+def start_ticks_of(pid: int, proc: Path = PROC) -> int | None:
+    """When a process started, in clock ticks since this machine was; None if that may not be read.
+
+    Source: /proc/PID/stat.
+    """
+    try:
+        return int(_after_name(pid, proc)[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def process_of(pid: int, proc: Path = PROC) -> Process:
+    """Which process a number stands for, whose it is, what it runs and since when, as far as that may be read.
+
+    Of its arguments only the script or module that an interpreter runs is looked at.
+
+    Source: /proc/PID, stat, cmdline; /proc/stat.
+    """
+    ticks, booted_unix_s = start_ticks_of(pid, proc), _booted_unix_s(proc)
+    known = ticks is not None and booted_unix_s is not None
+    return Process(
+        pid=pid,
+        user=_user_of(pid, proc),
+        command=_command(pid, proc),
+        started_unix_s=(booted_unix_s or 0) + (ticks or 0) / os.sysconf("SC_CLK_TCK") if known else None,
+    )
+
+
+def program_and_arguments(line: Sequence[bytes]) -> tuple[tuple[bytes, ...], Sequence[bytes]]:
+    """The program that a command line runs, and its arguments; behind an interpreter also its script or module."""
+    program, at = _name(line[0]), 1
+    if not _INTERPRETER.fullmatch(program):
+        return (program,), line[1:]
+    while at < len(line) and line[at].startswith(b"-") and line[at] not in {b"-m", b"-c"}:
+        at += 2 if line[at] in {b"-W", b"-X"} else 1
+    if line[at : at + 1] == [b"-c"]:
+        return (program, b"-c"), ()
+    if line[at : at + 1] == [b"-m"]:
+        return (program, b"-m", *line[at + 1 : at + 2]), line[at + 2 :]
+    return (program, *map(_name, line[at : at + 1])), line[at + 1 :]
+
+
+def environment_of(pid: int, names: Collection[str], proc: Path = PROC, counted: str = "") -> dict[str, str]:
+    """Variables with which a process was started; none if its environment may not be read.
+
+    Source: /proc/PID/environ.
+
+    Args:
+        pid: the process.
+        names: of the variables.
+        proc: where /proc is.
+        counted: name of one that stands for how many workers the first of `LISTS` that is set lists.
+    """
+    try:
+        with (proc / str(pid) / "environ").open("rb") as file:
+            pairs = file.read(_MOST_ENVIRONMENT_BYTES + 1).split(b"\0")
+            if file.tell() > _MOST_ENVIRONMENT_BYTES:
+                del pairs[-1]  # it may be cut
+    except OSError:
+        return {}
+    texts = [pair.decode(errors="replace") for pair in pairs]
+    lists = {name: value for name, _, value in (text.partition("=") for text in texts) if name in LISTS and value}
+    count = next((f"{counted}={lists[name].count(',') + 1}" for name in LISTS if name in lists), "")
+    return variables((*texts, count), names)
+
+
+def variables(pairs: Iterable[str], names: Collection[str]) -> dict[str, str]:
+    """Those of some NAME=VALUE that have these names, safe to show; long ones are cut."""
+    split = (pair.partition("=") for pair in pairs)
+    return {name: one_line(value) for name, _, value in split if name in names and value}
+
+
+def is_running(pid: int, start_ticks: int, proc: Path = PROC) -> bool:
+    """Whether a process that started at this moment has not ended; an ended one may wait for its parent to notice.
+
+    Source: /proc/PID/stat.
+    """
+    try:
+        fields = _after_name(pid, proc)
+        return int(fields[19]) == start_ticks and fields[0] not in {b"Z", b"X"}
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def ancestors_of(pid: int, proc: Path = PROC) -> tuple[int, ...]:
+    """The parent of a process, the parent of that, and so on, as far as they may be read.
+
+    Source: /proc/PID/stat.
+    """
+    ancestors: list[int] = []
+    while len(ancestors) < _MOST_ANCESTORS:
+        try:
+            pid = int(_after_name(pid, proc)[1])
+        except (OSError, ValueError, IndexError):
+            break
+        if pid <= 1 or pid in ancestors:
+            break
+        ancestors.append(pid)
+    return tuple(ancestors)
+
+
+def _command(pid: int, proc: Path) -> str | None:
+    try:
+        with (proc / str(pid) / "cmdline").open("rb") as file:
+            words, _ = program_and_arguments(file.read(_MOST_ARGUMENTS_BYTES).split(b"\0"))
+    except OSError:
+        return None
+    return one_line(b" ".join(words).decode(errors="replace"), limit=_LONGEST_COMMAND) or program_of(pid, proc)
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
+
+
+def _user_of(pid: int, proc: Path) -> str | None:
+    try:
+        uid = (proc / str(pid)).stat().st_uid
+    except OSError:
+        return None
+    return user_named(uid)
+
+
+@lru_cache(maxsize=1024)
+def user_named(uid: int) -> str:
+    """The name of a user, or the number where there is none; safe to print."""
+    try:
+        return one_line(pwd.getpwuid(uid).pw_name, limit=40) or str(uid)
+    except (KeyError, OSError):
+        return str(uid)
+
+
+def _booted_unix_s(proc: Path) -> float | None:
+    try:
+        with (proc / "stat").open("rb") as file:
+            return next(float(line.split()[1]) for line in file if line.startswith(b"btime "))
+    except (OSError, ValueError, IndexError, StopIteration):
+        return None
+
+
+def _after_name(pid: int, proc: Path) -> list[bytes]:
+    """The fields of /proc/PID/stat from the state on; the name before it may contain anything."""
+    return (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+
+
+def _links(entries: list[os.DirEntry[str]]) -> Iterator[str]:
+    for entry in entries:
+        try:
+            yield os.readlink(entry.path)  # noqa: PTH115 - a Path for each of many thousands takes its time
+        except OSError:  # closed meanwhile, or a container does not let us look
+            continue

@@ -1,0 +1,102 @@
+"""Which pod the workers of this node run in, where the kubelet says so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tpumon.collection.sources.pod_resources import pods_with_tpus
+from tpumon.discovery.base import Discovery
+from tpumon.errors import SourceError
+from tpumon.model import Pod, Workers
+from tpumon.untrusted_text import unexpected
+
+SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+"""The kubelet's; absent where there is none, or where it is not mounted into tpumon's container."""
+
+_ASK_S = 30.0  # a job may start again in another pod, and everything else stays
+_ANSWER_S = 2.0  # workers wait for it
+
+_ask_kubelet = partial(pods_with_tpus, timeout_s=_ANSWER_S)
+
+
+class WithPods:
+    """Another discovery's workers of this node, with the pod that holds its TPUs.
+
+    If several containers hold some, no worker gets one: the kubelet tells neither processes nor the pods' UIDs, which
+    are all that a process's cgroup names, so nothing says whose which worker is.
+
+    Args:
+        discovery: finds the workers.
+        say: takes lines that a user should see.
+        socket: the kubelet's.
+        ask: asks it.
+        every_s: how often, besides each time when the workers have changed.
+    """
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        *,
+        say: Callable[[str], None],
+        socket: Path = SOCKET,
+        ask: Callable[[str], Awaitable[Collection[Pod]]] = _ask_kubelet,
+        every_s: float = _ASK_S,
+    ) -> None:
+        self._discovery = discovery
+        self._say = say
+        self._socket = socket
+        self._ask = ask
+        self._every_s = every_s
+        self._said = False
+
+    async def watch(self, all_gone: Callable[[], bool]) -> AsyncGenerator[Workers, None]:
+        """Yields what the other discovery yields, also when only the pod has changed."""
+        async with aclosing(self._discovery.watch(all_gone)) as changes:
+            change = asyncio.ensure_future(anext(changes))
+            found: Workers | None = None
+            sent: Workers | None = None
+            try:
+                while True:
+                    await asyncio.wait({change}, timeout=None if found is None else self._every_s)
+                    if change.done():
+                        try:
+                            found = change.result()
+                        except StopAsyncIteration:
+                            return
+                        change = asyncio.ensure_future(anext(changes))
+                    assert found is not None
+                    pod = await self._pod() if found.targets else None
+                    workers = replace(found, targets=tuple(replace(target, pod=pod) for target in found.targets))
+                    if workers != sent:
+                        sent = workers
+                        yield workers
+            finally:
+                change.cancel()
+                await asyncio.gather(change, return_exceptions=True)
+
+    async def _pod(self) -> Pod | None:
+        """The only container that holds TPUs; None: there is none, or several, or nobody says."""
+        try:
+            self._socket.stat()
+            pods = await self._ask(str(self._socket))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except PermissionError:
+            why = "permission denied; tpumon must run as root for that"
+        except SourceError as error:
+            why = error.message
+        except OSError as error:
+            why = error.strerror or str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it answers
+            why = unexpected(error)
+        else:
+            return next(iter(pods)) if len(pods) == 1 else None
+        if not self._said:
+            self._said = True
+            self._say(f"{self._socket}: {why}; workers go without the names of their pods")
+        return None

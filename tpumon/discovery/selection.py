@@ -1,0 +1,129 @@
+"""Which workers the user chose, and the discovery that finds them. Shared by all commands that talk to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, aclosing
+from dataclasses import replace
+
+from tpumon.discovery.base import Discovery, Fixed
+from tpumon.discovery.host.runtime_ports import WithRuntime
+from tpumon.discovery.identity import Identified, names
+from tpumon.errors import NoTargetError
+from tpumon.model import Target
+from tpumon.model.frozen import frozen
+from tpumon.simulator.settings import SimulatorSettings
+
+
+@frozen
+class Selection:
+    """The workers that the user chose; without any choice, those of this host.
+
+    Attributes:
+        addresses: of the workers, given by the user.
+        port: where to look on this host or on a named TPU; None: at the usual ports.
+        simulate: start this simulated TPU and watch it.
+        tpus: names of TPUs.
+        zone, project: of those TPUs; None: this machine's.
+        targets_file: file in Prometheus' file_sd format.
+        waits: whether to wait for that file if it is missing or wrong at the start.
+        runtime_addresses: runtime metric service of each worker, in the order of the workers; empty: at the usual
+            port.
+        job, slice: of all of them, unless the targets file says otherwise; None: found.
+    """
+
+    addresses: Sequence[str] = ()
+    port: int | None = None
+    simulate: SimulatorSettings | None = None
+    tpus: Sequence[str] = ()
+    zone: str | None = None
+    project: str | None = None
+    targets_file: str | None = None
+    waits: bool = False
+    runtime_addresses: Sequence[str] = ()
+    job: str | None = None
+    slice: str | None = None
+
+
+async def open_discovery(
+    selection: Selection, stack: AsyncExitStack, say: Callable[[str], None], *, profilers_only: bool = False
+) -> Discovery:
+    """Opens the discovery for a selection.
+
+    Args:
+        selection: the workers to find.
+        stack: takes what the discovery needs to run; to be closed when the command ends.
+        say: prints a message about a problem that does not end the command.
+        profilers_only: leave out workers that offer only runtime metrics.
+
+    Raises:
+        TpumonError: the simulated TPU cannot start.
+    """
+    found = await _open(selection, stack, say, profilers_only=profilers_only)
+    given = names(selection.job, selection.slice)
+    return Identified(found, given, by_labels=selection.targets_file is not None)
+
+
+async def _open(
+    selection: Selection, stack: AsyncExitStack, say: Callable[[str], None], *, profilers_only: bool
+) -> Discovery:
+    if selection.simulate is not None:
+        from tpumon.simulator.server import SimulatedFleet
+
+        fleet = await stack.enter_async_context(SimulatedFleet(selection.simulate))
+        runtime = fleet.runtime_addresses or ("",) * len(fleet.targets)
+        return Fixed(
+            [
+                replace(target, slice=selection.simulate.topology, runtime_addresses=(address,) if address else ())
+                for target, address in zip(fleet.targets, runtime, strict=True)
+            ]
+        )
+    discovery = _named(selection, say, runtime_only=not profilers_only)
+    if discovery is None:
+        from tpumon.discovery.host.servers import LocalDiscovery
+        from tpumon.discovery.pods import WithPods
+
+        discovery = LocalDiscovery(selection.port, say=say, runtime_only=not profilers_only)
+        if not profilers_only:  # who wants a profile does not wait for the kubelet
+            discovery = WithPods(discovery, say=say)
+        if not selection.runtime_addresses:
+            return discovery
+    return WithRuntime(discovery, selection.runtime_addresses)
+
+
+def _named(selection: Selection, say: Callable[[str], None], *, runtime_only: bool) -> Discovery | None:
+    """The discovery of workers that the user named in some way; None if none were named."""
+    if selection.tpus:
+        from tpumon.discovery.tpu_api import NamedTpus
+
+        return NamedTpus(
+            selection.tpus,
+            zone=selection.zone,
+            project=selection.project,
+            port=selection.port,
+            say=say,
+            runtime_only=runtime_only,
+        )
+    if selection.targets_file is not None:
+        from tpumon.discovery.target_file import TargetFile
+
+        return TargetFile(selection.targets_file, port=selection.port, waits=selection.waits, say=say)
+    if selection.addresses:
+        from tpumon.discovery.dns import DnsNames
+
+        return DnsNames(selection.addresses, say=say)
+    return None
+
+
+async def find_now(selection: Selection, stack: AsyncExitStack, say: Callable[[str], None]) -> Sequence[Target]:
+    """Finds the workers that are present now.
+
+    Raises:
+        NoTargetError: there are none; the message says where it looked.
+    """
+    discovery = await open_discovery(selection, stack, say, profilers_only=True)
+    async with aclosing(discovery.watch(lambda: False)) as changes:
+        workers = await anext(changes)
+    if not workers.targets:
+        raise NoTargetError(workers.waiting or "there is no worker")
+    return workers.targets

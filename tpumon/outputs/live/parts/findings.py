@@ -1,0 +1,173 @@
+"""Findings: the worst one in a line, all that concern a worker, and each with what it rests on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from rich.segment import Segment
+
+from tpumon.model import Evidence, Finding, Grade, NotJudged
+from tpumon.outputs.live.drawing.cells import clock, percent, short_time, step_word
+from tpumon.outputs.live.drawing.line import Line, Lines, cut, plain, tame, wrapped
+from tpumon.outputs.live.drawing.style import BOLD, DIM, LOOKS, Look
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.scene import Row, Scene
+
+_WHO = re.compile(r"On ((?:all )?\d+(?: of \d+)? workers), ")
+_ASIDE = re.compile(r" \([^()]*\)")
+_NAME = 20
+_MOST_NAMED = 8
+_INDENT = 4
+
+
+def marking(scene: Scene) -> list[Finding]:
+    """The findings that mark workers, the worst first."""
+    return [finding for finding in scene.findings if finding.severity != "info"]
+
+
+def concerns(finding: Finding, row: Row) -> bool:
+    """Whether a worker has the finding."""
+    if row.name in finding.workers:
+        return True
+    target = row.history.target
+    return finding.more_workers > 0 and any(
+        cause.finding == finding.finding
+        for cause in row.verdict.causes
+        if (target.job, target.slice) == (finding.job, finding.slice)
+    )
+
+
+def worst_line(frame: Frame) -> Lines:
+    """One line about the worst finding: who, since when, and as much of what is the matter as there is room for."""
+    found = marking(frame.scene)
+    if not found:
+        return []
+    worst, look = found[0], _look(found[0].severity)
+    who, sentence = _who(frame, worst)
+    texts = [sentence.rstrip("."), _ASIDE.sub("", sentence).rstrip("."), *_words(frame, worst)]
+    since = "" if worst.since_unix_s is None else f" since {clock(worst.since_unix_s, frame.now_unix_s)}"
+    more = f" (+{len(found) - 1}, see w)" if len(found) > 1 else ""
+    shortest = min(texts, key=cell_len)
+    for head, tail in ((since, more), (since, ""), ("", more), ("", "")):  # what is the matter comes before these
+        line = Line(frame.width).add(f" {look.mark} {who}{head}: ", look.style)
+        room = line.room - len(tail)
+        if cell_len(shortest) <= room:
+            break
+    text = next((text for text in texts if cell_len(text) <= room), shortest)
+    return [line.add(cut(text, max(room, 0), frame.glyphs.ellipsis), look.style).add(tail).segments()]
+
+
+def _look(severity: Grade) -> Look:
+    return LOOKS[severity]
+
+
+def _who(frame: Frame, finding: Finding) -> tuple[str, str]:
+    """Who has a finding, and its sentence without that."""
+    sentence = tame(finding.sentence, ascii_only=frame.glyphs.ascii)
+    count = len(finding.workers) + finding.more_workers
+    if count == 1:
+        name = tame(finding.workers[0], ascii_only=frame.glyphs.ascii)
+        return frame.scene.labels.at(_NAME).get(finding.workers[0], name), sentence.removeprefix(f"On {name}, ")
+    found = _WHO.match(sentence)
+    return (found[1], sentence[found.end() :]) if found else (f"{count} workers", sentence)
+
+
+def _words(frame: Frame, finding: Finding) -> Iterator[str]:
+    """The words of the finding's worst worker."""
+    row = frame.scene.row(finding.workers[0]) if finding.workers else None
+    for cause in () if row is None else row.verdict.causes:
+        if cause.finding == finding.finding:
+            yield tame(cause.words, ascii_only=frame.glyphs.ascii)
+
+
+def cause_lines(frame: Frame, row: Row) -> Lines:
+    """The findings of a worker, a line each, with since when; also those that do not mark it."""
+    lines: Lines = []
+    for cause in row.verdict.causes:
+        if cause.finding is not None:
+            look, line = _look(cause.severity), Line(frame.width).fill(2)
+            line.add(f"{look.mark} {cause.finding}", look.style)
+            if cause.since_unix_s is not None:
+                line.add(f" since {clock(cause.since_unix_s, frame.now_unix_s)}")
+            words = tame(cause.words, ascii_only=frame.glyphs.ascii)
+            lines.append(line.add(cut(f": {words}", line.room, frame.glyphs.ellipsis)).segments())
+    return [plain(" Findings (w: why)", frame.width, BOLD), *lines] if lines else []
+
+
+def finding_lines(frame: Frame, finding: Finding) -> Lines:
+    """A title, and below it what is the matter, who has it, what it rests on, and what to do."""
+    look, dot = _look(finding.severity), frame.glyphs.dot
+    title = Line(frame.width).add(f" {look.mark} ", look.style).add(finding.finding, look.style or BOLD)
+    title.add(f"{dot}{finding.severity}")
+    if finding.since_unix_s is not None:
+        earlier = " or earlier" if finding.since_or_earlier else ""
+        title.add(f"{dot}since {clock(finding.since_unix_s, frame.now_unix_s)}{earlier}")
+    title.add(f"{dot}{finding.confidence} confidence", DIM)
+    lines = [title.segments(), *_text(frame, finding.sentence)]
+    if len(finding.workers) + finding.more_workers > 1:
+        lines += _pair(frame, "workers", _named(finding))
+    if finding.job is not None:
+        lines += _pair(frame, "job", finding.job)
+    if finding.slice is not None:
+        lines += _pair(frame, "slice", finding.slice)
+    if finding.evidence:
+        lines += _pair(frame, "rests on", "; ".join(_evidence(*item) for item in finding.evidence.items()))
+    lines += _pair(frame, "what to do", finding.remedy) if finding.remedy else []
+    return lines + (_pair(frame, "see", finding.url) if finding.url else [])
+
+
+def not_judged_lines(frame: Frame, missing: Sequence[NotJudged], *, of_all: bool) -> Lines:
+    """What cannot be judged of all workers or of one, and why, so that its absence is no all-clear."""
+    lines: Lines = []
+    workers = len(frame.scene.rows)
+    for one in missing:
+        of = f" ({one.workers} of {workers} workers)" if of_all and workers > 1 else ""
+        lines += _pair(frame, one.finding, one.reason + of)
+    return lines
+
+
+def _named(finding: Finding) -> str:
+    named = finding.workers[:_MOST_NAMED]
+    more = len(finding.workers) + finding.more_workers - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def _evidence(name: str, evidence: Evidence) -> str:
+    """A figure with its limit: `infeed 35.2%, limit 5.0%`."""
+    base, unit = next(((name.removesuffix(end), end) for end in _UNITS if name.endswith(end)), (name, ""))
+    write = _UNITS.get(unit, "{:g}".format)
+    text = f"{base.replace('_', ' ')} {write(evidence.value)}"
+    if evidence.threshold is not None:
+        text += f", limit {write(evidence.threshold)}"
+    return text if evidence.reference is None else f"{text}, compared with {write(evidence.reference)}"
+
+
+def _seconds(value: float) -> str:
+    return step_word(value) if value < 1 else short_time(value)
+
+
+_UNITS = {"_ratio": percent, "_s": _seconds}
+"""How figures are written, by the end of their names."""
+
+
+def _text(frame: Frame, text: str) -> Lines:
+    text = tame(text, ascii_only=frame.glyphs.ascii)
+    return [
+        Line(frame.width).fill(_INDENT).add(part).segments() for part in wrapped(text, max(frame.width - _INDENT, 1))
+    ]
+
+
+def _pair(frame: Frame, name: str, text: str) -> Lines:
+    """A name, and behind it the text, indented."""
+    text = tame(f"{name}: {text}", ascii_only=frame.glyphs.ascii)
+    lines: Lines = []
+    for place, part in enumerate(wrapped(text, max(frame.width - _INDENT, 1), indent=2)):
+        title = f"{name}:" if place == 0 and part.startswith(f"{name}:") else ""
+        lines.append(_piece(frame, title, part.removeprefix(title)))
+    return lines
+
+
+def _piece(frame: Frame, title: str, text: str) -> list[Segment]:
+    return Line(frame.width).fill(_INDENT).add(title, DIM).add(text).segments()

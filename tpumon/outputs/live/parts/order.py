@@ -1,0 +1,135 @@
+"""The order of rows. Rows do not jump: within five seconds, only workers that got worse or better move."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from tpumon.analysis import Verdict
+from tpumon.analysis.history import WELL
+from tpumon.model import FindingId
+from tpumon.model.figure_table import COMPARED, NAME, SORT_KEYS, WORST
+from tpumon.outputs.live.drawing.names import natural
+from tpumon.outputs.live.parts.scene import Row, Scene
+
+_HOLD_S = 5.0
+_ALIKE = math.log(1.08)
+"""Workers whose excess differs by less than this factor are equally bad."""
+
+_MOST_EXCESS = 1e9
+_TELLING = frozenset({"hang", "straggler"})
+_FEW_RATIO = 0.25  # of the workers: a finding of so many tells them apart
+
+NOT_OK = "not ok"
+
+_RANK_OF_WELL = Verdict(state="live", severity="ok").rank
+_Place = tuple[bool, float, float, float, tuple[tuple[int, int, str], ...]]
+
+
+class Order:
+    """The order of a fleet's rows.
+
+    Attributes:
+        by: one of `tpumon.model.figure_table.SORT_KEYS`.
+        reverse: whether the order is reversed.
+    """
+
+    def __init__(self, by: str, *, reverse: bool) -> None:
+        self.by = by
+        self.reverse = reverse
+        self._names: list[str] = []
+        self._places: dict[str, _Place] = {}
+        self._ranks: dict[str, int] = {}
+        self._excesses: dict[str, int] = {}
+        self._shared: frozenset[FindingId] = frozenset()
+        self._since_unix_s = 0.0
+
+    def cycle(self) -> None:
+        """Sorts by the next figure."""
+        self.by, self.reverse = SORT_KEYS[(SORT_KEYS.index(self.by) + 1) % len(SORT_KEYS)], False
+
+    def arrange(self, rows: Sequence[Row], now_unix_s: float, *, at_once: bool = False) -> list[Row]:
+        """Returns the rows in order.
+
+        Args:
+            rows: the rows of all workers.
+            now_unix_s: wall-clock time.
+            at_once: sort now, even if the five seconds are not over.
+        """
+        self._shared = _shared(rows)
+        ranks = {row.name: _rank(row) for row in rows}
+        held = 0 <= now_unix_s - self._since_unix_s < _HOLD_S
+        if at_once or not held or ranks.keys() != self._ranks.keys():
+            self._since_unix_s = now_unix_s
+            self._excesses = {name: step for name, step in self._excesses.items() if name in ranks}
+            self._places = {row.name: self._place(row) for row in rows}
+            self._sort()
+        elif self.by == WORST and ranks != self._ranks:
+            # Only workers that got worse or better move; the others keep their places.
+            self._places |= {row.name: self._place(row) for row in rows if _rank(row) != self._ranks[row.name]}
+            self._sort()
+        self._ranks = ranks
+        by_name = {row.name: row for row in rows}
+        return [by_name[name] for name in self._names]
+
+    def _sort(self) -> None:
+        self._names = sorted(self._places, key=self._places.__getitem__, reverse=self.by == NAME and self.reverse)
+
+    def _place(self, row: Row) -> _Place:
+        """What a row is sorted by: missing figures last in either direction, ties by name."""
+        sign = -1.0 if self.reverse else 1.0
+        name = natural(row.name)
+        if self.by == NAME:
+            return False, 0.0, 0.0, 0.0, name
+        if self.by == WORST:
+            # Who differs from the others comes before those that all have the same.
+            alike = not any(cause.finding not in self._shared for cause in row.marking)
+            return False, sign * _rank(row), sign * alike, -sign * self._excess(row), name
+        value = None if row.sample is None else COMPARED[self.by].value(row.sample.figures)
+        if value is None:
+            return True, 0.0, 0.0, 0.0, name
+        return False, -sign * value if COMPARED[self.by].worse == "high" else sign * value, 0.0, 0.0, name
+
+    def _excess(self, row: Row) -> int:
+        """How bad a row is, in coarse steps that noise does not cross: rows that are equally bad stay by name."""
+        exact = math.log1p(min(max(row.verdict.excess, 0.0), _MOST_EXCESS)) / _ALIKE
+        step = self._excesses.get(row.name)
+        if step is None or abs(exact - step) > 1:
+            step = self._excesses[row.name] = round(exact)
+        return step
+
+
+def _shared(rows: Sequence[Row]) -> frozenset[FindingId]:
+    """The findings that many workers have; never those that name the one that the others wait for."""
+    counts = Counter(cause.finding for row in rows for cause in row.marking if cause.finding is not None)
+    return frozenset(
+        finding for finding, count in counts.items() if count > _FEW_RATIO * len(rows) and finding not in _TELLING
+    )
+
+
+def _rank(row: Row) -> int:
+    """The rank of a row's worker; one that is worth knowing is no worse than one that is ok."""
+    return _RANK_OF_WELL if row.verdict.mark in WELL else row.verdict.rank
+
+
+def kinds(scene: Scene) -> list[str]:
+    """What workers can be filtered by: `NOT_OK`, then each kind of trouble that some worker has, the worst first."""
+    found = sorted({(row.verdict.rank, row.verdict.mark) for row in scene.rows})
+    troubles = [kind for _, kind in found if kind not in WELL]
+    return [NOT_OK, *troubles] if len(troubles) > 1 else [NOT_OK]
+
+
+def is_of(kind: str) -> Callable[[Row], bool]:
+    """Whether a worker is of a kind that `kinds` names."""
+    if kind == NOT_OK:
+        return lambda row: row.verdict.mark not in WELL
+    return lambda row: row.verdict.mark == kind
+
+
+def matches(text: str) -> Callable[[Row], bool]:
+    """Whether a worker's name, address or slice contains this text; case does not matter."""
+    wanted = text.lower()
+    return lambda row: any(
+        wanted in (part or "").lower() for part in (row.name, row.history.target.address, row.history.target.slice)
+    )

@@ -1,0 +1,61 @@
+"""What is usual in a worker's slice: medians of figures and of the parts of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from statistics import median
+
+from tpumon.analysis.findings import group_of
+from tpumon.model.figure_table import COMPARED
+from tpumon.model.frozen import frozen
+from tpumon.outputs.live.parts.scene import Row, Scene
+
+
+@frozen(kw_only=False)
+class Peers:
+    """Medians over a slice's workers with present figures, the worker itself included.
+
+    Attributes:
+        word: what the workers are together: `slice`, or `fleet` where no slice is known.
+        figures: by key of `figure_table.COMPARED`; only figures that some worker has.
+        parts_s: parts of a step by key of `figure_table.STEP_PARTS`, in seconds; a part that a worker does not have
+            counts as 0.
+    """
+
+    word: str = "slice"
+    figures: Mapping[str, float] = field(default_factory=dict)
+    parts_s: Mapping[str, float] = field(default_factory=dict)
+
+
+ALONE = Peers()
+"""There is nobody to compare with."""
+
+
+def peers_of(scene: Scene, row: Row) -> Peers:
+    """The medians of the worker's slice; of all workers where no slice is known; `ALONE` without others."""
+    target = row.history.target
+    group = group_of(target)
+    peers = scene.peers.get(group)
+    if peers is None:
+        present = [each for each in scene.rows if each.sample is not None]
+        rows = [each for each in present if group_of(each.history.target) == group]
+        word = "fleet" if target.slice is None else "slice"
+        peers = Peers(word, _medians(scene, rows, everybody=len(rows) == len(present)), _parts_s(rows))
+        scene.peers[group] = peers = peers if len(rows) > 1 else ALONE
+    return peers
+
+
+def _medians(scene: Scene, rows: Sequence[Row], *, everybody: bool) -> Mapping[str, float]:
+    """The median of each figure over the rows that have it, if there are several."""
+    if everybody:  # the assessment has them
+        return {key: across.median for key, across in scene.figures.items() if across.count > 1}
+    known = {key: [value for row in rows if (value := row.figures[key]) is not None] for key in COMPARED}
+    return {key: median(numbers) for key, numbers in known.items() if len(numbers) > 1}
+
+
+def _parts_s(rows: Sequence[Row]) -> Mapping[str, float]:
+    parts = [row.sample.figures.step_parts_s for row in rows if row.sample is not None]
+    known = [each for each in parts if each]
+    names = dict.fromkeys(name for each in known for name in each)
+    return {name: median([each.get(name, 0.0) for each in known]) for name in names} if len(known) > 1 else {}

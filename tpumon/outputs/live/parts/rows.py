@@ -1,0 +1,284 @@
+"""A row per worker; columns disappear by priority as the screen gets narrower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.segment import Segment
+
+from tpumon.model import Sample
+from tpumon.model.figure_table import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
+from tpumon.model.frozen import frozen
+from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
+from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
+from tpumon.outputs.live.drawing.line import Line, cut, tame
+from tpumon.outputs.live.drawing.style import BOLD, DIM, GRAPH, LOOKS, SORTED
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.scene import Row, Scene
+
+_COMPACT = 32
+"""Below this width figures have no decimals."""
+
+_COMPACT_WIDTH = 4
+_LEAST_SPARK = 8
+_GOOD_SPARK = 18
+_MOST_SPARK = 60
+_LEAST_NOTE = 12
+_LEAST_LABEL = 20
+"""Names of so many cells are never shortened where there is room."""
+_TRUNCATED = "truncated trace"
+
+
+@frozen
+class Column:
+    """One column of the list of workers.
+
+    Attributes:
+        key: the figure, if rows can be sorted by it.
+        title: the text above it.
+        width: cells, without the gap before it.
+        text: what it shows of a present sample.
+        level: the monitoring level that it needs.
+        needs: key of the figure that some worker must have had; None: always shown.
+    """
+
+    key: str
+    title: str
+    width: int
+    text: Callable[[Sample], str]
+    level: int = 2
+    needs: str | None = None
+
+
+class Sparks(NamedTuple):
+    """A column of sparklines."""
+
+    figure: Figure
+    width: int
+    axis: Axis
+
+
+def _columns(level: int) -> list[Column]:
+    """A column for each figure that workers are compared by."""
+    return [
+        Column(
+            key=figure.key,
+            title=figure.title,
+            width=max(FORMATS[figure.unit].width, len(figure.title)),
+            text=_writer(figure, FORMATS[figure.unit].cell),
+            needs=None if figure.always_shown else figure.key,
+        )
+        for figure in COMPARED.values()
+        if figure.level <= level
+    ]
+
+
+def _compact_columns(level: int) -> list[Column]:
+    """The most important figures, in four cells each."""
+    return [
+        Column(
+            key=figure.key,
+            title=short_title(figure)[:_COMPACT_WIDTH],
+            width=_COMPACT_WIDTH,
+            text=_writer(figure, FORMATS[figure.unit].short),
+        )
+        for figure in COMPARED.values()
+        if figure.level <= level and figure.always_shown
+    ]
+
+
+def _wide_columns(level: int) -> list[Column]:
+    """Columns that appear only if they leave enough room for sparklines; the first come first."""
+    first, *ranges = [_range_column(figure) for figure in COMPARED.values() if figure.range is not None]
+    columns = (
+        first,
+        Column(key="", title="HBM GiB", width=11, text=_hbm_sizes, needs=HBM.key),
+        Column(key="", title="FIGURES FROM", width=20, text=_sources, level=1, needs=MXU.key),
+        *ranges,
+    )
+    return [column for column in columns if column.level <= level]
+
+
+def _range_column(figure: Figure) -> Column:
+    title = f"{short_title(figure)} min-max"
+    form, ends = FORMATS[figure.unit], figure.range
+    assert ends is not None
+
+    def text(sample: Sample) -> str:
+        low_high = ends(sample.figures)
+        if low_high is None:
+            return NOT_KNOWN
+        low, high = map(form.cell, low_high)
+        return f"{low.removesuffix('%')}-{high}"
+
+    return Column(key="", title=title, width=max(2 * form.width - 2, len(title)), text=text, needs=figure.key)
+
+
+def _writer(figure: Figure, form: Callable[[float | None], str]) -> Callable[[Sample], str]:
+    return lambda sample: form(figure.value(sample.figures))
+
+
+def short_title(figure: Figure) -> str:
+    """The title of a figure without its unit: STEP."""
+    return figure.title.partition(" ")[0]
+
+
+def _hbm_sizes(sample: Sample) -> str:
+    used_total = HBM.size_bytes(sample.figures)
+    return NOT_KNOWN if used_total is None else f"{gib(used_total[0])}/{gib(used_total[1])}"
+
+
+def _sources(sample: Sample) -> str:
+    methods = [sample.source, MXU.method(sample.figures), STEP.method(sample.figures)]
+    methods += [_TRUNCATED] if sample.truncated else []
+    return "/".join(dict.fromkeys(method for method in methods if method is not None and method != "server"))
+
+
+class Rows:
+    """How rows are laid out in a frame."""
+
+    def __init__(self, frame: Frame) -> None:
+        scene, width, level, seen = frame.scene, frame.width, frame.level, frame.seen
+        self._scene = scene
+        self._width = width
+        self._glyphs = frame.glyphs
+        self._sort = frame.sort
+        self._sorted = frame.glyphs.sorted[frame.reverse]
+        self._compact = width < _COMPACT
+        self._gap = 1 if self._compact else 2
+        self._before = 1 if self._compact else 3
+        offered = _compact_columns(level) if self._compact else _columns(level)
+        self._columns = [column for column in offered if column.needs is None]
+        room = width - self._before - sum(column.width + self._gap for column in self._columns)
+        most = min(max(_LEAST_LABEL, width // 6), room)
+        self._labels = scene.labels.at(most)
+        self._name_width = max(min(scene.labels.width_at(most), room), min(len("WORKER"), room))
+        room -= self._name_width
+        wide = [] if self._compact else _wide_columns(level)
+        for column in (*offered, *wide):
+            left = room - column.width - self._gap
+            enough = 2 * (_GOOD_SPARK + self._gap) if column in wide else 0
+            if column.needs is not None and column.needs in seen and left >= enough:
+                self._columns.append(column)
+                room = left
+        self._sparks = self._spark_columns(room - self._gap, level)
+        self._tail = room
+        self.title_places: list[tuple[str, int, int]] = []
+        """Of the titles that `titles` has drawn: sort key, first cell, and the cell behind the last."""
+
+    def _spark_columns(self, room: int, level: int) -> list[Sparks]:
+        """Rows share a figure's axis, so that a worker that differs stands out."""
+        if room < _LEAST_SPARK:
+            return []
+        if level < 2 or room < 2 * _GOOD_SPARK:
+            return [Sparks(MXU, min(room, _MOST_SPARK), axis_of(self._scene, MXU))]
+        each = min((room - self._gap) // 2, _MOST_SPARK)
+        return [Sparks(figure, each, axis_of(self._scene, figure)) for figure in (MXU, STEP)]
+
+    def titles(self) -> list[Segment]:
+        """The column titles, with an arrow at the one that rows are sorted by; by worst, above the marks."""
+        line = Line(self._width).fill(self._before - 2)
+        line.add(self._sorted if self._sort == WORST else " ", BOLD)
+        line.add(self._sorted if self._sort == NAME else " ", BOLD)
+        line.add("WORKER"[: self._name_width].ljust(self._name_width), SORTED if self._sort == NAME else BOLD)
+        at = self._before + self._name_width
+        self.title_places = [(WORST, 0, self._before - 1), (NAME, self._before - 1, at)]
+        for column in self._columns:
+            self.title_places += [(column.key, at, at + self._gap + column.width)] if column.key else []
+            at += self._gap + column.width
+            is_sorted = column.key == self._sort
+            line.fill(self._gap + column.width - len(column.title) - 1).add(self._sorted if is_sorted else " ", BOLD)
+            line.add(column.title, SORTED if is_sorted else BOLD)
+        for sparks in self._sparks:
+            title = cut(axis_title(sparks.figure, sparks.axis), sparks.width, self._glyphs.ellipsis)
+            line.fill(self._gap).add(title.ljust(sparks.width), BOLD)
+        return line.segments()
+
+    def row(self, row: Row, now_unix_s: float, *, selected: bool) -> list[Segment]:
+        """One worker."""
+        look = LOOKS[row.verdict.mark]
+        line = Line(self._width)
+        if not self._compact:
+            line.add(self._glyphs.cursor if selected else " ", BOLD)
+        line.add(look.mark, look.style).fill(self._before - 2)
+        label = self._labels.get(row.name, "")
+        line.add(label, SORTED if selected else None).fill(line.room - (self._width - self._before - self._name_width))
+        if row.verdict.state != "live":
+            return self._absent(line, row, now_unix_s)
+        for column in self._columns:
+            self._figure(line, column, row)
+        return self._history(line, row)
+
+    def _figure(self, line: Line, column: Column, row: Row) -> None:
+        text = NOT_KNOWN if row.sample is None else column.text(row.sample)
+        if len(text) > column.width:  # a figure is never cut
+            text = self._glyphs.ellipsis
+        stands_out = column.key and row.causes(column.key)
+        style = DIM if text == NOT_KNOWN else LOOKS[row.verdict.mark].style if stands_out else None
+        line.add(text.rjust(self._gap + column.width), style)
+
+    def _history(self, line: Line, row: Row) -> list[Segment]:
+        """Sparklines; the worst cause, if there is one, takes the room at their end."""
+        words = [cause.words for cause in row.marking[:1]]
+        words += [_TRUNCATED] if row.sample is not None and row.sample.truncated else []
+        causes = tame(", ".join(words), ascii_only=self._glyphs.ascii)
+        note = 0
+        least = 0 if row.verdict.severity == "unknown" else _LEAST_SPARK  # without figures there is little history
+        if causes and self._sparks and self._tail >= _LEAST_SPARK + _LEAST_NOTE + 2 * self._gap:
+            note = min(cell_len(causes), self._tail - least - 2 * self._gap)
+        trend = self._scene.trend_of(row)
+        end = line.room - (self._tail - note - self._gap if note else self._tail)
+        for sparks in self._sparks:
+            room = min(sparks.width, line.room - end - self._gap)
+            if room > 0:
+                values = trend.last(sparks.figure.key, room)
+                line.fill(self._gap).add(spark(values, sparks.axis, room, self._glyphs), GRAPH)
+        if note:
+            line.fill(line.room - note).add(cut(causes, note, self._glyphs.ellipsis), LOOKS[row.verdict.mark].style)
+        return line.segments()
+
+    def _absent(self, line: Line, row: Row, now_unix_s: float) -> list[Segment]:
+        """Without figures: the worker's state and for how long; after n/a cells if there is room."""
+        look = LOOKS[row.verdict.mark]
+        words = absent_words(row, now_unix_s)
+        message = next((cause.words for cause in row.marking if cause.finding is not None), _message(row))
+        columns = self._columns if row.sample is not None else [one for one in self._columns if one.needs is None]
+        if line.room - sum(column.width + self._gap for column in columns) >= len(words) + _LEAST_NOTE:
+            for column in columns:
+                self._figure(line, column, row)
+        line.fill(self._gap)
+        text = tame(f"{words}: {message}" if message else words, ascii_only=self._glyphs.ascii)
+        return line.add(cut(text, line.room, self._glyphs.ellipsis), look.style).segments()
+
+
+def axis_of(scene: Scene, figure: Figure) -> Axis:
+    """The axis of a figure's sparklines: covers all workers now, and their average over the last minutes."""
+    values = scene.trend_of_fleet().last(figure.key, _MOST_SPARK)
+    across = scene.figures.get(figure.key)
+    if across is not None:
+        values += [across.min, across.max]
+    return soft_ratio_axis(values) if figure.unit == "ratio" else soft_axis(values, least_share=0.5)
+
+
+def axis_title(figure: Figure, axis: Axis) -> str:
+    """A figure and the range of its sparklines: `MXU 20-45%`."""
+    low, high = axis
+    if figure.unit == "ratio":
+        return f"{short_title(figure)} {100 * low:.0f}-{100 * high:.0f}%"
+    return f"{short_title(figure)} {low * 1000:g}-{high * 1000:g} ms"
+
+
+def absent_words(row: Row, now_unix_s: float) -> str:
+    """The state of a worker without figures: STALE 35s, DOWN 2h05m, WAITING."""
+    word = LOOKS[row.verdict.state].word.upper()
+    if row.verdict.state == "waiting" or row.since_unix_s is None:
+        return word
+    return f"{word} {age(now_unix_s - row.since_unix_s)}"
+
+
+def _message(row: Row) -> str:
+    """The error of its last query, without the worker's address."""
+    failure = None if row.history.last is None else row.history.last.failure
+    return "" if failure is None else failure.message

@@ -1,0 +1,138 @@
+"""What a screen is, and what a key is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+from typing import Protocol
+
+from tpumon.model.frozen import frozen
+from tpumon.outputs.live.drawing.line import Lines
+from tpumon.outputs.live.parts.frame import Frame
+from tpumon.outputs.live.parts.scene import Row
+from tpumon.outputs.live.screens.controls import Controls
+
+
+class Reply(Enum):
+    """What a key press asks of the loop: nothing, a new picture, every line written again, or to quit."""
+
+    NOTHING = auto()
+    REDRAW = auto()
+    REPAINT = auto()
+    QUIT = auto()
+
+
+_WRITTEN = {
+    " ": "Space",
+    "backspace": "Backspace",
+    "ctrl-c": "Ctrl-C",
+    "ctrl-l": "Ctrl-L",
+    "end": "End",
+    "enter": "Enter",
+    "esc": "Esc",
+    "home": "Home",
+    "pagedown": "PgDn",
+    "pageup": "PgUp",
+    "tab": "Tab",
+}
+
+
+@frozen
+class Key:
+    """One action and the keys that start it. The dispatch, the footer and the help screen all read this.
+
+    Attributes:
+        names: the keys, as `tpumon.outputs.live.loop.keys` names them; the footer shows the first.
+        words: what it does, for the help screen.
+        press: does it; receives the controls and the key's name. None: the picture is drawn again.
+        hint: a word or two for the footer, or what returns them; empty: not in the footer now.
+    """
+
+    names: tuple[str, ...]
+    words: str
+    press: Callable[[Controls, str], Reply | None]
+    hint: str | Callable[[Controls], str] = ""
+
+    @property
+    def written(self) -> str:
+        """The keys as they are written on a keyboard: `PgUp, PgDn`."""
+        return ", ".join(_WRITTEN.get(name, name) for name in self.names)
+
+    def footer(self, controls: Controls, arrows: str) -> str:
+        """How the footer shows it: `s sort`; empty: not now."""
+        hint = self.hint if isinstance(self.hint, str) else self.hint(controls)
+        first = arrows if self.names[0] == "up" else _WRITTEN.get(self.names[0], self.names[0])
+        return hint and f"{first} {hint}"
+
+
+@frozen(kw_only=False)
+class Hit:
+    """A place that can be clicked.
+
+    Attributes:
+        line: counted from 0, among the lines that a screen drew.
+        begin, end: the first cell, and the one behind the last.
+        press: what a click does there; the name of a key: what that key does.
+    """
+
+    line: int
+    begin: int
+    end: int
+    press: Callable[[Controls], object] | str
+
+
+@frozen
+class Drawn:
+    """What a screen drew.
+
+    Attributes:
+        lines: if there are more than the frame is high, the display scrolls through them.
+        position: which part of everything the lines are, where the screen itself has chosen; None: they are everything.
+        page: how many rows one page has; None: as many as lines fit.
+        top: place of the first row.
+        notes: what else the footer says, such as the sort order.
+        hits: places that can be clicked.
+    """
+
+    lines: Lines
+    position: str | None = None
+    page: int | None = None
+    top: int = 0
+    notes: Sequence[str] = ()
+    hits: Sequence[Hit] = ()
+
+
+class Screen(Protocol):
+    """One screen. Subclass it, implement `draw`, and add an instance to `tpumon.outputs.live.screens.screen_table`.
+
+    A screen keeps nothing between pictures: what is shown comes with the frame, what the user chose is in the controls.
+
+    Attributes:
+        name: what `Controls.open` calls it.
+        title: what users call it: `the list of workers`.
+        opened_by: the key that opens it from everywhere; None: another screen opens it.
+        keys: what keys do here; they win over those of the display.
+    """
+
+    name: str
+    title: str
+    opened_by: Key | None = None
+    keys: Sequence[Key] = ()
+
+    def fits(self, frame: Frame) -> bool:  # noqa: ARG002
+        """Whether there is something for it to show; a screen that no longer fits is closed."""
+        return True
+
+    def about(self, frame: Frame) -> Row | None:  # noqa: ARG002
+        """The worker that the heading is about; None: all workers."""
+        return None
+
+    @abstractmethod
+    def draw(self, frame: Frame) -> Drawn:
+        """Its lines, each at most `frame.width` cells wide."""
+
+
+def opening(name: str, *keys: str, hint: str | Callable[[Controls], str], words: str) -> Key:
+    """The key that opens a screen from everywhere, and closes it again."""
+    return Key(names=keys, hint=hint, words=words, press=lambda controls, _: controls.toggle(name))

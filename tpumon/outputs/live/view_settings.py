@@ -1,0 +1,41 @@
+"""What a user decides about the live view; without loading what draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
+
+from tpumon.analysis.findings import Thresholds
+from tpumon.model.figure_table import SORT_KEYS
+from tpumon.model.frozen import frozen
+
+if TYPE_CHECKING:
+    from tpumon.outputs.live.parts.frame import KeySection
+
+
+@frozen
+class DisplaySettings:
+    """What a user decides about the live view.
+
+    Attributes:
+        level: 1 or 2: how much is shown.
+        sort: one of `tpumon.model.figure_table.SORT_KEYS`.
+        reverse: whether that order is reversed.
+        filter: show only workers whose name, address or slice contains this.
+        ascii: use nothing but ASCII.
+        thresholds: when a figure is marked.
+        from_url: the exporter that samples come from; None: the workers themselves.
+        sources: titles of the sources of figures, by name; others go by their name.
+        more_keys: keys that something else takes, for the help screen and the footer.
+    """
+
+    level: int = 2
+    sort: str = SORT_KEYS[0]
+    reverse: bool = False
+    filter: str = ""
+    ascii: bool = False
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    from_url: str | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    more_keys: Sequence[KeySection] = ()

@@ -1,0 +1,122 @@
+"""What a metric is. An absent value has no series."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, TypeVar
+
+from tpumon.analysis import FleetStatus
+from tpumon.analysis.history import WorkerHistory
+from tpumon.model import Cause, Distribution, Sample
+from tpumon.model.frozen import frozen
+
+RowT = TypeVar("RowT")
+
+Kind = Literal["gauge", "counter", "histogram"]
+Series = tuple[tuple[str, ...], float]
+"""Values of a metric's own labels, in order, and its value."""
+
+SampleValues = Callable[[Sample], Iterable[Series]]
+
+
+@frozen
+class Metric:
+    """What every metric has.
+
+    Attributes:
+        name: as exposed; a counter's ends in `_total`.
+        help: one line: what is measured, and by which RPC, proto field or XProf function.
+        kind: its Prometheus type.
+        labels: its own labels, in addition to `worker`, `tpu_job` and `tpu_slice`, which every metric about a worker
+            has; the last two where they are known.
+    """
+
+    name: str
+    help: str
+    kind: Kind = "gauge"
+    labels: tuple[str, ...] = ()
+
+    @property
+    def series_names(self) -> tuple[str, ...]:
+        """Names of its series on a Prometheus page."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
+        return (self.name,)
+
+
+@frozen
+class SampleMetric(Metric):
+    """A figure of a worker's current sample; absent once the sample is stale.
+
+    Attributes:
+        values: the series of one sample.
+    """
+
+    values: SampleValues
+
+
+@frozen
+class TargetMetric(Metric):
+    """Describes how a worker is watched; present as long as the worker is followed.
+
+    Attributes:
+        values: the series of one worker at a time, in seconds since the epoch.
+    """
+
+    values: Callable[[WorkerHistory, float], Iterable[Series]]
+
+
+@frozen
+class HistogramMetric(Metric):
+    """Durations in classic buckets; absent once the worker's sample is stale.
+
+    Attributes:
+        value: the histogram of one worker and its current sample; None if nothing was counted.
+    """
+
+    value: Callable[[WorkerHistory, Sample], Distribution | None]
+
+
+@frozen
+class FindingMetric(Metric):
+    """A figure of each finding that can be judged of a worker; absent while the worker is down or stale.
+
+    Attributes:
+        value: the figure of one finding, by its cause, which is None while the finding is absent.
+    """
+
+    labels: tuple[str, ...] = ("finding",)
+    value: Callable[[Cause | None], float | None]
+
+
+@frozen
+class ExporterMetric(Metric):
+    """Describes the exporter itself; has no `worker` label.
+
+    Attributes:
+        values: the series, from everything that is followed.
+    """
+
+    values: Callable[[FleetStatus], Iterable[Series]]
+
+
+def single(get: Callable[[Sample], float | None]) -> SampleValues:
+    """One series without labels, or none if the value is absent."""
+
+    def values(sample: Sample) -> Iterable[Series]:
+        value = get(sample)
+        return () if value is None else (((), float(value)),)
+
+    return values
+
+
+def of_each(rows: Callable[[Sample], Iterable[RowT]], label: Callable[[RowT], str], key: str) -> SampleValues:
+    """One series per row, such as a core or a device, that has the value `key`."""
+
+    def values(sample: Sample) -> Iterator[Series]:
+        for row in rows(sample):
+            value = getattr(row, key)
+            if value is not None:
+                yield (label(row),), float(value)
+
+    return values

@@ -1,0 +1,511 @@
+"""The path of events: from a source through the analysis to the outputs and to whoever iterates over the feed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from tpumon.analysis import Analysis, Event, FleetStatus, Update
+from tpumon.analysis.playback import played
+from tpumon.analysis.recorded_clock import RecordedClock
+from tpumon.analysis.state_file import WRITE_S, StateFile
+from tpumon.collection.recording import Recording
+from tpumon.collection.remote import RemoteExporter, RemoteFleet, shown
+from tpumon.collection.sampler import Pace, Sampler
+from tpumon.collection.sources import Client, Connecting, SourceOptions
+from tpumon.discovery.identity import names
+from tpumon.discovery.selection import Selection, open_discovery
+from tpumon.errors import NoTargetError
+from tpumon.model import Handover, Query, Sample, Workers
+from tpumon.model.frozen import frozen
+from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
+from tpumon.outputs.notices import Notices
+from tpumon.system.background import Background
+from tpumon.system.console import say
+from tpumon.system.descriptors import raise_descriptor_limit
+from tpumon.system.exporter_ports import announce
+from tpumon.system.heartbeat import Heartbeat
+from tpumon.system.ledger import Ledger
+from tpumon.untrusted_text import unexpected
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tpumon.collection.remote.nearby import Nearby
+
+_TICK_S = 1.0
+_POLL_S = 1.0
+
+Send = Callable[[Event], None]
+
+
+@frozen
+class Sampling:
+    """Samples taken by this process.
+
+    Attributes:
+        query: what to ask a worker.
+        selection: which workers.
+        pace: how often, and for how long.
+        sources: how figures are obtained.
+        use_proxy: connect through http_proxy.
+    """
+
+    takes_samples: ClassVar[bool] = True
+    is_over: ClassVar[bool] = False
+    shown_name: ClassVar[str | None] = None
+
+    query: Query
+    selection: Selection = field(default_factory=Selection)
+    pace: Pace = field(default_factory=Pace)
+    sources: SourceOptions = field(default_factory=SourceOptions)
+    use_proxy: bool = False
+
+    @property
+    def ends(self) -> bool:
+        """True if it ends by itself."""
+        return self.pace.num_queries > 0
+
+    @property
+    def is_of_host(self) -> bool:
+        """True if all jobs of this host are sampled, and nothing else."""
+        return replace(self.selection, job=None, slice=None, waits=False) == Selection()
+
+    def with_ops(self, most: int) -> Sampling:
+        """The same with at least `most` top operations in each sample."""
+        return replace(self, query=replace(self.query, ops=max(self.query.ops, most)))
+
+    def waiting_for_targets(self) -> Sampling:
+        """The same, for a service: it waits where there is no worker yet."""
+        return replace(self, selection=replace(self.selection, waits=True))
+
+    def prepare(self) -> None:
+        """Prepares this process; call it before there are threads.
+
+        Raises:
+            UsageError: the log directory needs what is not installed.
+            TpumonError: the log directory cannot be written.
+        """
+        if self.sources.logdir is not None:
+            self.sources.logdir.prepare()
+
+    async def send_to(self, send: Send, _own_run: str) -> None:
+        """Takes samples until all are taken, or until it is cancelled."""
+        async with AsyncExitStack() as stack:
+            sampler = Sampler(
+                await open_discovery(self.selection, stack, say),
+                self.query,
+                self.pace,
+                on_sample=send,
+                on_workers=send,
+                options=self.sources,
+                open_client=partial(
+                    Client,
+                    use_proxy=self.use_proxy,
+                    max_bytes=1_000_000 * self.sources.max_trace_mb,
+                    connecting=Connecting(),
+                ),
+                ledger=None if self.selection.simulate is not None else Ledger(),
+                say=say,
+            )
+            await sampler.run()
+
+
+@frozen(kw_only=False)
+class Recorded:
+    """Samples that were recorded before.
+
+    Attributes:
+        where: a directory or a file.
+    """
+
+    takes_samples: ClassVar[bool] = False
+    is_over: ClassVar[bool] = True
+    ends: ClassVar[bool] = True
+
+    where: str
+
+    @property
+    def shown_name(self) -> str:
+        """The path."""
+        return self.where
+
+    def waiting_for_targets(self) -> Recorded:
+        """The same."""
+        return self
+
+    def with_ops(self, _most: int) -> Recorded:
+        """The same: a recording has the operations that it has."""
+        return self
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    async def send_to(self, _send: Send, _own_run: str) -> None:
+        """Sends nothing: its events have times of their own, see `RecordedFeed`."""
+
+
+@frozen(kw_only=False)
+class Remote:
+    """Samples that running exporters take.
+
+    Attributes:
+        url: where they answer: `SOURCE[,SOURCE...]`.
+        auth_file: a file with a bearer token or USER:PASSWORD; None: the URL has the password, if there is one.
+        job, slice: of workers whose job or slice the exporter does not know.
+    """
+
+    takes_samples: ClassVar[bool] = False
+    is_over: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
+
+    url: str
+    auth_file: str | None = None
+    job: str | None = None
+    slice: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """The sources without passwords."""
+        return shown(self.url)
+
+    def waiting_for_targets(self) -> Remote:
+        """The same."""
+        return self
+
+    def with_ops(self, _most: int) -> Remote:
+        """The same: an exporter has the operations that it has."""
+        return self
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Follows the exporters until it is cancelled.
+
+        Args:
+            send: gets the events.
+            own_run: the run of this process: samples that come through it are refused.
+        """
+        given = names(self.job, self.slice)
+        await RemoteFleet(self.url, auth_file=self.auth_file, own_run=own_run, say=say, given=given).feed(send)
+
+
+class OneSampler:
+    """Samples that a tpumon of this host takes; once it stops answering, those that this process takes.
+
+    Args:
+        page: that tpumon's.
+        sampling: the samples to take then.
+
+    Attributes:
+        takes_samples: True once this process samples.
+        shown_name: the exporter, while it is read.
+    """
+
+    is_over: ClassVar[bool] = False
+    ends: ClassVar[bool] = False
+
+    def __init__(self, page: Nearby, sampling: Sampling) -> None:
+        self._page = page
+        self._sampling = sampling
+        self.takes_samples = False
+        self.shown_name: str | None = page.name
+
+    def waiting_for_targets(self) -> OneSampler:
+        """The same."""
+        return self
+
+    def with_ops(self, most: int) -> OneSampler:
+        """The same; only this process's own samples have more operations."""
+        return OneSampler(self._page, self._sampling.with_ops(most))
+
+    def prepare(self) -> None:
+        """Prepares this process for sampling."""
+        self._sampling.prepare()
+
+    async def send_to(self, send: Send, own_run: str) -> None:
+        """Follows the exporter, then samples, until it is cancelled."""
+        exporter = RemoteExporter(self._page, own_run=own_run)
+        lost: list[str] = []
+
+        def take(event: Event) -> None:
+            if isinstance(event, Sample) and event.of_exporter:
+                lost.append(event.errors[-1].message)
+            elif isinstance(event, Workers) and not event.via:
+                lost.append(event.waiting or "")
+            elif isinstance(event, Workers):
+                send(replace(event, targets=tuple(replace(each, exporter=exporter.name) for each in event.targets)))
+            else:
+                send(event)
+
+        while not lost:
+            await exporter.poll(take)
+            await asyncio.sleep(0 if lost else exporter.pause_s(_POLL_S))
+        say(f"{lost[0]}; this process samples the jobs from now on")
+        self.takes_samples, self.shown_name = True, None
+        send(Workers())  # so that nothing is judged by samples that another process has judged
+        await self._sampling.send_to(send, own_run)
+
+
+@frozen
+class FeedSettings:
+    """The source of events, and the outputs that get them.
+
+    Attributes:
+        origin: samples to take, those of others, or what was recorded.
+        nearby_level: a tpumon of this host of at least this level may be read instead of sampling; None: none may.
+        exports: outputs beside the one on stdout.
+        output_options: of all outputs, the one on stdout included.
+        state: directory in which verdicts are kept for the next start; None: a restart forgets them.
+    """
+
+    origin: Sampling | Recorded | Remote | OneSampler
+    nearby_level: int | None = None
+    exports: Sequence[Export] = ()
+    state: str | None = None
+    output_options: OutputOptions = field(default_factory=OutputOptions)
+
+
+class Feed:
+    """Runs the source in a thread, passes its updates to the outputs at once, and yields them.
+
+    A context manager: entering opens the outputs and starts the source; leaving stops it and closes the outputs.
+    Updates that the consumer does not fetch in time are dropped, oldest first, which is said once; outputs still get
+    them.
+
+    Args:
+        settings: the source of events, and the outputs that get them.
+        consumer: who fetches the updates, for that message.
+        wake: called in the source's thread when there is something to fetch; must not block.
+        notify: takes a line for the user, from any thread.
+        remembers: True if the consumer shows figures of the past.
+
+    Attributes:
+        context: the run, for an output that is opened beside it.
+    """
+
+    def __init__(
+        self,
+        settings: FeedSettings,
+        *,
+        consumer: str = "this machine",
+        wake: Callable[[], None] = lambda: None,
+        notify: Callable[[str], None] = say,
+        remembers: bool = False,
+    ) -> None:
+        self._settings = settings
+        self._consumer = consumer
+        self._notify = notify
+        self._outputs: list[QueuedOutput] = []
+        self._heartbeat = Heartbeat()
+        self._notices = Notices()
+        self._reported_drops = False
+        self._stack = ExitStack()
+        self._fleet = Analysis(settings.output_options.thresholds, log=say)
+        self._state = None if settings.state is None else StateFile(settings.state, host=settings.origin.takes_samples)
+        self._cannot_keep = False
+        self._has_failed = False
+        if remembers:
+            self._fleet.remember()
+        self.context = Context(
+            run=settings.output_options, fleet=self._fleet, log=say, heartbeat_age_s=self._heartbeat.age_s
+        )
+        self._background = Background[Update](self._run, wake=wake, keep=_is_kept)
+
+    def __enter__(self) -> Self:
+        """Starts.
+
+        Raises:
+            UsageError: an output cannot be opened, or the log directory needs what is not installed.
+            TpumonError: the log directory cannot be written.
+        """
+        raise_descriptor_limit()
+        self._settings.origin.prepare()
+        kept = None if self._state is None else self._state.read()
+        if kept is not None:
+            self._fleet.resume(kept, time.time())
+        with ExitStack() as stack:
+            for export in self._settings.exports:
+                output = open_output(export.name, export.where, self.context, export.options)
+                if output.remembers:
+                    self._fleet.remember()
+                if output.open_port is not None and self._settings.output_options.host is not None:
+                    stack.callback(announce(output.open_port))
+                queued = QueuedOutput(output, export.name, say)
+                self._outputs.append(stack.enter_context(closing(queued)))
+            stack.enter_context(self._background)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+        self._keep()
+
+    def status(self) -> FleetStatus:
+        """The status of all workers now."""
+        return self._fleet.status(time.time())
+
+    def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:
+        """Iterates over updates until there will be no more.
+
+        Args:
+            timeout_s: yield None if there was no update for this long; None: wait.
+
+        Raises:
+            NoTargetError: the feed ended, and no worker ever answered.
+            Exception: whatever ended the feed.
+        """
+        yield from self._background.events(timeout_s=timeout_s)
+        self._check_answered()
+
+    def fetch(self) -> tuple[Sequence[Update], bool]:
+        """Returns the updates since the last call, without waiting, and whether there will be no more.
+
+        Once there are no more updates to return, it raises what iterating would raise.
+        """
+        updates, ended = self._background.fetch()
+        if ended and not updates:
+            self._check_answered()
+        return list(updates), ended
+
+    def _check_answered(self) -> None:
+        if not self._notices.any_answered:
+            raise NoTargetError(self._notices.none_answered)
+
+    async def _run(self, show: Callable[[Update], None]) -> None:
+        """Runs in the thread: outputs get each update before it waits for the consumer."""
+
+        def send(event: Event) -> None:
+            update = self._analysed(lambda: self._fleet.take(event))
+            if update is not None:
+                pass_on(update)
+            if not isinstance(event, Handover):
+                self._say(self._notices.update(event))
+
+        def pass_on(update: Update) -> None:
+            exported = update.with_ops(self._settings.output_options.ops)
+            for output in self._outputs:
+                output.on_update(exported)
+            show(update)
+
+        self._heartbeat.start()
+        ticking = asyncio.create_task(self._tick(pass_on))
+        try:
+            await self._settings.origin.send_to(send, self._settings.output_options.run)
+        finally:
+            ticking.cancel()
+
+    async def _tick(self, pass_on: Callable[[Update], None]) -> None:
+        ticks = 0
+        while True:
+            await asyncio.sleep(_TICK_S)
+            update = self._analysed(lambda: self._fleet.tick(time.time()))
+            if update is not None:
+                pass_on(update)
+            ticks += 1
+            if self._state is not None and ticks % WRITE_S == 0:
+                await asyncio.to_thread(self._keep)
+
+    def _analysed(self, analyse: Callable[[], Update | None]) -> Update | None:
+        """An update; None if a bug keeps it from being made: that must not end sampling, and is said once."""
+        try:
+            return analyse()
+        except Exception as error:  # noqa: BLE001 - see above
+            if not self._has_failed:
+                self._has_failed = True
+                say(f"an event cannot be analysed, a bug in tpumon: {unexpected(error)}")
+            return None
+
+    def _keep(self) -> None:
+        """Keeps what verdicts rest on."""
+        if self._state is None:
+            return
+        try:
+            self._state.write(self._fleet.kept(time.time()))
+            self._cannot_keep = False
+        except Exception as error:  # noqa: BLE001 - nothing that is kept is worth the run
+            if not self._cannot_keep:
+                say(f"--state {self._settings.state}: {reason(error)}; it is tried again")
+            self._cannot_keep = True
+
+    def _say(self, lines: Sequence[str]) -> None:
+        if self._background.dropped and not self._reported_drops:
+            self._reported_drops = True
+            lines = [*lines, f"samples are dropped, oldest first: {self._consumer} is too slow"]
+        for line in lines:
+            self._notify(line)
+
+
+class RecordedFeed:
+    """Yields the updates of a recording, with its own clock.
+
+    Args:
+        settings: the recording.
+        last_s: only as much of its end; None: all of it.
+
+    Attributes:
+        context: the run, for an output that is opened beside it.
+    """
+
+    def __init__(self, settings: FeedSettings, *, last_s: float | None = None) -> None:
+        assert settings.origin.shown_name is not None
+        self._recording = Recording(settings.origin.shown_name, say)
+        self._last_s = last_s
+        self._clock = RecordedClock()
+        self._fleet = Analysis(settings.output_options.thresholds, recorded=self._clock, log=say)
+        self.context = Context(run=settings.output_options, fleet=self._fleet, clock=lambda: self._clock.unix_s)
+
+    def __enter__(self) -> Self:
+        """Finds its begin and end.
+
+        Raises:
+            UsageError: it holds no samples.
+        """
+        self.begin_unix_s, self.end_unix_s = self._recording.span_unix_s()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def status(self) -> FleetStatus:
+        """The status of all workers at the time up to which its updates were fetched."""
+        return self._fleet.status(self._clock.unix_s)
+
+    def updates(self, *, timeout_s: float | None = None) -> Iterator[Update | None]:  # noqa: ARG002 - never waits
+        """Iterates over its updates."""
+        begin_unix_s = self.begin_unix_s if self._last_s is None else self.end_unix_s - self._last_s
+        yield from played(self._fleet, self._recording.moments(begin_unix_s))
+
+
+AnyFeed = Feed | RecordedFeed
+
+
+def open_feed(
+    settings: FeedSettings, *, consumer: str = "this machine", remembers: bool = False, last_s: float | None = None
+) -> AnyFeed:
+    """Makes the feed of a source.
+
+    Args:
+        settings: the source of events, and the outputs that get them.
+        consumer: who fetches the updates.
+        remembers: True if the consumer shows figures of the past.
+        last_s: of a recording, only as much of its end; None: all of it.
+    """
+    if settings.origin.is_over:
+        return RecordedFeed(settings, last_s=last_s)
+    return Feed(settings, consumer=consumer, remembers=remembers)
+
+
+def _is_kept(update: Update) -> bool:
+    """True for updates that must not be lost: they say who the workers are."""
+    return update.workers is not None

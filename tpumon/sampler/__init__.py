@@ -1,6 +1,0 @@
-"""Sampling: which workers to ask, when, and for how much of a job's time."""
-
-from tpumon.sampler.pace import Pace, pause_after_failures
-from tpumon.sampler.sampler import Sampler
-
-__all__ = ["Pace", "Sampler", "pause_after_failures"]

@@ -1,0 +1,220 @@
+"""The kinds of faults: the one table of what `--scenario` knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from functools import partial
+from typing import NamedTuple
+
+from tpumon.model.frozen import frozen
+from tpumon.simulator.scenario.job_work import Draft, Part, Slow, Stop
+
+
+class Parameter(NamedTuple):
+    """A parameter of a fault: its bounds, both allowed, and what it says."""
+
+    least: float
+    most: float
+    about: str
+    whole: bool = False
+
+
+PARAMETERS: dict[str, Parameter] = {
+    "worker": Parameter(0, 100_000, "number of the worker; default: one that the seed picks", whole=True),
+    "core": Parameter(0, 1_000, "number of the device on its worker; default: one that the seed picks", whole=True),
+    "by": Parameter(0.001, 1, "how much longer, as a fraction"),
+    "share": Parameter(0.01, 0.8, "share of the time from step to step"),
+    "every": Parameter(0, 1e7, "seconds from one occurrence to the next; 0: once"),
+    "lasts": Parameter(1, 1e7, "seconds of each occurrence"),
+    "over": Parameter(1, 1e7, "seconds until the fault has grown to its full size"),
+}
+"""Every parameter that a fault may take."""
+
+
+class Setting(NamedTuple):
+    """What a fault is set to at a moment.
+
+    Attributes:
+        by, share: 0 where the fault does not take it.
+        worker, core: None where it does not take it.
+        occurrence: number of the occurrence, of faults that come again and again.
+        progress: how far the fault has grown, from 0 to 1.
+    """
+
+    by: float
+    share: float
+    worker: int | None
+    core: int | None
+    occurrence: int
+    progress: float
+
+
+@frozen
+class Kind:
+    """A kind of fault.
+
+    Attributes:
+        about: what happens, for the list of scenarios.
+        takes: its parameters and their defaults; None: the seed picks.
+        stop: why no step runs while it holds; None: steps run.
+        change: what it does to the work of the job; None: nothing, or it shows elsewhere.
+        keeps: whether the change also holds between occurrences.
+        start_s: when it begins, unless said otherwise.
+        compiles_s: how long the job compiles after each occurrence before it runs steps again.
+    """
+
+    about: str
+    takes: Mapping[str, float | None] = field(default_factory=dict)
+    stop: Stop | None = None
+    change: Callable[[Draft, Setting], None] | None = None
+    keeps: bool = False
+    start_s: float = 0.0
+    compiles_s: float = 0.0
+
+
+def _share(part: Part) -> Callable[[Draft, Setting], None]:
+    return partial(_take_share, part)
+
+
+def _take_share(part: Part, draft: Draft, setting: Setting) -> None:
+    draft.shares[part] = max(setting.share, draft.shares.get(part, 0.0))
+
+
+def _compiled(**changes: str | float | bool) -> Callable[[Draft, Setting], None]:
+    return lambda draft, _: draft.compile(**changes)
+
+
+def _stretch(draft: Draft, setting: Setting) -> None:
+    draft.stretch += setting.by * setting.progress
+
+
+def _slow(draft: Draft, setting: Setting) -> None:
+    draft.slow.append(Slow(setting.worker or 0, setting.core, setting.by))
+
+
+def _noise(draft: Draft, setting: Setting) -> None:
+    draft.noise += setting.by
+
+
+def _recompile(draft: Draft, setting: Setting) -> None:
+    """A program of its own for each batch: its size changes, and with it all shapes."""
+    rows = 8192 - 64 * (setting.occurrence % 32)
+    draft.compile(version=setting.occurrence + 1, shape=f"bf16[{rows},8192]{{1,0}}")
+
+
+_SMALL = "bf16[8,100,72]{2,1,0:T(8,128)(2,1)}"
+
+KINDS: dict[str, Kind] = {
+    "input-bound": Kind(
+        about="waits for input, in infeed; with jax between steps", takes={"share": 0.44}, change=_share(Part.INFEED)
+    ),
+    "straggler": Kind(
+        about="one worker computes longer, or one core if there is one worker; the others wait in the collective",
+        takes={"worker": None, "by": 0.4},
+        change=_slow,
+    ),
+    "compile-pause": Kind(
+        about="stops to compile, and goes on with the same program",
+        takes={"every": 32, "lasts": 5},
+        stop="compile",
+        start_s=16,
+    ),
+    "idle": Kind(about="the TPU runs nothing", stop="idle"),
+    "flaky": Kind(about="some calls fail or hang"),
+    "crash-and-return": Kind(about="each worker's ports close for 6 to 10 s of every 40 s"),
+    "overflow": Kind(about="traces are truncated until fewer SparseCores are traced"),
+    "overflow-refused": Kind(about="the same, but the options for smaller traces are refused"),
+    "overflow-nothing": Kind(about="the same, but with these options nothing is collected"),
+    "jax": Kind(about="a JAX program: no infeed, no outfeed, no step markers", change=_compiled(jax=True)),
+    "host-bound": Kind(
+        about="gaps between steps: dispatch, Python, callbacks", takes={"share": 0.4}, change=_share(Part.HOST_GAP)
+    ),
+    "slow-core": Kind(
+        about="one core of a worker computes longer",
+        takes={"worker": None, "core": None, "by": 0.4},
+        change=_slow,
+    ),
+    "slow-down": Kind(about="steps take longer on all workers", takes={"by": 0.2}, change=_stretch),
+    "drift": Kind(
+        about="steps take longer and longer on all workers", takes={"by": 0.3, "over": 3600}, change=_stretch
+    ),
+    "hang": Kind(
+        about="one worker stops, the others wait for it; the processes live",
+        takes={"worker": None},
+        stop="hang",
+        start_s=60,
+    ),
+    "recompiling": Kind(
+        about="compiles again and again; each time the program has another id and other shapes",
+        takes={"every": 12, "lasts": 2},
+        stop="compile",
+        change=_recompile,
+        keeps=True,
+    ),
+    "checkpoint": Kind(
+        about="stops to write a checkpoint",
+        takes={"every": 300, "lasts": 10},
+        stop="checkpoint",
+        start_s=300,
+    ),
+    "evaluation": Kind(
+        about="runs another program, with shorter steps",
+        takes={"every": 7200, "lasts": 1800},
+        change=_compiled(function="eval_step", convolution=14.0, loop=4.0, all_reduce=0.6, idle=3.0),
+        start_s=600,
+    ),
+    "collective-bound": Kind(
+        about="collectives take long on all workers", takes={"share": 0.4}, change=_share(Part.ALL_REDUCE)
+    ),
+    "outfeed-bound": Kind(about="waits to write outfeed", takes={"share": 0.3}, change=_share(Part.OUTFEED)),
+    "host-transfer-bound": Kind(
+        about="waits for data from the host", takes={"share": 0.3}, change=_share(Part.HOST_TRANSFER)
+    ),
+    "async-wait": Kind(about="waits for copies on their way", takes={"share": 0.3}, change=_share(Part.COPY_DONE)),
+    "data-shuffle": Kind(about="changes the layout of data", takes={"share": 0.35}, change=_share(Part.FORMATTING)),
+    "sparsecore-bound": Kind(
+        about="waits for embeddings from the SparseCores", takes={"share": 0.3}, change=_share(Part.SPARSE_WAIT)
+    ),
+    "barrier-wait": Kind(about="cores wait at barriers", takes={"share": 0.2}, change=_share(Part.BARRIER)),
+    "debug-print": Kind(about="prints from the device", takes={"share": 0.2}, change=_share(Part.DEBUG_PRINT)),
+    "small-shapes": Kind(
+        about="small, padded shapes: the device is busy, the matrix units are not",
+        change=_compiled(efficiency=0.06, convolution_bandwidth=0.1, loop_bandwidth=0.2, shape=_SMALL),
+    ),
+    "memory-bound": Kind(
+        about="HBM is the limit",
+        change=_compiled(convolution=6.0, loop=46.0, idle=3.0, convolution_bandwidth=0.5, loop_bandwidth=0.95),
+    ),
+    "compute-bound": Kind(
+        about="the matrix units are the limit: as it should be",
+        change=_compiled(convolution=54.0, loop=3.0, idle=2.0, efficiency=0.92, convolution_bandwidth=0.2),
+    ),
+    "hbm-leak": Kind(about="HBM in use grows until it is full", takes={"over": 3600}),
+    "hbm-nearly-full": Kind(about="95 % of HBM is in use"),
+    "jitter": Kind(about="workers' compute time varies from step to step", takes={"by": 0.02}, change=_noise),
+    "restart": Kind(
+        about="all workers' processes end and start again",
+        takes={"every": 0, "lasts": 20},
+        stop="away",
+        start_s=60,
+        compiles_s=8,
+    ),
+    "preemption": Kind(
+        about="one worker goes away and returns; the others wait for it",
+        takes={"worker": None, "every": 0, "lasts": 60},
+        stop="away",
+        start_s=60,
+        compiles_s=8,
+    ),
+}
+"""Every kind of fault, by name."""
+
+PRESETS: dict[str, tuple[str, str]] = {
+    "steady": ("nothing is wrong", ""),
+    "normal-life": (
+        "jitter, checkpoints, evaluation, a restart every 7 hours, a preemption every 11",
+        "jitter+checkpoint+evaluation@3600:every=10800+restart@9000:every=25200+preemption@18000:every=39600",
+    ),
+}
+"""Scenarios that are no fault, or several: what happens, and the terms that they stand for."""

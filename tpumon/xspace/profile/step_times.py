@@ -1,0 +1,237 @@
+"""The steps of a capture one by one, per core and across cores, as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tpumon.model.frozen import struct
+from tpumon.xspace.catalogue.op_kinds import Category
+from tpumon.xspace.columns.columns import Ints
+from tpumon.xspace.columns.timeline import PS_PER_S
+from tpumon.xspace.steps.steps import HostSteps, align_hosts, infeed_ratios, parts_of_steps_ps
+from tpumon.xspace.trace import Trace
+
+MOST_STEPS = 2000
+
+CORE_PARTS = (
+    "high_flops_compute",
+    "low_flops_compute",
+    "async_wait",
+    "infeed",
+    "outfeed",
+    "collective",
+    "host_transfer",
+    "other_wait",
+    "idle",
+)
+"""Parts of one core's step; they add up to it. `other_wait`: for a SparseCore of the first kind or the chip's other
+core."""
+
+_PARTS_OF = {
+    "high_flops_compute": (Category.HIGH_FLOPS,),
+    "low_flops_compute": (Category.OTHER, Category.SPARSE_OUTFEED),
+    "async_wait": (Category.ASYNC_WAIT, Category.ASYNC_DONE),
+    "infeed": (Category.INFEED, Category.SPARSE_INFEED),
+    "outfeed": (Category.OUTFEED,),
+    "collective": (Category.ALL_REDUCE, Category.SEND_RECV),
+    "host_transfer": (Category.HOST_TRANSFER,),
+    "other_wait": (Category.SPARSE_INFEED_WAIT, Category.MEGACORE_FUSION),
+}
+
+
+@struct
+class CoreTimes:
+    """The steps of one core; all tuples have one element per step.
+
+    Attributes:
+        host: position of its host in the capture.
+        chip: number of its chip.
+        core: number of the core on its chip.
+        durations_s: of its own steps.
+        parts_s: the keys are CORE_PARTS.
+    """
+
+    host: int
+    chip: int
+    core: int
+    durations_s: tuple[float, ...]
+    parts_s: Mapping[str, tuple[float, ...]]
+
+
+@struct
+class StepTable:
+    """The steps of a capture; all tuples have one element per step.
+
+    Attributes:
+        source: what counts as a step; None if nothing does.
+        matched: whether a step has the same position on all cores.
+        durations_s: on the slowest core.
+        period_s: from the start of a step to that of the next, pauses included, the mean; None without steps.
+        count: whole steps of an average core.
+        covered_s: from the start of its first to the end of its last.
+        compute_s, infeed_s, outfeed_s, idle_s, host_transfer_s: across cores, as XProf's input pipeline analysis has
+            them; empty unless steps are matched.
+        all_reduce_s: in all-reduces, on the core that spent most; empty unless steps are matched.
+        infeed_ratio: average, minimum and maximum over cores; empty unless steps are matched.
+        cores: each core's; empty where only the host shows steps.
+        left_out: steps beyond MOST_STEPS.
+    """
+
+    source: Literal["steps", "modules", "host"] | None
+    matched: bool
+    durations_s: tuple[float, ...] = ()
+    period_s: float | None = None
+    count: float = 0.0
+    covered_s: float = 0.0
+    compute_s: tuple[float, ...] = ()
+    infeed_s: tuple[float, ...] = ()
+    outfeed_s: tuple[float, ...] = ()
+    idle_s: tuple[float, ...] = ()
+    host_transfer_s: tuple[float, ...] = ()
+    all_reduce_s: tuple[float, ...] = ()
+    infeed_ratio: tuple[tuple[float, float, float], ...] = ()
+    cores: tuple[CoreTimes, ...] = field(default=(), repr=False)
+    left_out: int = 0
+
+
+def step_table(traces: Sequence[Trace], durations_s: Sequence[float]) -> StepTable:
+    """The steps of hosts of one capture.
+
+    Args:
+        traces: of the hosts.
+        durations_s: of all steps, as the figures have them.
+    """
+    if all(trace.steps is not None for trace in traces):
+        return _marked([(i, trace) for i, trace in enumerate(traces)], [t.steps for t in traces if t.steps is not None])
+    shown = tuple(durations_s[:MOST_STEPS])
+    left_out = max(len(durations_s) - MOST_STEPS, 0)
+    if all(trace.module_steps for trace in traces):
+        cores = tuple(
+            _core_times(
+                i, trace, position, steps.duration_ps[:MOST_STEPS], steps.by_category_ps[:MOST_STEPS], on_end=True
+            )
+            for i, trace in enumerate(traces)
+            for position, steps in trace.module_steps.items()
+        )
+        period_s, count, covered_s = _of_runs(traces)
+        return StepTable(
+            source="modules",
+            matched=False,
+            durations_s=shown,
+            period_s=period_s,
+            count=count,
+            covered_s=covered_s,
+            cores=cores,
+            left_out=left_out,
+        )
+    source: Literal["host"] | None = "host" if shown else None
+    return StepTable(source=source, matched=False, durations_s=shown, period_s=_mean(shown), left_out=left_out)
+
+
+def _marked(traces: Sequence[tuple[int, Trace]], hosts: Sequence[HostSteps]) -> StepTable:
+    shared = align_hosts(hosts) if len(hosts) > 1 else list(hosts)
+    count = len(shared[0])
+    if not count:
+        return StepTable(source=None, matched=True)
+    whole, shared = shared, [host.pick(0, min(count, MOST_STEPS)) for host in shared]
+    parts = parts_of_steps_ps(shared)
+    durations_s = _seconds(np.max([host.duration_ps for host in shared], axis=0))
+    ratios = np.concatenate([infeed_ratios(host) for host in shared])
+    cores = tuple(
+        _core_times(i, trace, position, host.own_ps[row], host.by_category_ps[row])
+        for (i, trace), host in zip(traces, shared, strict=True)
+        for row, position in enumerate(host.cores)
+    )
+    return StepTable(
+        source="steps",
+        matched=True,
+        durations_s=durations_s,
+        period_s=_period_s(whole),
+        count=count,
+        covered_s=_mean([(own.begin_ps + own.duration_ps).max() - own.begin_ps.min() for own in whole], PS_PER_S)
+        or 0.0,
+        compute_s=_seconds(parts["compute"]),
+        infeed_s=_seconds(parts["infeed"]),
+        outfeed_s=_seconds(parts["outfeed"]),
+        idle_s=_seconds(parts["idle"]),
+        host_transfer_s=_seconds(parts["host_transfer"]),
+        all_reduce_s=_seconds(np.max([host.all_reduce_ps for host in shared], axis=0)),
+        infeed_ratio=tuple(
+            zip(
+                ratios.mean(axis=0).tolist(),
+                ratios.min(axis=0).tolist(),
+                ratios.max(axis=0).tolist(),
+                strict=True,
+            )
+        ),
+        cores=cores,
+        left_out=count - len(shared[0]),
+    )
+
+
+def _core_times(
+    host: int, trace: Trace, position: int, own_ps: Ints, table: NDArray[np.float64], *, on_end: bool = False
+) -> CoreTimes:
+    """The parts of a core's steps.
+
+    Args:
+        host: number of the trace.
+        trace: the trace.
+        position: of the core in it.
+        own_ps: the core's time of each step.
+        table: time of each step by category.
+        on_end: whether steps follow one another and an op counts whole where it begins: what it takes of the next step
+            is not idle there.
+    """
+    place = trace.cores[position].place
+    parts = {name: table[:, list(categories)].sum(axis=1) for name, categories in _PARTS_OF.items()}
+    without_ops = own_ps - table.sum(axis=1)
+    if on_end:
+        parts["idle"] = np.diff(np.maximum.accumulate(np.maximum(without_ops.cumsum(), 0)), prepend=0)
+    else:
+        parts["idle"] = np.maximum(without_ops, 0)
+    return CoreTimes(
+        host=host,
+        chip=position if place.chip is None else place.chip,
+        core=place.core,
+        durations_s=_seconds(own_ps),
+        parts_s={name: _seconds(parts[name]) for name in CORE_PARTS},
+    )
+
+
+def _period_s(hosts: Sequence[HostSteps]) -> float | None:
+    periods_ps = np.concatenate([np.diff(np.sort(host.begin_ps)) for host in hosts])
+    return _mean(periods_ps if len(periods_ps) else hosts[0].duration_ps, PS_PER_S)
+
+
+def _covered_s(hosts: Sequence[HostSteps]) -> float:
+    spans_ps = [int((host.begin_ps + host.duration_ps).max() - host.begin_ps.min()) for host in hosts]
+    return _mean(spans_ps, PS_PER_S) or 0.0
+
+
+def _of_runs(traces: Sequence[Trace]) -> tuple[float | None, float, float]:
+    """Of the function that is the step: mean period, runs of a core, and how long they last together."""
+    functions = [trace.choice.function for trace in traces if trace.choice is not None]
+    runs = [own for function in functions if function is not None for own in function.places.values()]
+    if not runs:
+        return None, 0.0, 0.0
+    spans_ps = [int(own.begin_ps[-1] + own.duration_ps[-1] - own.begin_ps[0]) for own in runs]
+    return (
+        _mean(np.concatenate([own.period_ps for own in runs]), PS_PER_S),
+        _mean([len(own) for own in runs]) or 0.0,
+        _mean(spans_ps, PS_PER_S) or 0.0,
+    )
+
+
+def _mean(values: Sequence[float] | NDArray[np.float64] | Ints, unit: float = 1.0) -> float | None:
+    """None of nothing, and of values that are all 0."""
+    return (float(np.mean(values)) / unit or None) if len(values) else None
+
+
+def _seconds(times_ps: NDArray[np.float64] | Ints) -> tuple[float, ...]:
+    return tuple((times_ps / PS_PER_S).tolist())
