@@ -95,18 +95,7 @@ __all__ = [
 ]
 
 _MODULES = (
-    *("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job_signs", "runtime_names", "kept"),
-)
-    "figures",
-    "caution",
-    "finding",
-    "sample",
-    "state",
-    "target",
-    "address",
-    "bounds",
-    "job_signs",
-    "runtime_names",
+    *("figures", "caution", "finding", "sample", "state", "target", "address", "bounds", "job_signs", "runtime_names"),
     "kept",
 )
 
