@@ -58,7 +58,7 @@ class _Taken:
 class TraceSource(ProfilerSource):
     """Takes a short trace of one worker and analyses it.
 
-    Source: /tensorflow.ProfilerService/Profile, approached as `tpumon.collection.sources.traces.profile_rpc` does; figures by
+    Source: /tensorflow.ProfilerService/Profile, approached as `profile_rpc` does; figures by
     `tpumon.xspace`, which follows XProf.
     """
 
