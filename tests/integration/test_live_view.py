@@ -34,11 +34,16 @@ def home(tmp_path):
 
 @pytest.fixture
 def tmux(home):
-    """Starts a command in tmux, most of the time a shell."""
+    """Starts a shell in tmux, ready for what is typed."""
     require(shutil.which("tmux"), "tmux")
     variables = environment(home) | {"PS1": "$ "}
     with ExitStack() as stack:
-        yield lambda *command, **size: stack.enter_context(Tmux(command, environment=variables, cwd=home, **size))
+
+        def start(**size):
+            window = Tmux(("bash", "--norc", "--noprofile"), environment=variables, cwd=home, **size)
+            return stack.enter_context(window).wait_for(lambda: window.lines[0] == "$")
+
+        yield start
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ def tpumon(*arguments):
 @pytest.mark.parametrize(("columns", "lines"), [(80, 24), (40, 12), (120, 40)])
 def test_in_tmux(tmux, columns, lines):
     """At every size the state and that it is simulated are in sight, also after others; `q` gives the screen back."""
-    window = tmux("bash", "--norc", "--noprofile", columns=columns, lines=lines)
+    window = tmux(columns=columns, lines=lines)
     window.type(f"{tpumon(*SIMULATED)}; echo ended $?")
     for width, height in [(columns, lines), (80, 24), (40, 12), (120, 40), (columns, lines)]:
         window.resize(width, height)
@@ -96,7 +101,7 @@ def kill(window, number):
 @pytest.mark.parametrize("way", WAYS_OUT)
 def test_the_shell_gets_its_terminal_back(tmux, way):
     """However it ends: the screen that was there before, the cursor, the modes, the exit status, no other word."""
-    window = tmux("bash", "--norc", "--noprofile", columns=100)
+    window = tmux(columns=100)
     window.type("echo before; stty -a >before").wait_for("before\n$")
     window.type(f"{tpumon(*SIMULATED)}; echo ended $?; stty -a >after").wait_for("LIVE")
     assert window.ask(FLAGS) == TAKEN
@@ -129,7 +134,7 @@ def test_a_screen_that_raises_ends_nothing(tmux, home):
     (home / "faulty.py").write_text(FAULTY)
     export = home / "samples.jsonl"
     command = [sys.executable, str(home / "faulty.py"), *SIMULATED, "--export", f"jsonl={export}"]
-    window = tmux("bash", "--norc", "--noprofile")
+    window = tmux()
     window.type(f"{' '.join(command)}; echo ended $?").wait_for("LIVE")
     window.send("Enter").wait_for("Cannot show the worker's page: LookupError: a bug (faulty.py:")
     assert "sampling goes on" in " ".join(window.text.split())
@@ -144,7 +149,7 @@ def test_a_screen_that_raises_ends_nothing(tmux, home):
 @pytest.mark.real
 def test_ctrl_z_and_fg(tmux):
     """While it is stopped the terminal is the shell's; then the whole picture is back."""
-    window = tmux("bash", "--norc", "--noprofile", columns=100)
+    window = tmux(columns=100)
     window.type(tpumon(*SIMULATED)).wait_for("LIVE").send("C-z").wait_for("Stopped")
     assert window.ask(FLAGS) == AS_FOUND
     window.type("echo still here").wait_for("\nstill here")
@@ -161,7 +166,7 @@ def test_ctrl_z_and_fg(tmux):
 @pytest.mark.real
 def test_in_the_background_it_is_text_and_is_not_stopped(tmux):
     """`tpumon &` does not stop for the terminal: it prints."""
-    window = tmux("bash", "--norc", "--noprofile", columns=100)
+    window = tmux(columns=100)
     window.type(f"{tpumon(*SIMULATED)} &").wait_for(lambda: window.text.count("Timestamp") > 1)
     window.type("jobs").wait_for("Running")
     assert window.ask(FLAGS) == AS_FOUND
@@ -200,7 +205,7 @@ def test_a_terminal_that_stands_still_stops_nothing_else(terminal, home, number)
 @pytest.mark.real
 def test_the_operations_of_a_worker(tmux):
     """At 80x24: the first ones on its page; `o` opens their table, `s` sorts it, Esc goes back."""
-    window = tmux("bash", "--norc", "--noprofile", columns=80, lines=24)
+    window = tmux(columns=80, lines=24)
     window.type(f"{tpumon(*SIMULATED)}; echo ended $?").wait_for("LIVE")
     window.send("Enter").wait_for("Ops (o):  convolution_fusion.").wait_for("Category: convolution fusion")
     window.send("o").wait_for("OPERATION").wait_for("; by time")
