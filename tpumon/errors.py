@@ -11,8 +11,9 @@ A message says what happened and what to do, in one line. Only `tpumon.cli.proce
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from msgspec import Struct
 
 Reason = Literal[
     "unavailable",
@@ -36,8 +37,7 @@ CONNECTION_REFUSED = "connection refused"
 """How the message of a failure begins if the host is there, but nothing listens at the port."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Meaning:
+class Meaning(Struct, frozen=True, kw_only=True):
     """What follows from a reason, whoever asks.
 
     Attributes:

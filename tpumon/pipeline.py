@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing
-from dataclasses import field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.analysis import Analysis, Event, FleetStatus, Update
 from tpumon.analysis.playback import played
@@ -22,7 +24,6 @@ from tpumon.discovery.identity import names
 from tpumon.discovery.selection import Selection, open_discovery
 from tpumon.errors import NoTargetError
 from tpumon.model import Handover, Query, Sample, Workers
-from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Export, OutputOptions, QueuedOutput, open_output, reason
 from tpumon.outputs.notices import Notices
 from tpumon.system.background import Background
@@ -44,8 +45,7 @@ _POLL_S = 1.0
 Send = Callable[[Event], None]
 
 
-@frozen
-class Sampling:
+class Sampling(Struct, frozen=True, kw_only=True):
     """Samples taken by this process.
 
     Attributes:
@@ -116,8 +116,7 @@ class Sampling:
             await sampler.run()
 
 
-@frozen(kw_only=False)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """Samples that were recorded before.
 
     Attributes:
@@ -150,8 +149,7 @@ class Recorded:
         """Sends nothing: its events have times of their own, see `RecordedFeed`."""
 
 
-@frozen(kw_only=False)
-class Remote:
+class Remote(Struct, frozen=True):
     """Samples that running exporters take.
 
     Attributes:
@@ -253,8 +251,7 @@ class OneSampler:
         await self._sampling.send_to(send, own_run)
 
 
-@frozen
-class FeedSettings:
+class FeedSettings(Struct, frozen=True, kw_only=True):
     """The source of events, and the outputs that get them.
 
     Attributes:

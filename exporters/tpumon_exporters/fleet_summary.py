@@ -10,11 +10,12 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any
 
+from msgspec import Struct
+
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
 from tpumon.analysis.history import WELL
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.model import SCHEMA_VERSION
-from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.appending import Appended
 
@@ -23,8 +24,7 @@ _SHORTEST_INTERVAL_S = 1.0
 _WAIT_FOR_ALL_S = 2.0
 
 
-@frozen
-class FleetSummaryOptions:
+class FleetSummaryOptions(Struct, frozen=True, kw_only=True):
     """Options of this exporter.
 
     Attributes:

@@ -7,11 +7,11 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from html import escape
 from http import HTTPStatus
 from urllib.parse import quote
 
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 

@@ -13,9 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from tpumon.collection.recording import PACKED, is_workers, workers_to_json
 from tpumon.errors import UsageError
-from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.appending import OpenFile
 
@@ -36,8 +37,7 @@ _NAME = re.compile(r"tpumon-(\d{8}T\d{6})\.\d{3}Z-(\d{1,18})\.jsonl\.gz")
 _TIME = "%Y%m%dT%H%M%S"
 
 
-@frozen
-class RecordOptions:
+class RecordOptions(Struct, frozen=True, kw_only=True):
     """Options of this exporter.
 
     Attributes:

@@ -7,9 +7,10 @@ import os
 import time
 from pathlib import Path
 
+from msgspec import Struct
+
 from tpumon.analysis import Update
 from tpumon.errors import UsageError
-from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Output, takes
 from tpumon_exporters.exposition import Exposition
 
@@ -19,8 +20,7 @@ _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MODE = 0o644  # node_exporter runs as another user
 
 
-@frozen
-class TextFileOptions:
+class TextFileOptions(Struct, frozen=True, kw_only=True):
     """Options of this exporter.
 
     Attributes:

@@ -24,11 +24,11 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
+from msgspec import Struct
 from prometheus_client.exposition import gzip_accepted
 
 from tpumon.errors import UsageError
 from tpumon.model import Address
-from tpumon.model.frozen import frozen
 from tpumon.system.background import Background
 from tpumon.system.threads import in_thread
 from tpumon.untrusted_text import one_line, unexpected
@@ -52,8 +52,7 @@ _MISDIRECTED = (
 )
 
 
-@frozen
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """A GET or HEAD request.
 
     Attributes:
@@ -67,8 +66,7 @@ class Request:
     accept: str = ""
 
 
-@frozen
-class Response:
+class Response(Struct, frozen=True, kw_only=True):
     """What to answer; compressed if the client accepts it."""
 
     body: str | bytes

@@ -27,12 +27,12 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from tpumon.errors import UsageError
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line, unexpected
 
 _TLS_VERSIONS = {
@@ -84,8 +84,7 @@ class _Context(ssl.SSLContext):
     sslobject_class = _Telling
 
 
-@frozen
-class _Config:
+class _Config(Struct, frozen=True, kw_only=True):
     """The contents of a file."""
 
     context: ssl.SSLContext | None = None

@@ -6,11 +6,11 @@ import io
 import json
 import math
 import sys
-from dataclasses import fields
 
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from support.samples import bare_sample, sample
 from support.shown import NOW, lines

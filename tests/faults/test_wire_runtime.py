@@ -6,10 +6,10 @@ import json
 import math
 import random
 import string
-from dataclasses import fields
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import fields
 
 from support.samples import sample
 from tpumon.collection.sampler.supplements import Look, merged

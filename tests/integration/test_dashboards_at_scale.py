@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 import time
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from grafana.preview import interpolated
 from support.dashboards import DASHBOARDS, panels, targets

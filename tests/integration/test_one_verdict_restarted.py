@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import types
 from copy import copy
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from support.courses import COMPUTED, INTERVAL_S, by_hand, running, simulated
 from support.every_output import Clock, Exporter, Reader, marks_of, said_of

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from tpumon.errors import Reason
 from tpumon.model import Caution, CoreFigures, DeviceFigures, Failure, Figures, RuntimeFigures, Sample

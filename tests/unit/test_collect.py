@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from support.exporter import found, sample
 from support.wired import wired

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 import pytest
+from msgspec.structs import fields
 
 from support import REPOSITORY
 from tpumon.model import Figures

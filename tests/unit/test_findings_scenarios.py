@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 
 from support.samples import failed_sample, sample
 from support.scenes import BEGIN_UNIX_S, Scene

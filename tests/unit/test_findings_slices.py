@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from support.samples import sample
 from support.scenes import BEGIN_UNIX_S, Scene

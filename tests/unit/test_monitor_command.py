@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import ClassVar
 
 import pytest
+from msgspec.structs import replace
 
 from support.given_feed import GivenFeed
 from support.samples import sample

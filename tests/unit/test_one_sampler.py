@@ -12,10 +12,10 @@ import threading
 import time
 import urllib.request
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fakes.run import Tpumon, tpumon
 from support import wait_until

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from typing import Any, get_args, get_type_hints
+
+from msgspec.structs import fields
 
 from support import REPOSITORY
 from tpumon.errors import REASONS

@@ -7,9 +7,9 @@ import contextlib
 import itertools
 import math
 from collections import defaultdict
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from support import virtual_time
 from support.samples import sample as taken

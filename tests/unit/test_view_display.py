@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from support.shown import (
     INTERVAL_S,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from support.shown import INTERVAL_S, NOW, Shown, answered, display_of, empty_display, failed, lines
 from tpumon.analysis.findings import Thresholds

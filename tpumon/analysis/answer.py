@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.analysis.findings import GRADES, RULES
 from tpumon.analysis.quoting import cut, plain, quoted, told
@@ -25,7 +27,6 @@ from tpumon.model import (
     State,
     StateId,
 )
-from tpumon.model.frozen import frozen
 
 MOST_FINDINGS = 10
 MOST_WORKERS = 5
@@ -49,8 +50,7 @@ _GAPS: Mapping[State, str] = {
 VerdictId = FindingId | StateId | Literal["ok", "unknown"]
 
 
-@frozen
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """The verdict on a fleet. Names that servers chose are quoted, and cleaned.
 
     Attributes:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec.structs import replace
 
 from tpumon.model import Cause, Change, Finding, Handover, NotJudged, Standing
 from tpumon.model.codec import from_plain, to_plain, whole_number

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
+
+from msgspec.structs import replace
 
 from tpumon.analysis.history import WELL, Course, Moment, WorkerHistory
 from tpumon.analysis.status import Verdict

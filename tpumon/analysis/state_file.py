@@ -8,8 +8,9 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from tpumon.analysis.findings import Judge
 from tpumon.analysis.history import Moment, WorkerHistory

@@ -5,10 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
 from math import fsum
 from operator import itemgetter
 from statistics import median, mode
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.analysis.findings import RULES
 from tpumon.analysis.history import RollupSeries, WorkerHistory
@@ -27,11 +29,9 @@ from tpumon.model import (
     Workers,
 )
 from tpumon.model.figure_table import COMPARED
-from tpumon.model.frozen import frozen
 
 
-@frozen
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """The assessment of one worker.
 
     Attributes:
@@ -74,8 +74,7 @@ _RANKS = {
 }
 
 
-@frozen
-class Across:
+class Across(Struct, frozen=True, kw_only=True):
     """One figure over all workers that have it now; `count` is their number.
 
     Attributes:
@@ -91,8 +90,7 @@ class Across:
     max_worker: str
 
 
-@frozen
-class WorkerStatus:
+class WorkerStatus(Struct, frozen=True, kw_only=True):
     """One worker at one time.
 
     Attributes:
@@ -133,8 +131,7 @@ class WorkerStatus:
         return {**{finding: present.get(finding) for finding in self.judged}, **present}
 
 
-@frozen
-class FleetStatus:
+class FleetStatus(Struct, frozen=True, kw_only=True):
     """All workers at one time. Nothing in it changes any more, but for the figures over time.
 
     Attributes:
@@ -201,8 +198,7 @@ NOT_THERE: frozenset[State] = frozenset({"down", "stale", "waiting"})
 """States in which a worker has no current figures, and nobody keeps them away."""
 
 
-@frozen
-class Update:
+class Update(Struct, frozen=True, kw_only=True):
     """One event, analysed. It never changes.
 
     Attributes:

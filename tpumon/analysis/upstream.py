@@ -7,8 +7,9 @@ adds findings or raises their severity, and never lowers or hides one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from tpumon.analysis.findings import GRADES, RULES
 from tpumon.model import Cause, Change, Finding, FindingId, Handover, Mark, StateId, Target, What

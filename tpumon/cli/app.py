@@ -4,11 +4,11 @@ The only place that wires things together. Commands are imported when they run, 
 """
 
 import os
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec.structs import replace
 
 from tpumon import __version__
 from tpumon.cli import file_commands as tools

@@ -6,12 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.history import WorkerHistory, state_of
 from tpumon.analysis.sufficiency import needs_several, samples_of
 from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import Feed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import say
@@ -26,8 +27,7 @@ _PATIENCE_S = 5.0  # beyond the time that the samples of an exporter take
 _AGAIN_S = 0.05
 
 
-@frozen
-class Needs:
+class Needs(Struct, frozen=True, kw_only=True):
     """Samples that a judgement needs.
 
     Attributes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tpumon.collection.remote.nearby import find_nearby
 from tpumon.discovery.host.processes import user_named

@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import partial, wraps
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from msgspec import Struct
+from msgspec.structs import fields
 
 from tpumon.cli import completion as completing
 from tpumon.discovery.addresses import PROFILER_PORT
@@ -50,8 +52,7 @@ def check_choice(name: str, value: str, choices: Sequence[Choice]) -> Choice:
     raise typer.BadParameter(f"{value}: choose one of {', '.join(choices)}", param_hint=name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TargetOptions:
+class TargetOptions(Struct, frozen=True, kw_only=True):
     """Which workers."""
 
     service_addr: Annotated[
@@ -121,8 +122,7 @@ class TargetOptions:
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class FromOptions:
+class FromOptions(Struct, frozen=True, kw_only=True):
     """Where samples come from if tpumon does not take them itself."""
 
     from_: Annotated[
@@ -143,8 +143,7 @@ class FromOptions:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasureOptions:
+class MeasureOptions(Struct, frozen=True, kw_only=True):
     """What to measure, and how often."""
 
     level: Annotated[
@@ -239,8 +238,7 @@ class MeasureOptions:
     ] = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class StdoutOptions:
+class StdoutOptions(Struct, frozen=True, kw_only=True):
     """What stdout gets."""
 
     output: Annotated[
@@ -274,8 +272,7 @@ class StdoutOptions:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExportOptions:
+class ExportOptions(Struct, frozen=True, kw_only=True):
     """Further outputs."""
 
     export: Annotated[
@@ -322,8 +319,7 @@ class ExportOptions:
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class AppearanceOptions:
+class AppearanceOptions(Struct, frozen=True, kw_only=True):
     """What the live view looks like."""
 
     sort: Annotated[
@@ -341,8 +337,7 @@ class AppearanceOptions:
     ] = "auto"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ThresholdOptions:
+class ThresholdOptions(Struct, frozen=True, kw_only=True):
     """When a worker is marked."""
 
     infeed_limits: Annotated[
@@ -376,8 +371,7 @@ class ThresholdOptions:
     ] = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerdictOptions:
+class VerdictOptions(Struct, frozen=True, kw_only=True):
     """How a verdict ends a command."""
 
     fail_on: Annotated[

@@ -1,10 +1,10 @@
 """The options of `tpumon report`, and what they mean together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec import Struct
 
 from tpumon.cli import completion as completing
 from tpumon.cli.options import TargetOptions, check_choice, is_typed, measured, written
@@ -20,8 +20,7 @@ Format = Literal["text", "markdown", "json", "html"]
 _USUAL_PROFILE_S = 1.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportOptions:
+class ReportOptions(Struct, frozen=True, kw_only=True):
     """What to show of a profile."""
 
     against: Annotated[

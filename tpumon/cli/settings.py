@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
+from msgspec.structs import fields, replace
 
 from tpumon.cli.options import (
     Choice,

@@ -12,15 +12,16 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tpumon.errors import UsageError
 from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
-from tpumon.model.frozen import frozen
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
@@ -40,8 +41,7 @@ _LATEST_UNIX_S = 1e11  # the year 5138: later times are nobody's, and calendars 
 _MOST_WORKERS = 10_000
 
 
-@frozen(kw_only=False)
-class Moment:
+class Moment(Struct, frozen=True):
     """What a recording holds about one moment.
 
     Attributes:

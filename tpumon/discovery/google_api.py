@@ -13,8 +13,9 @@ import warnings
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from tpumon.errors import TpumonError, UsageError
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line
 
 ENDPOINT = "https://tpu.googleapis.com/"
@@ -39,8 +40,7 @@ class ApiError(TpumonError):
         self.passing = passing
 
 
-@frozen
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """A TPU as the API describes it.
 
     Attributes:

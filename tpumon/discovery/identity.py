@@ -12,11 +12,12 @@ import os
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.discovery.base import Discovery
 from tpumon.model import Address, Target, Workers
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line
 
 _LONGEST = 200
@@ -57,8 +58,7 @@ _OF_INDEXED_JOB = re.compile(rf"(?P<job>.+)-\d+-{_RANDOM}")
 _OF_LEADER_WORKER_SET = re.compile(r"(?P<job>.+?)-(?P<slice>\d{1,4})(-\d{1,4})?")  # no random digits
 
 
-@frozen
-class Names:
+class Names(Struct, frozen=True, kw_only=True):
     """A job and a slice, as somebody names them; None: not said."""
 
     job: str | None = None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.discovery.base import Discovery, Fixed
 from tpumon.discovery.host.runtime_ports import WithRuntime
 from tpumon.discovery.identity import Identified, names
 from tpumon.errors import NoTargetError
 from tpumon.model import Target
-from tpumon.model.frozen import frozen
 from tpumon.simulator.settings import SimulatorSettings
 
 
-@frozen
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """The workers that the user chose; without any choice, those of this host.
 
     Attributes:

@@ -8,10 +8,11 @@ import stat
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from tpumon.discovery.addresses import PROFILER_PORT, name_targets, parse_address
 from tpumon.errors import UsageError

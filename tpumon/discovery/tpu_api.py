@@ -6,9 +6,11 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tpumon.discovery.addresses import PROFILER_PORT
 from tpumon.discovery.google_api import LOOKUP_S, ApiError, Node, TpuApi, check_installed

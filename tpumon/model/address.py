@@ -5,11 +5,10 @@ from __future__ import annotations
 import ipaddress
 from typing import Self
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 
-@frozen(kw_only=False)
-class Address:
+class Address(Struct, frozen=True):
     """A host and a port. As text, as gRPC dials it: `host:port`, IPv6 in brackets.
 
     Attributes:

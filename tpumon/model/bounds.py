@@ -7,10 +7,12 @@ server's fault or malice. Left in, they would overflow sums, divide by zero, or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import MISSING, is_dataclass
 from functools import cache
 from operator import is_
 from typing import Any
+
+from msgspec.structs import fields, replace
 
 from tpumon.model.figures import Figures, Spread, StepTimes
 from tpumon.model.sample import Sample

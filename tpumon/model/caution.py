@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 SIMULATED_MARK = "Simulated by tpumon"
 """Start of the line that marks every text, trace and metric of the simulator."""
@@ -30,8 +30,7 @@ CautionCode = Literal[
 and the rest is left out."""
 
 
-@frozen(kw_only=False)
-class Caution:
+class Caution(Struct, frozen=True):
     """A warning about the figures of a sample; `message` is one line."""
 
     code: CautionCode

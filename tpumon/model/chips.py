@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 
-@frozen
-class ChipKind:
+class ChipKind(Struct, frozen=True, kw_only=True):
     """One kind of TPU chip.
 
     Attributes:

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Literal, get_args, get_type_hints
 
+from msgspec import Struct
+
 from tpumon.model import Figures, Spread, StepTimes
-from tpumon.model.frozen import frozen
 
 Unit = Literal["ratio", "seconds"]
 Scalar = float | int | str | None
@@ -21,8 +22,7 @@ def _nothing(_figures: Figures) -> None:
     return None
 
 
-@frozen
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """One figure of a worker.
 
     Attributes:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field, replace
 from itertools import accumulate
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.model.codec import limited, not_in_json
-from tpumon.model.frozen import frozen
 
 MxuMethod = Literal["server", "counter", "perf-counters", "flops"]
 StepSource = Literal["server", "steps", "modules", "host"]
@@ -26,8 +27,7 @@ MOST_OPS = 100
 _EMPTY_BUCKETS = 4  # below the smallest value; of steps, down to about half of it
 
 
-@frozen
-class Spread:
+class Spread(Struct, frozen=True, kw_only=True):
     """A ratio over the steps of a window."""
 
     avg: float
@@ -35,8 +35,7 @@ class Spread:
     max: float
 
 
-@frozen
-class StepTimes:
+class StepTimes(Struct, frozen=True, kw_only=True):
     """Step durations in seconds over the steps of a window; `stddev` and `count` where the source reports them."""
 
     avg: float
@@ -46,16 +45,14 @@ class StepTimes:
     count: int | None = None
 
 
-@frozen
-class Percentiles:
+class Percentiles(Struct, frozen=True, kw_only=True):
     """Median and 95th percentile of some times, in seconds."""
 
     p50: float
     p95: float
 
 
-@frozen
-class Distribution:
+class Distribution(Struct, frozen=True, kw_only=True):
     """How many values of which size there have been since a process started.
 
     Attributes:
@@ -81,8 +78,7 @@ class Distribution:
         return list(zip((*self.bounds[first:], math.inf), sums, strict=True))
 
 
-@frozen
-class FunctionFigures:
+class FunctionFigures(Struct, frozen=True, kw_only=True):
     """One function of the program in the window; all programs compiled from it, one for each shape, count as one.
 
     Attributes:
@@ -100,8 +96,7 @@ class FunctionFigures:
     device_time_ratio: float | None = None
 
 
-@frozen
-class OpFigures:
+class OpFigures(Struct, frozen=True, kw_only=True):
     """One operation in the window, on all cores of a worker together; as in `tpumon report --section ops`.
 
     Attributes:
@@ -129,8 +124,7 @@ class OpFigures:
     hbm_utilization_ratio: float | None = None
 
 
-@frozen
-class OpCategoryFigures:
+class OpCategoryFigures(Struct, frozen=True, kw_only=True):
     """The operations of one category in the window; as in `tpumon report --section ops`.
 
     Attributes:
@@ -146,8 +140,7 @@ class OpCategoryFigures:
     occurrences: int
 
 
-@frozen
-class CoreFigures:
+class CoreFigures(Struct, frozen=True, kw_only=True):
     """One core of a worker, from a trace; meanings as in `Figures`.
 
     Attributes:
@@ -165,8 +158,7 @@ class CoreFigures:
     collective_ratio: float | None = None
 
 
-@frozen
-class DeviceFigures:
+class DeviceFigures(Struct, frozen=True, kw_only=True):
     """One device, from libtpu's runtime metric service.
 
     Attributes:
@@ -188,8 +180,7 @@ class DeviceFigures:
     runtime_hlo_queue_size: int | None = None
 
 
-@frozen
-class RuntimeFigures:
+class RuntimeFigures(Struct, frozen=True, kw_only=True):
     """The runtime of one worker, from libtpu's runtime metric service.
 
     Attributes:
@@ -203,12 +194,11 @@ class RuntimeFigures:
     uptime_s: float | None = None
     megascale_error: float | None = None
     slice_error: float | None = None
-    latencies: Mapping[str, Distribution] = field(default_factory=dict, metadata=not_in_json())
-    counts: Mapping[str, float] = field(default_factory=dict, metadata=not_in_json())
+    latencies: Annotated[Mapping[str, Distribution], not_in_json()] = field(default_factory=dict)
+    counts: Annotated[Mapping[str, float], not_in_json()] = field(default_factory=dict)
 
 
-@frozen
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """The figures of one worker in one window. Those from traces follow XProf's definitions; see docs/figures.md.
 
     To add a figure: a field here, its computation in a source, and a row in `figure_table`.
@@ -255,7 +245,7 @@ class Figures:
     step_time_s: StepTimes | None = None
     step_source: StepSource | None = None
     step_name: str | None = None
-    functions: tuple[FunctionFigures, ...] = field(default=(), metadata=limited(_MOST_FUNCTIONS))
+    functions: Annotated[tuple[FunctionFigures, ...], limited(_MOST_FUNCTIONS)] = ()
     infeed_ratio: Spread | None = None
     step_parts_s: Mapping[str, float] | None = None
     op_time_ratios: Mapping[str, float] | None = None
@@ -266,16 +256,16 @@ class Figures:
     compile_ratio: float | None = None
     input_wait_ratio: float | None = None
     callback_ratio: float | None = None
-    programs: tuple[str, ...] = field(default=(), metadata=limited(_MOST_PROGRAMS))
-    ops: tuple[OpFigures, ...] | None = field(default=None, metadata=limited(MOST_OPS))
-    op_categories: tuple[OpCategoryFigures, ...] | None = field(default=None, metadata=limited(MOST_OPS))
-    per_core: tuple[CoreFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
+    programs: Annotated[tuple[str, ...], limited(_MOST_PROGRAMS)] = ()
+    ops: Annotated[tuple[OpFigures, ...] | None, limited(MOST_OPS)] = None
+    op_categories: Annotated[tuple[OpCategoryFigures, ...] | None, limited(MOST_OPS)] = None
+    per_core: Annotated[tuple[CoreFigures, ...], limited(_MOST_ROWS)] = ()
     hbm_used_bytes: int | None = None
     hbm_total_bytes: int | None = None
-    devices: tuple[DeviceFigures, ...] = field(default=(), metadata=limited(_MOST_ROWS))
+    devices: Annotated[tuple[DeviceFigures, ...], limited(_MOST_ROWS)] = ()
     runtime: RuntimeFigures = field(default_factory=RuntimeFigures)
     absent: Mapping[str, str] = field(default_factory=dict)
-    step_durations_s: tuple[float, ...] = field(default=(), metadata=not_in_json())
+    step_durations_s: Annotated[tuple[float, ...], not_in_json()] = ()
 
     def with_ops(self, most: int) -> Figures:
         """The figures with so many top operations and categories at most, 0: as if they were not asked for."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from typing import Literal
+from typing import Annotated, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.model.codec import fallback, limited
-from tpumon.model.frozen import frozen
 
 FindingId = Literal[
     "input-bound",
@@ -49,8 +50,7 @@ _MOST_WORKERS = 10_000
 _LONGEST = 1000  # of what a sentence or a remedy says
 
 
-@frozen
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """One figure that a finding rests on.
 
     Attributes:
@@ -59,13 +59,12 @@ class Evidence:
         reference: what it is compared with, for example the slice's median; None: with nothing.
     """
 
-    value: float = field(metadata=fallback(0.0))
+    value: Annotated[float, fallback(0.0)]
     threshold: float | None = None
     reference: float | None = None
 
 
-@frozen
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """Why one worker is marked: a finding as it concerns this worker, or why its last query failed.
 
     Attributes:
@@ -77,16 +76,15 @@ class Cause:
         excess: how far it exceeds its limit, as a fraction of that limit.
     """
 
-    words: str = field(metadata=fallback(""))
+    words: Annotated[str, fallback("")]
     finding: FindingId | None = None
-    severity: Grade = field(default="warning", metadata=fallback("warning"))
+    severity: Annotated[Grade, fallback("warning")] = "warning"
     since_unix_s: float | None = None
     figure: str | None = None
-    excess: float = field(default=0.0, metadata=fallback(0.0))
+    excess: Annotated[float, fallback(0.0)] = 0.0
 
 
-@frozen
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """What is wrong with some workers of one slice.
 
     Attributes:
@@ -106,18 +104,18 @@ class Finding:
     """
 
     finding: StatedId
-    severity: Grade = field(metadata=fallback("warning"))
-    confidence: Confidence = field(default="medium", metadata=fallback("medium"))
-    workers: tuple[str, ...] = field(default=(), metadata=limited(_MOST_WORKERS))
-    more_workers: int = field(default=0, metadata=fallback(0))
+    severity: Annotated[Grade, fallback("warning")]
+    confidence: Annotated[Confidence, fallback("medium")] = "medium"
+    workers: Annotated[tuple[str, ...], limited(_MOST_WORKERS)] = ()
+    more_workers: Annotated[int, fallback(0)] = 0
     job: str | None = None
     slice: str | None = None
     since_unix_s: float | None = None
-    since_or_earlier: bool = field(default=False, metadata=fallback(False))
+    since_or_earlier: Annotated[bool, fallback(False)] = False
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
-    sentence: str = field(default="", metadata=limited(_LONGEST))
-    remedy: str = field(default="", metadata=limited(_LONGEST))
-    url: str = field(default="", metadata=fallback(""))
+    sentence: Annotated[str, limited(_LONGEST)] = ""
+    remedy: Annotated[str, limited(_LONGEST)] = ""
+    url: Annotated[str, fallback("")] = ""
 
     def naming(self, most: int) -> Finding:
         """The finding with the worst `most` of its workers; the others are counted."""
@@ -125,8 +123,7 @@ class Finding:
         return replace(self, workers=self.workers[:most], more_workers=self.more_workers + more)
 
 
-@frozen
-class NotJudged:
+class NotJudged(Struct, frozen=True, kw_only=True):
     """A finding that cannot be judged, so that its absence is no all-clear.
 
     Attributes:
@@ -136,5 +133,5 @@ class NotJudged:
     """
 
     finding: FindingId
-    reason: str = field(metadata=fallback(""))
-    workers: int = field(default=0, metadata=fallback(0))
+    reason: Annotated[str, fallback("")]
+    workers: Annotated[int, fallback(0)] = 0

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 Framework = Literal["JAX", "TensorFlow", "PyTorch/XLA"]
 
 
-@frozen
-class JobSigns:
+class JobSigns(Struct, frozen=True, kw_only=True):
     """Signs of what a job uses, and of what it can stand. The default says nothing, and so allows nothing.
 
     Attributes:

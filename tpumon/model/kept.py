@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from typing import Annotated
+
+from msgspec import Struct, field
 
 from tpumon.model.codec import limited
 from tpumon.model.finding import Confidence, Evidence, FindingId, Grade
-from tpumon.model.frozen import frozen
 from tpumon.model.state import Standing
 from tpumon.model.target import Process
 
@@ -17,8 +18,7 @@ _MOST_PROGRAMS = 6
 _LONGEST = 1000
 
 
-@frozen
-class KeptFinding:
+class KeptFinding(Struct, frozen=True, kw_only=True):
     """A finding of a worker that was present.
 
     Attributes:
@@ -31,8 +31,8 @@ class KeptFinding:
     finding: FindingId
     since_unix_s: float
     since_or_earlier: bool = False
-    words: str = field(default="", metadata=limited(_LONGEST))
-    sentence: str = field(default="", metadata=limited(_LONGEST))
+    words: Annotated[str, limited(_LONGEST)] = ""
+    sentence: Annotated[str, limited(_LONGEST)] = ""
     severity: Grade = "warning"
     confidence: Confidence = "medium"
     figure: str | None = None
@@ -40,8 +40,7 @@ class KeptFinding:
     evidence: Mapping[str, Evidence] = field(default_factory=dict)
 
 
-@frozen
-class KeptActivity:
+class KeptActivity(Struct, frozen=True, kw_only=True):
     """When a worker last did something.
 
     Attributes:
@@ -55,8 +54,7 @@ class KeptActivity:
     longest_s: float = 0.0
 
 
-@frozen
-class KeptProgram:
+class KeptProgram(Struct, frozen=True, kw_only=True):
     """Step times of a program as it can run, in seconds, and how much they vary, as a fraction.
 
     Attributes:
@@ -77,8 +75,7 @@ class KeptProgram:
     flops: float | None = None
 
 
-@frozen
-class KeptWorker:
+class KeptWorker(Struct, frozen=True, kw_only=True):
     """A worker.
 
     Attributes:
@@ -96,13 +93,12 @@ class KeptWorker:
     slice: str | None = None
     process: Process | None = None
     uptime_s: float | None = None
-    findings: tuple[KeptFinding, ...] = field(default=(), metadata=limited(_MOST_FINDINGS))
+    findings: Annotated[tuple[KeptFinding, ...], limited(_MOST_FINDINGS)] = ()
     activity: KeptActivity = field(default_factory=KeptActivity)
-    programs: tuple[KeptProgram, ...] = field(default=(), metadata=limited(_MOST_PROGRAMS))
+    programs: Annotated[tuple[KeptProgram, ...], limited(_MOST_PROGRAMS)] = ()
 
 
-@frozen
-class KeptState:
+class KeptState(Struct, frozen=True, kw_only=True):
     """All workers.
 
     Attributes:
@@ -113,4 +109,4 @@ class KeptState:
 
     time_unix_s: float
     host: str | None = None
-    workers: tuple[KeptWorker, ...] = field(default=(), metadata=limited(_MOST_WORKERS))
+    workers: Annotated[tuple[KeptWorker, ...], limited(_MOST_WORKERS)] = ()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.caution import Caution, CautionCode
 from tpumon.model.codec import fallback, flat, from_plain, limited, not_in_json, to_plain
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
-from tpumon.model.frozen import frozen
 from tpumon.model.target import Process
 
 SCHEMA_VERSION = 1
@@ -27,8 +28,7 @@ _MOST_TROUBLES = 20
 _MOST_FINDINGS = 30
 
 
-@frozen
-class Failure:
+class Failure(Struct, frozen=True, kw_only=True):
     """Why a source did not answer.
 
     Attributes:
@@ -38,9 +38,9 @@ class Failure:
         address: the `host:port` that was queried; None if there is none.
     """
 
-    source: str = field(metadata=fallback(EXPORTER))
-    reason: Reason = field(metadata=fallback("internal"))
-    message: str = field(metadata=fallback("no message"))
+    source: Annotated[str, fallback(EXPORTER)]
+    reason: Annotated[Reason, fallback("internal")]
+    message: Annotated[str, fallback("no message")]
     address: str | None = None
 
     @property
@@ -54,8 +54,7 @@ class Failure:
         return self.reason == "unavailable" and self.message.startswith(CONNECTION_REFUSED)
 
 
-@frozen
-class Sample:
+class Sample(Struct, frozen=True, kw_only=True):
     """One query of one worker, answered or not.
 
     Attributes:
@@ -90,25 +89,25 @@ class Sample:
     address: str
     time_unix_s: float
     window_s: float | None
-    took_s: float = field(metadata=fallback(0.0))
+    took_s: Annotated[float, fallback(0.0)]
     interval_s: float | None = None
     traced_s: float = 0.0
     source: str | None = None
     simulated: bool = False
     device_type: str | None = None
     cores: int | None = None
-    figures: Figures = field(default_factory=Figures, metadata=flat())
+    figures: Annotated[Figures, flat()] = field(default_factory=Figures)
     job: str | None = None
     slice: str | None = None
     process: Process | None = None
     truncated: str | None = None
-    findings: tuple[Cause, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
-    judged: tuple[FindingId, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
-    errors: tuple[Failure, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
-    warnings: tuple[Caution, ...] = field(default=(), metadata=not_in_json())
-    server_text: str | None = field(default=None, metadata=not_in_json())
-    taken_monotonic_s: float | None = field(default=None, metadata=not_in_json(), compare=False)
-    companions_only: bool = field(default=False, metadata=not_in_json())
+    findings: Annotated[tuple[Cause, ...] | None, limited(_MOST_FINDINGS)] = None
+    judged: Annotated[tuple[FindingId, ...] | None, limited(_MOST_FINDINGS)] = None
+    errors: Annotated[tuple[Failure, ...], limited(_MOST_TROUBLES)] = ()
+    warnings: Annotated[tuple[Caution, ...], not_in_json()] = ()
+    server_text: Annotated[str | None, not_in_json()] = None
+    taken_monotonic_s: Annotated[float | None, not_in_json()] = None
+    companions_only: Annotated[bool, not_in_json()] = False
 
     @property
     def answered(self) -> bool:
@@ -186,12 +185,11 @@ class Sample:
         )
 
 
-@frozen
-class _Warnings:
+class _Warnings(Struct, frozen=True, kw_only=True):
     """Cautions as they are in JSON: messages, and a code for each if the sender's version has codes."""
 
-    warnings: tuple[str, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
-    warning_codes: tuple[str, ...] = field(default=(), metadata=limited(_MOST_TROUBLES))
+    warnings: Annotated[tuple[str, ...], limited(_MOST_TROUBLES)] = ()
+    warning_codes: Annotated[tuple[str, ...], limited(_MOST_TROUBLES)] = ()
 
 
 def _cautions(raw: _Warnings) -> tuple[Caution, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from msgspec import Struct, field
 
 from tpumon.model.codec import limited
 from tpumon.model.finding import Cause, Finding, NotJudged
-from tpumon.model.frozen import frozen
 
 _MOST_FINDINGS = 30
 
@@ -30,8 +30,7 @@ What = Literal["state", "severity", "restart", "capture-began", "capture-ended"]
 restarted. capture-began, capture-ended: another profiling session began or ended."""
 
 
-@frozen
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """One change of a worker.
 
     Attributes:
@@ -71,8 +70,7 @@ class Change:
         return self.mark
 
 
-@frozen
-class Standing:
+class Standing(Struct, frozen=True, kw_only=True):
     """What the one who samples a worker knows of it beyond its last sample.
 
     Attributes:
@@ -92,11 +90,10 @@ class Standing:
     ok: bool | None = None
     ok_since_unix_s: float | None = None
     critical_since_unix_s: float | None = None
-    findings: tuple[Cause, ...] | None = field(default=None, metadata=limited(_MOST_FINDINGS))
+    findings: Annotated[tuple[Cause, ...] | None, limited(_MOST_FINDINGS)] = None
 
 
-@frozen
-class Handover:
+class Handover(Struct, frozen=True, kw_only=True):
     """What a running exporter hands on, so that a view of it shows its knowledge and not what the view has seen.
 
     Attributes:

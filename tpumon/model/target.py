@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from typing import Annotated
+
+from msgspec import Struct, field
 
 from tpumon.model.codec import fallback
-from tpumon.model.frozen import frozen
 
 LONGEST_WINDOW_S = 10.0
 """The longest window that tpumon chooses by itself."""
 
 
-@frozen
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """A container of a pod, by Kubernetes' names."""
 
     namespace: str
@@ -21,8 +21,7 @@ class Pod:
     container: str
 
 
-@frozen
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """The process of a worker, where it runs on this host.
 
     Attributes:
@@ -32,14 +31,13 @@ class Process:
         started_unix_s: when it started.
     """
 
-    pid: int = field(metadata=fallback(0))
+    pid: Annotated[int, fallback(0)]
     user: str | None = None
     command: str | None = None
     started_unix_s: float | None = None
 
 
-@frozen
-class Target:
+class Target(Struct, frozen=True, kw_only=True):
     """One worker's profiler server.
 
     Attributes:
@@ -77,8 +75,7 @@ class Target:
     ambiguous: bool = False
 
 
-@frozen
-class Workers:
+class Workers(Struct, frozen=True, kw_only=True):
     """All workers to follow from now on, not only the new ones.
 
     Attributes:
@@ -90,7 +87,7 @@ class Workers:
 
     targets: tuple[Target, ...] = ()
     waiting: str | None = None
-    finders: Mapping[str, bool] = field(default_factory=dict, compare=False)
+    finders: Mapping[str, bool] = field(default_factory=dict)
     via: tuple[str, ...] = ()
 
     def says_else_than(self, other: Workers | None) -> bool:
@@ -98,8 +95,7 @@ class Workers:
         return other is None or self != other or self.finders != other.finders
 
 
-@frozen
-class Query:
+class Query(Struct, frozen=True, kw_only=True):
     """One query of a worker.
 
     Attributes:

@@ -9,17 +9,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import field, fields
 from functools import partial
 from importlib.metadata import entry_points
 from math import isfinite
 from types import UnionType
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from msgspec import Struct, field
+from msgspec.structs import fields
+
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.findings import Thresholds
 from tpumon.errors import UsageError
-from tpumon.model.frozen import frozen
 from tpumon.system.console import say
 
 _GROUP = "tpumon.exporters"
@@ -34,8 +35,7 @@ Own = TypeVar("Own")
 """An exporter's own options: a frozen dataclass whose fields all have defaults."""
 
 
-@frozen
-class OutputOptions:
+class OutputOptions(Struct, frozen=True, kw_only=True):
     """Settings of the run that outputs need. An exporter's own options are a dataclass of its own, see `takes`.
 
     Attributes:
@@ -54,11 +54,10 @@ class OutputOptions:
     ops: int = 0
     expose: Expose = "findings"
     host: str | None = None
-    run: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
 
 
-@frozen
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """The run, as outputs see it.
 
     Attributes:
@@ -117,8 +116,7 @@ Raises UsageError if it cannot be opened; the message says what would work.
 Factory = TypeVar("Factory", bound=OutputFactory)
 
 
-@frozen(kw_only=False)
-class Exporter(Generic[Own]):
+class Exporter(Struct, Generic[Own], frozen=True):
     """An `OutputFactory` with options of its own; made by `takes`.
 
     Attributes:
@@ -157,8 +155,7 @@ def not_to_stdout(factory: Factory) -> Factory:
     return factory
 
 
-@frozen
-class Export:
+class Export(Struct, frozen=True, kw_only=True):
     """One `--export` option.
 
     Attributes:

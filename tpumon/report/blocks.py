@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 
-@frozen(kw_only=False)
-class Column:
+class Column(Struct, frozen=True):
     """A column of a table.
 
     Attributes:
@@ -26,8 +25,7 @@ class Column:
     rank: int = 0
 
 
-@frozen(kw_only=False)
-class Cell:
+class Cell(Struct, frozen=True):
     """A cell of a table.
 
     Attributes:
@@ -39,8 +37,7 @@ class Cell:
     value: float | None = None
 
 
-@frozen
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """Rows below titles.
 
     Attributes:
@@ -56,24 +53,21 @@ class Table:
     note: str = ""
 
 
-@frozen
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """Labels and what is said of them."""
 
     title: str
     rows: tuple[tuple[str, str], ...]
 
 
-@frozen
-class Lines:
+class Lines(Struct, frozen=True, kw_only=True):
     """Sentences."""
 
     title: str
     lines: tuple[str, ...]
 
 
-@frozen(kw_only=False)
-class Series:
+class Series(Struct, frozen=True):
     """One part of a graph.
 
     Attributes:
@@ -87,8 +81,7 @@ class Series:
     key: str = ""
 
 
-@frozen
-class Graph:
+class Graph(Struct, frozen=True, kw_only=True):
     """Values over places, such as steps or moments, the parts stacked.
 
     Attributes:
@@ -104,8 +97,7 @@ class Graph:
     series: tuple[Series, ...]
 
 
-@frozen
-class HeatMap:
+class HeatMap(Struct, frozen=True, kw_only=True):
     """One cell for each row and place, darker where the value is higher.
 
     Attributes:
@@ -122,8 +114,7 @@ class HeatMap:
 Block = Table | Facts | Lines | Graph | HeatMap
 
 
-@frozen
-class Page:
+class Page(Struct, frozen=True, kw_only=True):
     """One section, ready to be written.
 
     Attributes:

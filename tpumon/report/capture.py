@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from tpumon.model import Finding
 from tpumon.model.codec import to_plain
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line
 
 if TYPE_CHECKING:
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
     from tpumon.xspace.summary import TraceFigures
 
 
-@frozen
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """One host of a capture.
 
     Attributes:
@@ -29,8 +29,7 @@ class Host:
     profile: Profile
 
 
-@frozen
-class Capture:
+class Capture(Struct, frozen=True, kw_only=True):
     """One profile: the traces of one or several hosts that were taken together.
 
     Attributes:
@@ -44,8 +43,7 @@ class Capture:
     findings: tuple[Finding, ...] = ()
 
 
-@frozen
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """Which ops to show.
 
     Attributes:

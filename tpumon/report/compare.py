@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Struct
 
 from tpumon.model.codec import not_in_json
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Page, Table
 from tpumon.report.capture import Capture, Choice, plain_json
 from tpumon.report.matching import match
@@ -28,8 +28,7 @@ _NEGLIGIBLE = 1e-4  # of a step: changes below it are left out
 _ENOUGH = 2  # steps, to tell noise from change
 
 
-@frozen(kw_only=False)
-class Amount:
+class Amount(Struct, frozen=True):
     """A time per step, and how far chance may have moved it.
 
     Attributes:
@@ -41,8 +40,7 @@ class Amount:
     error_s: float | None
 
 
-@frozen
-class Change:
+class Change(Struct, frozen=True, kw_only=True):
     """Something that takes another time per step than before.
 
     Attributes:
@@ -67,8 +65,7 @@ class Change:
     noise: bool | None
 
 
-@frozen
-class ProgramChange:
+class ProgramChange(Struct, frozen=True, kw_only=True):
     """A program in both captures, or in one.
 
     Attributes:
@@ -80,8 +77,7 @@ class ProgramChange:
     status: Literal["same", "recompiled", "new", "gone"]
 
 
-@frozen
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """Two captures compared.
 
     Attributes:
@@ -109,7 +105,7 @@ class Comparison:
     reason: str | None
     before_truncated: str | None
     after_truncated: str | None
-    limit: int = field(metadata=not_in_json())
+    limit: Annotated[int, not_in_json()]
 
     def exceeds(self, limit_ratio: float) -> bool | None:
         """Whether steps became longer by more than a limit, and not by chance; None where it cannot be told."""
@@ -122,8 +118,7 @@ class Comparison:
         return {"schema": 1, **plain_json(self)}
 
 
-@frozen
-class _Side:
+class _Side(Struct, frozen=True, kw_only=True):
     """One capture.
 
     Attributes:

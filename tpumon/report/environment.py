@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Lines, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, flop_rate_word, rate_word, time_cell, time_word
 
 
-@frozen
-class HostRow:
+class HostRow(Struct, frozen=True, kw_only=True):
     """One host.
 
     Attributes:
@@ -39,8 +39,7 @@ class HostRow:
     truncated: str | None
 
 
-@frozen
-class Environment:
+class Environment(Struct, frozen=True, kw_only=True):
     """Where a capture was taken.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+
 from tpumon.model import Spread
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Lines, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, percent_cell, percent_word, time_cell
@@ -38,8 +39,7 @@ _ADVICE = {
 }
 
 
-@frozen
-class InputStep:
+class InputStep(Struct, frozen=True, kw_only=True):
     """One step across cores, as XProf has it: infeed, outfeed, idle and compute are of different cores.
 
     Attributes:
@@ -59,8 +59,7 @@ class InputStep:
     infeed_ratio: Spread
 
 
-@frozen
-class StageRow:
+class StageRow(Struct, frozen=True, kw_only=True):
     """One stage of the input pipeline on all hosts.
 
     Attributes:
@@ -80,8 +79,7 @@ class StageRow:
     self_time_ratio: float
 
 
-@frozen
-class Input:
+class Input(Struct, frozen=True, kw_only=True):
     """How long devices waited for input, and what the host did for it.
 
     Attributes:

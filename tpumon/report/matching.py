@@ -7,7 +7,7 @@ from bisect import bisect
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tpumon.report.work import Ledger
@@ -20,8 +20,7 @@ _NUMBERED = re.compile(
 _SHAPE_LENGTH = 600  # characters; long lists of operands are cut, at the same place on both sides
 
 
-@frozen
-class Pair:
+class Pair(Struct, frozen=True, kw_only=True):
     """Ops of both captures that are the same; one side has none where they are new or gone.
 
     Attributes:
@@ -52,8 +51,7 @@ def shape_of(op: Op) -> str:
     return " ".join(text.split())[:_SHAPE_LENGTH]
 
 
-@frozen(kw_only=False)
-class _Named:
+class _Named(Struct, frozen=True):
     """An op with what it is compared by."""
 
     op: Op

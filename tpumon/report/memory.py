@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
 
 from tpumon.model.codec import flat
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Graph, Lines, Series, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, percent_cell, size_cell, size_word, time_cell
@@ -20,16 +20,14 @@ _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program
 
 
-@frozen
-class Use:
+class Use(Struct, frozen=True, kw_only=True):
     """One memory of one host."""
 
     worker: str
-    use: MemoryUse = field(metadata=flat())
+    use: Annotated[MemoryUse, flat()]
 
 
-@frozen
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """Memory in use, and what programs need.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Struct
 
 from tpumon.model.codec import flat
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import (
@@ -35,8 +35,7 @@ _TEXT = 400  # characters of HLO text
 _DEEPEST = 24  # parts of a path
 
 
-@frozen
-class Group:
+class Group(Struct, frozen=True, kw_only=True):
     """Some ops together.
 
     Attributes:
@@ -47,11 +46,10 @@ class Group:
 
     name: str
     ops: int
-    work: Work = field(metadata=flat())
+    work: Annotated[Work, flat()]
 
 
-@frozen
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """Ops below one part of a framework's path (`tf_op`), parents before what they hold.
 
     Attributes:
@@ -62,11 +60,10 @@ class Node:
 
     path: str
     depth: int
-    work: Work = field(metadata=flat())
+    work: Annotated[Work, flat()]
 
 
-@frozen
-class OpRow:
+class OpRow(Struct, frozen=True, kw_only=True):
     """One op.
 
     Attributes:
@@ -101,11 +98,10 @@ class OpRow:
     chip_bytes: Mapping[str, float]
     operational_intensity: float | None
     bound_by: str | None
-    work: Work = field(metadata=flat())
+    work: Annotated[Work, flat()]
 
 
-@frozen
-class Ops:
+class Ops(Struct, frozen=True, kw_only=True):
     """Where the devices' time goes.
 
     Attributes:

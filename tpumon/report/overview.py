@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
+from typing import Annotated
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.model import Figures, Finding
 from tpumon.model.codec import flat, not_in_json
 from tpumon.model.figure_table import FIGURES, PARTS, STEP, Figure
-from tpumon.model.frozen import frozen
 from tpumon.report import environment as environment_section
 from tpumon.report import ops as ops_section
 from tpumon.report import steps as steps_section
@@ -22,8 +24,7 @@ from tpumon.report.words import NOT_KNOWN, part_word, percent_cell, percent_word
 _TOP_OPS = 10
 
 
-@frozen
-class Overview:
+class Overview(Struct, frozen=True, kw_only=True):
     """All of a capture at a glance.
 
     Attributes:
@@ -38,13 +39,13 @@ class Overview:
     """
 
     window_s: float
-    figures: Figures = field(metadata=flat())
+    figures: Annotated[Figures, flat()]
     step_durations_s: tuple[float, ...]
     percentiles: Percentiles | None
     top_ops: tuple[OpRow, ...]
     findings: tuple[Finding, ...]
     environment: Environment
-    steps: Steps = field(metadata=not_in_json())
+    steps: Annotated[Steps, not_in_json()]
 
 
 def build(capture: Capture, choice: Choice) -> Overview:

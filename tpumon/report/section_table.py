@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.report import environment, memory, ops, overview, steps
 from tpumon.report import input as input_section
 from tpumon.report.blocks import Block, Lines, Page
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Part
 
 
-@frozen
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """One section of a report.
 
     Attributes:
@@ -92,8 +92,7 @@ SECTIONS: Mapping[str, Section] = {
 """All sections, by name, in the order of a report."""
 
 
-@frozen
-class Report:
+class Report(Struct, frozen=True, kw_only=True):
     """Some sections of one capture.
 
     Attributes:

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from tpumon.model import StepTimes
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Block, Cell, Column, Facts, Graph, HeatMap, Lines, Series, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, part_column, part_word, time_cell, time_word
@@ -26,8 +27,7 @@ _SOURCES = {
 }
 
 
-@frozen
-class Percentiles:
+class Percentiles(Struct, frozen=True, kw_only=True):
     """Of the step times, in seconds."""
 
     p50: float
@@ -36,8 +36,7 @@ class Percentiles:
     p99: float
 
 
-@frozen
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One step.
 
     Attributes:
@@ -55,8 +54,7 @@ class Step:
     parts_s: Mapping[str, float]
 
 
-@frozen
-class Core:
+class Core(Struct, frozen=True, kw_only=True):
     """One core, or one worker as the mean over its cores.
 
     Attributes:
@@ -77,8 +75,7 @@ class Core:
     durations_s: tuple[float, ...]
 
 
-@frozen
-class Steps:
+class Steps(Struct, frozen=True, kw_only=True):
     """All steps of a capture.
 
     Attributes:

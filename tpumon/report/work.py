@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tpumon.report.capture import Capture, Choice
 from tpumon.xspace.profile.op_work import NO_PROGRAM, Whole, Work, cores_time_s, per, program_name, work
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from tpumon.xspace.profile.profile import Peaks
 
 
-@frozen
-class Rates:
+class Rates(Struct, frozen=True, kw_only=True):
     """Peak rates of one core, in FLOPs or bytes per second; None where they are not known."""
 
     flops: float | None
@@ -24,8 +24,7 @@ class Rates:
     peaks: Peaks
 
 
-@frozen
-class Ledger:
+class Ledger(Struct, frozen=True, kw_only=True):
     """The ops of a capture, and what their numbers are relative to.
 
     Attributes:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.simulator.scenario import OPS, Job, Parts, Program, Slot, Step, layout
 
 
@@ -33,8 +34,7 @@ class CoreStep(NamedTuple):
         return layout(self.parts) if self.partial is None else self.partial
 
 
-@frozen
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """Average, minimum and maximum."""
 
     avg: float
@@ -42,8 +42,7 @@ class Range:
     max: float
 
 
-@frozen
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """The figures of one worker in one window; None if the window lacks the events for them.
 
     Attributes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 SERVERS: tuple[str, ...] = ("old", "2025", "new")
 """Generations of profiler servers: without `emit_xspace`, with it, with it and GetSnapshot."""
@@ -11,8 +11,7 @@ DEFAULT_PORT = 8466
 """Default of `tpumon simulate --port`: the port of TPU nodes."""
 
 
-@frozen
-class SimulatorSettings:
+class SimulatorSettings(Struct, frozen=True, kw_only=True):
     """Settings of one simulated TPU.
 
     Attributes:

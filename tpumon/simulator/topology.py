@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from tpumon.errors import UsageError
 from tpumon.model.chips import CHIPS
-from tpumon.model.frozen import frozen
 
 GIB = 1 << 30
 
 
-@frozen
-class Generation:
+class Generation(Struct, frozen=True, kw_only=True):
     """One TPU generation.
 
     Attributes:
@@ -111,8 +111,7 @@ _ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x", "v7x": "7x"}
 _GOOD_FORM = "give GENERATION-SIZE, for example v3-8, v4-16, v5e-8, v5p-128, v6e-256 or 7x-8"
 
 
-@frozen
-class Topology:
+class Topology(Struct, frozen=True, kw_only=True):
     """A slice.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.frozen import frozen
 from tpumon.proto import xplane_pb2
 from tpumon.simulator.expected_figures import CoreStep, measure, window_events
 from tpumon.simulator.scenario import HLO_CATEGORIES, OPS, Job, Part, Program
@@ -41,16 +42,14 @@ _WAITS = {Part.BARRIER: ("barrier-cores", 90), Part.DEBUG_PRINT: ("debug_print",
 _WITHOUT_SPARSE_CORES = frozenset({"v2", "v3", "v5e"})
 
 
-@frozen
-class TraceOptions:
+class TraceOptions(Struct, frozen=True, kw_only=True):
     """What to record: tracer levels as in ProfileOptions."""
 
     host_tracer_level: int = 0
     device_tracer_level: int = 1
 
 
-@frozen
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True):
     """An XSpace as bytes; `empty` if no line of any plane has an event."""
 
     xspace: bytes

@@ -10,9 +10,10 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from tpumon.system.host_files import HostFiles, boot, directory, since_boot_s
 
@@ -24,8 +25,7 @@ _LAST_PORT = 65_535
 _FILES = HostFiles("tpumon-first-", most_of_one_user=4, most_bytes=500)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True):
     """What a user's file says: a port, since when and until when something was seen there, since the boot."""
 
     path: Path

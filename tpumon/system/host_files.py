@@ -12,10 +12,11 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct
 
 _DIRECTORY = Path("/tmp")  # noqa: S108 - one place for all users, whatever their TMPDIR
 _MOST_LISTED = 200_000
@@ -23,8 +24,7 @@ _MOST_READ = 1_000
 _MOST_OWN = 500
 
 
-@dataclass(frozen=True, slots=True)
-class HostFile:
+class HostFile(Struct, frozen=True):
     """A file as it was listed.
 
     Attributes:

@@ -11,8 +11,10 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from tpumon.system.host_files import HostFiles, boot, since_boot_s
 
@@ -28,8 +30,7 @@ _LEAST_DUTY_RATIO = 0.0001
 _MOST_S = 1e12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """What one tpumon says of one server. Times are since this machine was started.
 
     Attributes:
@@ -66,8 +67,7 @@ class Entry:
 _NUMBERS = [field.name for field in fields(Entry)]  # in this order in a file
 
 
-@dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """Another tpumon's entry of a server.
 
     Attributes:

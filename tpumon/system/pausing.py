@@ -9,7 +9,8 @@ import asyncio
 import os
 import pwd
 import time
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tpumon.system.host_files import HostFiles, boot, since_boot_s
 from tpumon.system.threads import in_thread
@@ -23,8 +24,7 @@ _LOOK_S = 2.0
 _LOOKING_RATIO = 0.05  # of a core, where somebody has filled the directory
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pause:
+class Pause(Struct, frozen=True, kw_only=True):
     """A pause in effect.
 
     Attributes:

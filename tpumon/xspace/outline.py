@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
+from msgspec import Struct
+
 from tpumon.errors import SourceError
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import LineOutline
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.wire.fields import fields
@@ -19,8 +20,7 @@ _MOST_PARTS = 10_000
 _MOST_REMARKS = 20
 
 
-@struct
-class Outline:
+class Outline(Struct, frozen=True, kw_only=True, eq=False):
     """What a trace holds, without its figures.
 
     Attributes:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+
+from msgspec import Struct, field
 
 from tpumon.model import Caution, Figures
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.timeline import PS_PER_S
 
 NO_STEPS = "no steps in the window"
 
 
-@struct(kw_only=False)
-class Part:
+class Part(Struct, frozen=True, eq=False):
     """Some of the figures.
 
     Attributes:

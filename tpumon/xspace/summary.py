@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
 from tpumon.model import Caution, Figures, MxuMethod
-from tpumon.model.frozen import frozen
 from tpumon.xspace.catalogue.totals import (
     custom_call_ratio,
     matrix_flops,
@@ -43,8 +44,7 @@ _DEVICE_FIGURES = (
 _NO_MATRIX_SHAPES = "no matrix operation whose shapes the trace tells"
 
 
-@frozen
-class TraceFigures:
+class TraceFigures(Struct, frozen=True, kw_only=True):
     """What the traces of one or several hosts show.
 
     Attributes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import BinaryIO, Literal, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tpumon.model import SIMULATED_MARK, Caution
-from tpumon.model.frozen import struct
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.catalogue.totals import OpTable, merge_tables
 from tpumon.xspace.columns.columns import Ints
@@ -44,8 +45,7 @@ from tpumon.xspace.wire.stored import FileBytes, Stored
 Hardware = Literal["TPU", "GPU", "CPU"]
 
 
-@struct
-class CoreTotals:
+class CoreTotals(Struct, frozen=True, kw_only=True, eq=False):
     """What is kept of one TensorCore.
 
     Attributes:
@@ -63,8 +63,7 @@ class CoreTotals:
     waits: StepWaits | None
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One host's trace.
 
     Attributes:
@@ -136,8 +135,7 @@ class Trace:
         return merge_tables([core.table for core in self.cores])
 
 
-@struct
-class _Core:
+class _Core(Struct, frozen=True, kw_only=True, eq=False):
     """One TensorCore, added up.
 
     Attributes:

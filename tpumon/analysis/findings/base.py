@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
+from msgspec import Struct
+
 from tpumon.analysis.findings.thresholds import Thresholds
 from tpumon.analysis.history import Moment
 from tpumon.model import Confidence, Evidence, Figures, FindingId, Grade, KeptWorker, Sample, State, Target
 from tpumon.model.figure_table import STEP
-from tpumon.model.frozen import frozen
 
 MemoryT = TypeVar("MemoryT")
 AcrossT = TypeVar("AcrossT")
 
 
-@frozen
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What one query of one worker showed.
 
     Attributes:
@@ -79,16 +79,14 @@ def seconds_between(begin: Moment, end: Moment) -> float:
     return max(end.time_unix_s - begin.time_unix_s, 0.0)
 
 
-@frozen(kw_only=False)
-class Peer(Generic[MemoryT]):
+class Peer(Struct, Generic[MemoryT], frozen=True):
     """A worker of a slice as a rule sees it: what was seen last, and what the rule remembers of it."""
 
     seen: Seen
     memory: MemoryT
 
 
-@frozen(kw_only=False)
-class Member(Generic[MemoryT, AcrossT]):
+class Member(Struct, Generic[MemoryT, AcrossT], frozen=True):
     """A worker that is judged: beside what a `Peer` has, what the workers of its slice have in common."""
 
     seen: Seen
@@ -96,8 +94,7 @@ class Member(Generic[MemoryT, AcrossT]):
     across: AcrossT
 
 
-@frozen
-class Account:
+class Account(Struct, frozen=True, kw_only=True):
     """A finding as it concerns one worker.
 
     Attributes:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec.structs import replace
 
 from tpumon.analysis.findings.base import Account, AnyRule, Member, Peer, Seen, TooFew
 from tpumon.analysis.history import Moment

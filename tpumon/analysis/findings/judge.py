@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from tpumon.analysis.findings.base import Account, AnyRule, Member, Seen
 from tpumon.analysis.findings.finding_state import Group, GroupKey, Held, Job, Watched

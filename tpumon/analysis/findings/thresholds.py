@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 
-@frozen
-class Thresholds:
+class Thresholds(Struct, frozen=True, kw_only=True):
     """Limits beyond which a worker is marked. The defaults for infeed are XProf's.
 
     Attributes:

@@ -7,7 +7,8 @@ always judged.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tpumon.analysis.findings.base import Account, TooFew
 from tpumon.analysis.findings.finding_state import Group, Job, Watched

@@ -10,7 +10,9 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.analysis.history.series import RollupSeries
 from tpumon.analysis.history.states import listens, restarted, state_of
@@ -45,8 +47,7 @@ NO_FIGURES: Mapping[str, float | None] = dict.fromkeys(COMPARED)
 """The compared figures of a worker that has none."""
 
 
-@dataclass(slots=True)
-class WorkerHistory:
+class WorkerHistory(Struct):
     """One worker's last samples, and totals over all of them, as of its last query. Treat it as immutable.
 
     Attributes:
@@ -83,10 +84,10 @@ class WorkerHistory:
     failed: Sample | None = None
     series: RollupSeries | None = None
     restarted: Sample | None = None
-    _uptime_s: float | None = field(default=None, repr=False)
-    _process: Process | None = field(default=None, repr=False)
-    _was_closed: bool = field(default=False, repr=False)
-    monotonic_s: Callable[[], float] = field(default=time.monotonic, repr=False, compare=False)
+    _uptime_s: float | None = None
+    _process: Process | None = None
+    _was_closed: bool = False
+    monotonic_s: Callable[[], float] = time.monotonic
 
     @property
     def job_signs(self) -> tuple[Process | None, float | None]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from tpumon.model import Caution, Failure, Sample, bounded
-from tpumon.model.frozen import frozen
 from tpumon.outputs.text import render_block
 from tpumon.system.console import say, show
 from tpumon.xspace import figures, read_trace
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
 
 
-@frozen
-class AnalyzeSettings:
+class AnalyzeSettings(Struct, frozen=True, kw_only=True):
     """What to read, and how to print it.
 
     Attributes:
@@ -31,8 +31,7 @@ class AnalyzeSettings:
     output: Literal["text", "json"] = "text"
 
 
-@frozen
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """One file.
 
     Attributes:

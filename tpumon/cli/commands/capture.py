@@ -6,9 +6,12 @@ import asyncio
 import sys
 import time
 from contextlib import AsyncExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.collection.sampler import pause_after_failures
 from tpumon.collection.sources import Client
@@ -17,7 +20,6 @@ from tpumon.discovery.host.listening import signs_at
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import SIMULATED_MARK, Target
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.progress import Bar
 from tpumon.system.background import Background
 from tpumon.system.console import say, show
@@ -40,8 +42,7 @@ _GPU_WARNING = (
 _LEAD_S = 0.5  # several workers start together, this far ahead, so that every request is there in time
 
 
-@frozen
-class CaptureSettings:
+class CaptureSettings(Struct, frozen=True, kw_only=True):
     """What to profile, and where to save it.
 
     Attributes:
@@ -65,22 +66,19 @@ class CaptureSettings:
     all_devices: bool = True
 
 
-@frozen(kw_only=False)
-class _Say:
+class _Say(Struct, frozen=True):
     """A line for stderr."""
 
     text: str
 
 
-@frozen(kw_only=False)
-class _Tracing:
+class _Tracing(Struct, frozen=True):
     """Workers start tracing now, for about this long."""
 
     duration_s: float
 
 
-@frozen
-class _Saved:
+class _Saved(Struct, frozen=True, kw_only=True):
     """A worker's profile, verified."""
 
     path: str
@@ -115,8 +113,7 @@ def _reason(failure: TpumonError | None) -> Reason | None:
     return failure.reason if isinstance(failure, SourceError) else None
 
 
-@frozen(kw_only=False)
-class _Done:
+class _Done(Struct, frozen=True):
     """The run is over."""
 
     workers: Sequence[_Worker]
@@ -125,8 +122,7 @@ class _Done:
 _Event = _Say | _Tracing | _Done
 
 
-@frozen
-class Taken:
+class Taken(Struct, frozen=True, kw_only=True):
     """Profiles that were taken.
 
     Attributes:

@@ -8,15 +8,15 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.system.console import show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 
 _PASSWORD = re.compile(r"(?<=://)([^/@\s]*):[^/@\s]*@")
 
 
-@frozen
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """One option of one command.
 
     Attributes:
@@ -34,8 +34,7 @@ class Setting:
     is_set: bool
 
 
-@frozen
-class ConfigSettings:
+class ConfigSettings(Struct, frozen=True, kw_only=True):
     """What to show.
 
     Attributes:

@@ -6,11 +6,12 @@ import json
 import time
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+
 from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.codec import to_plain
-from tpumon.model.frozen import frozen
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import say, show
 
@@ -24,8 +25,7 @@ _TICK_S = 1.0
 _PATIENCE_S = 3.0  # after the exporter's workers, the changes come at once
 
 
-@frozen
-class EventsSettings:
+class EventsSettings(Struct, frozen=True, kw_only=True):
     """Settings of `tpumon events`.
 
     Attributes:

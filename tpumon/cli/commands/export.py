@@ -9,10 +9,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from tpumon.collection.recording import Recording
 from tpumon.errors import TpumonError, UsageError
 from tpumon.model import Sample
-from tpumon.model.frozen import frozen
 from tpumon.system.console import say, show
 from tpumon.untrusted_text import LONGEST_PATH, one_line
 from tpumon_exporters.comma_separated import COLUMNS
@@ -23,8 +24,7 @@ _INSTALL = "pip install 'tpumon[parquet]'"
 _NUMBER = re.compile(r".*_(s|ratio|bytes|count)|cores")
 
 
-@frozen
-class ExportSettings:
+class ExportSettings(Struct, frozen=True, kw_only=True):
     """What to export.
 
     Attributes:

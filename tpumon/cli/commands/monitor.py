@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.cli.commands import replay
 from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import UsageError
-from tpumon.model.frozen import frozen
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText
 from tpumon.outputs.text import TextOutput
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
 _LIVE_OPS = 10  # costs 0.5 to 2 ms per trace, 1 to 3 % of reading it
 
 
-@frozen
-class MonitorSettings:
+class MonitorSettings(Struct, frozen=True, kw_only=True):
     """Settings of a view or a stream of samples.
 
     Attributes:

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from tpumon.analysis import Verdict, WorkerStatus
 from tpumon.analysis.answer import Answer, FailOn, answer_of
 from tpumon.analysis.sufficiency import unjudged
@@ -13,7 +15,6 @@ from tpumon.cli.collecting import Needs, collect
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain
 from tpumon.model.figure_table import COMPARED
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.cells import FORMATS, age, clock
 from tpumon.outputs.live.drawing.style import LOOKS
 from tpumon.pipeline import FeedSettings
@@ -21,8 +22,7 @@ from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 
 
-@frozen
-class OnceSettings:
+class OnceSettings(Struct, frozen=True, kw_only=True):
     """Settings of `tpumon once`.
 
     Attributes:
@@ -63,8 +63,7 @@ def run(settings: OnceSettings) -> int:
     return answer.exit_status(settings.fail_on)
 
 
-@frozen
-class _Row:
+class _Row(Struct, frozen=True, kw_only=True):
     """One worker, as it is printed.
 
     Attributes:

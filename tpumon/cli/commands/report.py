@@ -7,12 +7,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from tpumon.model import Finding
-from tpumon.model.frozen import frozen
 from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page, verdict
@@ -31,8 +32,7 @@ _JUDGED = "overview"  # the section that shows findings
 _PIPE_WIDTH = 160  # of lines where nobody says how wide they may be
 
 
-@frozen
-class ReportSettings:
+class ReportSettings(Struct, frozen=True, kw_only=True):
     """What to show of which profile.
 
     Attributes:

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.system.console import flush, say
 
 _HOOK = str(Path(__file__).parents[1] / "attach" / "pythonpath")
@@ -20,8 +21,7 @@ _BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 """What Python ignores for itself; a program would inherit that."""
 
 
-@frozen
-class RunSettings:
+class RunSettings(Struct, frozen=True, kw_only=True):
     """What to run.
 
     Attributes:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.answer import Answer, FailOn, answer_of, by_reason
 from tpumon.cli.collecting import Needs, collect
 from tpumon.cli.commands.analyze import read_host
 from tpumon.cli.judged import judge_capture
 from tpumon.model import Evidence, Finding
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.cells import age, clock
 from tpumon.pipeline import FeedSettings
 from tpumon.system.console import show
@@ -20,8 +21,7 @@ from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.xspace.files import trace_files
 
 
-@frozen
-class WhySettings:
+class WhySettings(Struct, frozen=True, kw_only=True):
     """Settings of `tpumon why`.
 
     Attributes:

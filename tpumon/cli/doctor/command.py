@@ -8,22 +8,22 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import AsyncExitStack
-from dataclasses import field, replace
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.cli.doctor.checklist import render
 from tpumon.cli.doctor.diagnosis import Diagnosis, diagnose
 from tpumon.cli.doctor.problems import problems_of
 from tpumon.discovery.selection import Selection, find_now
 from tpumon.errors import NoTargetError
-from tpumon.model.frozen import frozen
 from tpumon.system.console import show
 
 _SCHEMA_VERSION = 1
 
 
-@frozen
-class DoctorSettings:
+class DoctorSettings(Struct, frozen=True, kw_only=True):
     """What to look at, and how to print it.
 
     Attributes:

@@ -8,10 +8,13 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon import __version__
 from tpumon.collection import sources
@@ -23,7 +26,6 @@ from tpumon.discovery.host.listening import signs_at, signs_of
 from tpumon.discovery.host.ports import RUNTIME_PORTS, SUGGESTED_PORT, USUAL_PORTS, Seen, survey
 from tpumon.errors import MEANING, Reason, SourceError, TpumonError
 from tpumon.model import Address, Framework, Target
-from tpumon.model.frozen import frozen
 from tpumon.system.ledger import Ledger
 from tpumon.system.pausing import current_pause
 from tpumon.untrusted_text import one_line
@@ -40,8 +42,7 @@ Find = Callable[[Callable[[str], None]], Awaitable[Sequence[Target]]]
 _Result = TypeVar("_Result")
 
 
-@frozen
-class Server:
+class Server(Struct, frozen=True, kw_only=True):
     """A worker's profiler server, or what is at its address.
 
     Attributes:
@@ -74,16 +75,14 @@ class Server:
     attached: bool = False
 
 
-@frozen
-class CompanionReports:
+class CompanionReports(Struct, frozen=True, kw_only=True):
     """One kind of companion, and what became of each place where it may be."""
 
     kind: type[Companion]
     reports: tuple[CompanionReport, ...] = ()
 
 
-@frozen
-class Port:
+class Port(Struct, frozen=True, kw_only=True):
     """Something else that listens on this host; `words` say what it answered, or why it was not called."""
 
     address: str
@@ -92,16 +91,14 @@ class Port:
     words: str
 
 
-@frozen
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """What is wrong, and what to do."""
 
     what: str
     remedy: str
 
 
-@frozen
-class Diagnosis:
+class Diagnosis(Struct, frozen=True, kw_only=True):
     """All that `doctor` finds out.
 
     Attributes:

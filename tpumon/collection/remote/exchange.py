@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from io import BytesIO
 from ipaddress import ip_address
 
+from msgspec import Struct
+
 from tpumon.discovery.dns import resolve_host
-from tpumon.model.frozen import frozen
 
 STEP_S = 5.0  # timeout of connecting to each address of a name
 WHOLE_S = 10.0  # timeout of a whole exchange, from resolving the name to the last byte
@@ -69,8 +70,7 @@ class Names:
         self._known.pop(host, None)
 
 
-@frozen
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """The place where a server listens.
 
     Attributes:

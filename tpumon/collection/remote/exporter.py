@@ -11,9 +11,10 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
+
+from msgspec.structs import replace
 
 from tpumon.analysis.handover import dated, read_handover
 from tpumon.collection.remote.exchange import LARGE_BYTES

@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from tpumon.collection.remote.exporter import MOST_VIA, MOST_WORKERS, Event, Send
 from tpumon.collection.remote.places import Place

@@ -6,8 +6,10 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon.collection.remote.server import GOOD_FORM, Secret, Server
 from tpumon.discovery.addresses import parse_address
@@ -17,7 +19,6 @@ from tpumon.discovery.identity import Names as Given
 from tpumon.discovery.target_file import TargetFile
 from tpumon.errors import UsageError
 from tpumon.model import Workers
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line
 
 EXPORTER_PORT = 10466
@@ -30,8 +31,7 @@ _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):[0-9]{1,5}(/.*)?")
 _MOST_EXPORTERS = 10_000
 
 
-@frozen
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """The place of an exporter, and what is known of its workers beside what it says.
 
     Attributes:
@@ -44,8 +44,7 @@ class Place:
     slice: str | None = None
 
 
-@frozen
-class Places:
+class Places(Struct, frozen=True, kw_only=True):
     """All exporters to follow from now on, not only the new ones.
 
     Attributes:

@@ -7,7 +7,8 @@ import random
 from collections.abc import Collection
 from statistics import median
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.system.ledger import USUAL_DUTY_RATIO
 
 JITTER_RATIO = 0.1
@@ -20,8 +21,7 @@ _FIRST_PAUSE_S = 0.5
 _LONGEST_TICK_S = 0.1
 
 
-@frozen
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """How often to ask, and how long to go on.
 
     Attributes:

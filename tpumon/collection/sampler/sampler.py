@@ -7,7 +7,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tpumon.collection import sources
 from tpumon.collection.sampler.duty import Duty

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tpumon.collection.sampler.pace import LONGEST_PAUSE_S
 from tpumon.collection.sources import Companion, OpenClient, Reading, SourceOptions

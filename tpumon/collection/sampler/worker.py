@@ -6,7 +6,8 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tpumon.collection.sampler.duty import Account, Duty
 from tpumon.collection.sampler.pace import JITTER_RATIO, Pace, jittered, on_a_tick, pause_after_failures

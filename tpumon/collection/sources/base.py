@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import field
 from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import Struct, field
 
 from tpumon.collection.sources.examination import Answer, Examination
 from tpumon.collection.sources.rpc import MAX_TRACE_MB
 from tpumon.collection.sources.traces.slots import Sharing
 from tpumon.model import JobSigns, Query
-from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 _GLANCE = Query(level=1, window_s=0.001)
 
 
-@frozen
-class SourceOptions:
+class SourceOptions(Struct, frozen=True, kw_only=True):
     """What a user decides about sources.
 
     Attributes:

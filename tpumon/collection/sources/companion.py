@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from msgspec import Struct, field
+from msgspec.structs import fields
 
 from tpumon.collection.sources.examination import About, CompanionReport
 from tpumon.model import Figures
-from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.base import SourceOptions
@@ -20,8 +21,7 @@ OpenClient = Callable[[str], "Client"]
 """Makes a channel to an address; makes no call yet."""
 
 
-@frozen
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """What one look at a companion gave.
 
     Attributes:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 State = Literal["ok", "absent", "busy", "failed", "not asked"]
 
 
-@frozen
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """The outcome of one RPC, or why it was not called; `words` are one line."""
 
     rpc: str
@@ -18,8 +17,7 @@ class Answer:
     words: str
 
 
-@frozen
-class Examination:
+class Examination(Struct, frozen=True, kw_only=True):
     """What a profiler source learned about a server that offers it.
 
     Attributes:
@@ -43,8 +41,7 @@ class Examination:
     simulated: bool = False
 
 
-@frozen
-class Offered:
+class Offered(Struct, frozen=True, kw_only=True):
     """A metric that a service lists.
 
     Attributes:
@@ -60,8 +57,7 @@ class Offered:
     shown: bool
 
 
-@frozen
-class About:
+class About(Struct, frozen=True, kw_only=True):
     """How `doctor` speaks of a companion.
 
     Attributes:
@@ -87,8 +83,7 @@ class About:
     shows_job: bool = False
 
 
-@frozen
-class CompanionReport:
+class CompanionReport(Struct, frozen=True, kw_only=True):
     """What `doctor` shows of one companion at one place.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from tpumon import proto as wire
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
+
+from msgspec.structs import replace
 
 from tpumon import proto as wire
 from tpumon.collection.sources.companion import Companion, OpenClient, Reading
@@ -18,7 +19,6 @@ from tpumon.collection.sources.rpc import Client
 from tpumon.collection.sources.runtime_rows import METRICS, reading_of
 from tpumon.errors import SourceError
 from tpumon.model import Failure, Target
-from tpumon.model.frozen import frozen
 from tpumon.proto.runtime_metrics_pb2 import (
     ListSupportedMetricsRequest,
     ListSupportedMetricsResponse,
@@ -50,8 +50,7 @@ _ABOUT_ONE_METRIC = frozenset({"internal", "malformed", "refused", "too-large"})
 _Answer = TypeVar("_Answer")
 
 
-@frozen
-class RuntimeReport(CompanionReport):
+class RuntimeReport(CompanionReport, frozen=True, kw_only=True):
     """What `doctor` shows of a runtime metric service; `duty_cycle_ratio` is the average over its devices."""
 
     devices: int = 0

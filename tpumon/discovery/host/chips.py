@@ -7,9 +7,10 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from tpumon.discovery.host.processes import PROC, open_files, program_of
 from tpumon.model.chips import CHIPS
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line
 
 _GOOGLE = "1ae0"
@@ -18,8 +19,7 @@ _ACCELERATOR_CLASS = "0x12"  # Google's network and disk controllers have the sa
 _TPUS = {chip.pci_device for chip in CHIPS.values()}
 
 
-@frozen
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """A process that holds a chip.
 
     Attributes:
@@ -31,8 +31,7 @@ class Process:
     program: str
 
 
-@frozen
-class Chip:
+class Chip(Struct, frozen=True, kw_only=True):
     """One chip.
 
     Attributes:
@@ -52,8 +51,7 @@ class Chip:
     holders: tuple[Process, ...]
 
 
-@frozen
-class Chips:
+class Chips(Struct, frozen=True, kw_only=True):
     """The chips of a host.
 
     Attributes:
@@ -65,8 +63,7 @@ class Chips:
     remarks: tuple[str, ...]
 
 
-@frozen
-class _Function:
+class _Function(Struct, frozen=True, kw_only=True):
     """A PCI function of a TPU: its chip's address, its name and its file in /dev, if any."""
 
     chip: str

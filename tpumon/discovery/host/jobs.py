@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from msgspec import Struct
+
 from tpumon.discovery.host.listening import Owner, owner_at
 from tpumon.discovery.host.processes import PROC, open_files
 from tpumon.model import Framework
-from tpumon.model.frozen import frozen
 from tpumon.untrusted_text import one_line
 
 _MOST_READ = 2000  # processes; each takes up to a few milliseconds
 _LONGEST_NAME = 40
 
 
-@frozen
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A process that runs a framework with a profiler server, whether it has started that or not.
 
     Attributes:

@@ -8,9 +8,10 @@ import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tpumon.discovery.host.processes import (
     PROC,
@@ -21,7 +22,6 @@ from tpumon.discovery.host.processes import (
     program_of,
 )
 from tpumon.model import Address, Framework, JobSigns, Process
-from tpumon.model.frozen import frozen
 
 _LISTEN, _SYN_RECEIVED, _ESTABLISHED = "0A", "03", "01"
 _OTHERS_IN_A_ROW = 1000  # Linux lists those that listen first: connections, of which there may be many, are not read
@@ -35,8 +35,7 @@ _XLA = re.compile(rb"/(jaxlib|tensorflow|torch_xla)/|/lib(tpu|tensorflow|jax)\w*
 _NCCL = b"/libnccl.so"
 
 
-@frozen
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     """A process that listens, as far as its files can be read.
 
     Attributes:
@@ -59,8 +58,7 @@ class Owner:
     process: Process | None = None
 
 
-@frozen
-class Listener:
+class Listener(Struct, frozen=True, kw_only=True):
     """A port that something listens to.
 
     Attributes:

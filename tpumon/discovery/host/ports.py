@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.collection.sources.runtime_metrics import PORTS
 from tpumon.discovery.host.announced import attached_processes
@@ -15,7 +17,6 @@ from tpumon.discovery.host.probe import knock
 from tpumon.discovery.host.processes import PROC
 from tpumon.errors import SourceError
 from tpumon.model import Framework
-from tpumon.model.frozen import frozen
 
 USUAL_PORTS = (8466, 9999, 9012, 6000, 6009)
 """Of TPU nodes, and of the documentation of JAX, PyTorch/XLA and TensorFlow (two)."""
@@ -41,8 +42,7 @@ _LAST_PRIVILEGED_PORT = 1023
 HIDDEN = "its process is hidden; run tpumon as the job's user, or give --port"
 
 
-@frozen
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """What became of one port, for people.
 
     Attributes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tpumon.discovery.addresses import parse_address
 from tpumon.discovery.base import Discovery

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec.structs import replace
 from rich.cells import cell_len
 from rich.segment import Segment
 

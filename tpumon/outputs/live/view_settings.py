@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from tpumon.analysis.findings import Thresholds
 from tpumon.model.figure_table import SORT_KEYS
-from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.outputs.live.parts.frame import KeySection
 
 
-@frozen
-class DisplaySettings:
+class DisplaySettings(Struct, frozen=True, kw_only=True):
     """What a user decides about the live view.
 
     Attributes:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import isfinite
 
+from msgspec import Struct
+
 from tpumon.analysis import FleetStatus, WorkerStatus
 from tpumon.analysis.status import NOT_THERE
 from tpumon.model import Cause, Distribution, FindingId, Sample
-from tpumon.model.frozen import frozen
 from tpumon.outputs.metrics.families import (
     EXPORTER_METRICS,
     FINDING_METRICS,
@@ -52,8 +53,7 @@ METRICS: tuple[Metric, ...] = (*SAMPLE_METRICS, *HISTOGRAMS, *FINDING_METRICS, *
 """All metrics, in the order of the page."""
 
 
-@frozen(kw_only=False)
-class Family:
+class Family(Struct, frozen=True):
     """A metric and its values at one time.
 
     Attributes:

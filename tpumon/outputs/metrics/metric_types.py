@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeVar
 
+from msgspec import Struct
+
 from tpumon.analysis import FleetStatus
 from tpumon.analysis.history import WorkerHistory
 from tpumon.model import Cause, Distribution, Sample
-from tpumon.model.frozen import frozen
 
 RowT = TypeVar("RowT")
 
@@ -19,8 +20,7 @@ Series = tuple[tuple[str, ...], float]
 SampleValues = Callable[[Sample], Iterable[Series]]
 
 
-@frozen
-class Metric:
+class Metric(Struct, frozen=True, kw_only=True):
     """What every metric has.
 
     Attributes:
@@ -44,8 +44,7 @@ class Metric:
         return (self.name,)
 
 
-@frozen
-class SampleMetric(Metric):
+class SampleMetric(Metric, frozen=True, kw_only=True):
     """A figure of a worker's current sample; absent once the sample is stale.
 
     Attributes:
@@ -55,8 +54,7 @@ class SampleMetric(Metric):
     values: SampleValues
 
 
-@frozen
-class TargetMetric(Metric):
+class TargetMetric(Metric, frozen=True, kw_only=True):
     """Describes how a worker is watched; present as long as the worker is followed.
 
     Attributes:
@@ -66,8 +64,7 @@ class TargetMetric(Metric):
     values: Callable[[WorkerHistory, float], Iterable[Series]]
 
 
-@frozen
-class HistogramMetric(Metric):
+class HistogramMetric(Metric, frozen=True, kw_only=True):
     """Durations in classic buckets; absent once the worker's sample is stale.
 
     Attributes:
@@ -77,8 +74,7 @@ class HistogramMetric(Metric):
     value: Callable[[WorkerHistory, Sample], Distribution | None]
 
 
-@frozen
-class FindingMetric(Metric):
+class FindingMetric(Metric, frozen=True, kw_only=True):
     """A figure of each finding that can be judged of a worker; absent while the worker is down or stale.
 
     Attributes:
@@ -89,8 +85,7 @@ class FindingMetric(Metric):
     value: Callable[[Cause | None], float | None]
 
 
-@frozen
-class ExporterMetric(Metric):
+class ExporterMetric(Metric, frozen=True, kw_only=True):
     """Describes the exporter itself; has no `worker` label.
 
     Attributes:

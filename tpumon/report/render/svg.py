@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.outputs.live.drawing.graphs import soft_axis
 from tpumon.report.blocks import Graph, HeatMap
 from tpumon.report.words import size_word, time_word
@@ -18,8 +19,7 @@ _ROW, _LABEL, _MOST_LABEL = 16, 180, 28
 _LEAST_SPAN = 0.1
 
 
-@frozen(kw_only=False)
-class Area:
+class Area(Struct, frozen=True):
     """One part of a graph.
 
     Attributes:
@@ -35,8 +35,7 @@ class Area:
     mean: str
 
 
-@frozen(kw_only=False)
-class Column:
+class Column(Struct, frozen=True):
     """One place of a graph, to point at; `words` say its values."""
 
     x: float
@@ -44,8 +43,7 @@ class Column:
     words: str
 
 
-@frozen(kw_only=False)
-class Drawing:
+class Drawing(Struct, frozen=True):
     """A graph.
 
     Attributes:
@@ -110,8 +108,7 @@ def _means(values: Sequence[float], most: int) -> list[float]:
     return [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
 
 
-@frozen(kw_only=False)
-class HeatRow:
+class HeatRow(Struct, frozen=True):
     """One row of a heat map: its label, and x, strength from 0 to 1 and value in words of each cell."""
 
     label: str
@@ -119,8 +116,7 @@ class HeatRow:
     cells: tuple[tuple[float, float, str], ...]
 
 
-@frozen(kw_only=False)
-class HeatDrawing:
+class HeatDrawing(Struct, frozen=True):
     """A heat map; sizes in the units of SVG."""
 
     rows: tuple[HeatRow, ...]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import partial
 from typing import NamedTuple
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct, field
+
 from tpumon.simulator.scenario.job_work import Draft, Part, Slow, Stop
 
 
@@ -50,8 +50,7 @@ class Setting(NamedTuple):
     progress: float
 
 
-@frozen
-class Kind:
+class Kind(Struct, frozen=True, kw_only=True):
     """A kind of fault.
 
     Attributes:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tpumon.errors import UsageError
-from tpumon.model.frozen import frozen
 from tpumon.simulator.scenario.basics import SECOND, hashed
 from tpumon.simulator.scenario.fault_table import KINDS, PARAMETERS, PRESETS, Kind, Setting
 from tpumon.simulator.topology import Topology
@@ -49,8 +50,7 @@ class Active(NamedTuple):
     setting: Setting
 
 
-@frozen
-class Fault:
+class Fault(Struct, frozen=True, kw_only=True):
     """A fault of the simulated job.
 
     Attributes:

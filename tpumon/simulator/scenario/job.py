@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import field
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.simulator.scenario.basics import SECOND, chance, hashed
 from tpumon.simulator.scenario.clock import Clock, Piece, Step, clock_of, phase
 from tpumon.simulator.scenario.faults import Fault, check_together, parse_faults
@@ -26,8 +26,7 @@ _FLAKY_UNAVAILABLE = 0.15
 _FLAKY_HANG = 0.04
 
 
-@frozen
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     """A job on a TPU that follows a scenario.
 
     Devices are numbered from 0 on each worker. Times are nanoseconds since the job's start. All workers start a step
@@ -47,7 +46,7 @@ class Job:
     scenario: str = "steady"
     seed: int = 0
     faults: tuple[Fault, ...] = ()
-    _clock: Clock = field(init=False, compare=False, repr=False)
+    _clock: Clock
 
     def __post_init__(self) -> None:
         faults = (*parse_faults(self.scenario), *self.faults)

@@ -5,14 +5,16 @@ The faults that hold at a moment change a `Draft`; `Draft.finish` makes the `Wor
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import product
 from typing import Literal, NamedTuple
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from tpumon.simulator.scenario.basics import MS
 
 FUSIONS = 3  # convolution fusions per step, and as many loop fusions
@@ -84,8 +86,7 @@ OPS: tuple[Op, ...] = (
 PROGRAM_ID = 7_310_467_204_561_120_160
 
 
-@frozen
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A compiled program: what one run of it does. Durations are milliseconds on a core that is not slow.
 
     Attributes:
@@ -158,8 +159,7 @@ class Slow(NamedTuple):
     by: float
 
 
-@frozen
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """What the job does at a moment.
 
     Attributes:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field
 from enum import IntEnum
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown, XEventMetadata
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.catalogue.shapes import paddings
@@ -103,8 +102,7 @@ INFEED = (Category.INFEED, Category.SPARSE_INFEED)
 """What makes a program one that uses infeed; XProf: IsHostOrSparseCoreV0Infeed."""
 
 
-@struct
-class OpKind:
+class OpKind(Struct, frozen=True, kw_only=True, eq=False):
     """What all events of one op have in common: its metadata.
 
     Attributes:
@@ -139,8 +137,7 @@ class OpKind:
     stands_alone: bool
 
 
-@struct
-class Known:
+class Known(Struct, frozen=True, kw_only=True, eq=False):
     """What has been read for a plane's ops, so that nothing is read twice; goes on growing.
 
     Attributes:

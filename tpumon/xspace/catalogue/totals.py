@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.catalogue import CATALOGUE, Kinds
 from tpumon.xspace.catalogue.op_kinds import ABSURD
 from tpumon.xspace.catalogue.shapes import WIDTHS
@@ -36,8 +36,7 @@ _OF_KIND = ("time_kind", "padding_128", "padding_256", "category_key")
 _SAME = (*_OF_KIND, "number")  # the same of one op wherever it runs
 
 
-@struct
-class OpTable:
+class OpTable(Struct, frozen=True, kw_only=True, eq=False):
     """Sums over the occurrences of each op; all arrays have one element per op.
 
     Attributes:
@@ -107,8 +106,7 @@ def merge_tables(tables: Sequence[OpTable]) -> OpTable:
     return OpTable(key=key[first], **columns)
 
 
-@struct
-class RootTotals:
+class RootTotals(Struct, frozen=True, kw_only=True, eq=False):
     """All ops as one.
 
     Attributes:

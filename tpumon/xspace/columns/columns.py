@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
-
-from tpumon.model.frozen import struct
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -16,8 +14,7 @@ Words = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 
-@struct(kw_only=False)
-class StatColumn:
+class StatColumn(Struct, frozen=True, eq=False):
     """One stat of a line's events; all arrays have one element per event.
 
     Attributes:
@@ -57,8 +54,7 @@ class StatColumn:
         )
 
 
-@struct
-class EventColumns:
+class EventColumns(Struct, frozen=True, kw_only=True, eq=False):
     """The events of a line, in the line's order; all arrays have one element per event.
 
     Attributes:

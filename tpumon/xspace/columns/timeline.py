@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 import numpy as np
+from msgspec import Struct, field
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import EventColumns, Ints, Mask, StatColumn, join_stats
 from tpumon.xspace.columns.intervals import timeline_order
 
@@ -18,8 +17,7 @@ LATEST_PS = 1 << 61  # a month; a trace that says more is absurd, and sums must 
 LATEST_NS = LATEST_PS // PS_PER_NS
 
 
-@struct
-class Events:
+class Events(Struct, frozen=True, kw_only=True, eq=False):
     """Events of one line, those with absurd times left out; one element per event.
 
     Attributes:

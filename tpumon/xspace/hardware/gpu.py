@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tpumon.model.frozen import struct
+from msgspec import Struct
+
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.intervals import covered_ps, extent
 from tpumon.xspace.planes.plane import Plane, Value
@@ -30,8 +31,7 @@ _AMD_SERIES = {9: "gfx-9XX series", 10: "gfx-10XX series", 11: "gfx-11XX series"
 _AMD_CHIPS = {(9, 4): "gfx942", (9, 5): "gfx950"}
 
 
-@struct
-class GpuActivity:
+class GpuActivity(Struct, frozen=True, kw_only=True, eq=False):
     """What the GPUs of a host did.
 
     Attributes:

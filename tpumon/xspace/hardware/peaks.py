@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+
 from tpumon.model.chips import chip_of
-from tpumon.model.frozen import struct
 from tpumon.xspace.planes.plane import Value
 
 
-@struct
-class Peak:
+class Peak(Struct, frozen=True, kw_only=True, eq=False):
     """Peak rates of one TensorCore as the trace counts them; None if unknown.
 
     Attributes:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import CoreDetails
 from tpumon.xspace.catalogue.op_kinds import INFEED, OFF_DUTY, Category
 from tpumon.xspace.catalogue.totals import OP_STATS, OpIndex, OpTable
@@ -43,8 +43,7 @@ _IS_WORK: Mask = ~np.isin(list(Category), OFF_DUTY)
 STEP_STATS = ("device_offset_ps", "device_duration_ps")
 
 
-@struct
-class CorePlace:
+class CorePlace(Struct, frozen=True, kw_only=True, eq=False):
     """Where a core sits.
 
     Attributes:
@@ -58,8 +57,7 @@ class CorePlace:
     core: int
 
 
-@struct
-class Duty:
+class Duty(Struct, frozen=True, kw_only=True, eq=False):
     """When a core worked, for the duty cycle; XProf: ConstructDutyCycleTracker.
 
     Attributes:
@@ -117,8 +115,7 @@ class ChipDuties:
             self.busy_ps += covered_ps(begin_ps, np.concatenate([duty.end_ps for duty in duties]))
 
 
-@struct
-class ModuleRuns:
+class ModuleRuns(Struct, frozen=True, kw_only=True, eq=False):
     """Executions of one XLA module on one core.
 
     Attributes:
@@ -130,8 +127,7 @@ class ModuleRuns:
     duration_ps: Ints
 
 
-@struct
-class CoreLines:
+class CoreLines(Struct, frozen=True, kw_only=True, eq=False):
     """A TensorCore's lines of steps and modules, as read. Its ops, of which there are many, are read when asked for.
 
     Attributes:
@@ -195,8 +191,7 @@ def read_core_lines(plane: Plane, module_stats: tuple[str, ...] = ()) -> CoreLin
     )
 
 
-@struct
-class CoreOps:
+class CoreOps(Struct, frozen=True, kw_only=True, eq=False):
     """The ops of one core's op line in timeline order; arrays have one element per event.
 
     Attributes:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
+from msgspec import Struct
+
 from tpumon.errors import SourceError
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import PlaneEventMetadata, PlaneOutline, XEvent, XEventMetadata, XStat
 from tpumon.xspace.columns.event_columns import kinds_of, of_kinds, read_events
 from tpumon.xspace.columns.intervals import among
@@ -35,8 +36,7 @@ _MOST_SPANS = 1000  # that are remembered of a plane; nearly all have two
 _LINES = 3  # field number of XPlane
 
 
-@struct
-class Outline:
+class Outline(Struct, frozen=True, kw_only=True, eq=False):
     """What the wire says of a plane, its events not read yet.
 
     Attributes:

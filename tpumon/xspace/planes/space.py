@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from tpumon.errors import SourceError
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import TraceOutline
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.timeline import LATEST_NS, PS_PER_NS
@@ -19,8 +20,7 @@ _ENVIRONMENT = "Task Environment"
 _GPU = re.compile(r"/device:GPU:(\d{1,9})")
 
 
-@struct
-class Space:
+class Space(Struct, frozen=True, kw_only=True, eq=False):
     """A trace, its events not read yet.
 
     Attributes:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, islice
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.proto.hlo_pb2 import BufferAllocation, HloInstruction, HloModule, HloProgram
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.catalogue.op_kinds import NAME_LENGTH
@@ -25,8 +25,7 @@ _HBM = 0
 _MEMORIES = {0: "HBM", 1: "on the chip", 5: "host"}
 
 
-@struct
-class Buffer:
+class Buffer(Struct, frozen=True, kw_only=True, eq=False):
     """One buffer of a program.
 
     Attributes:
@@ -40,8 +39,7 @@ class Buffer:
     size_bytes: int
 
 
-@struct
-class ProgramMemory:
+class ProgramMemory(Struct, frozen=True, kw_only=True, eq=False):
     """What a program needs in HBM.
 
     Attributes:

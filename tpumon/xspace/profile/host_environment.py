@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.proto.profiler_pb2 import ProfileOptions
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.planes.plane import Plane, Value
@@ -26,8 +26,7 @@ _DEVICES = {0: "all", 1: "CPU", 2: "GPU", 3: "TPU", 4: "pluggable"}
 _MOST_OPTIONS = 50
 
 
-@struct
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True, eq=False):
     """Where and how a host's trace was taken.
 
     Attributes:

@@ -6,8 +6,8 @@ import re
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import self_times_ps
@@ -25,8 +25,7 @@ _TF_OP = re.compile(r"[A-Za-z0-9.][\w.\\/>-]*:[A-Za-z][\w.]*")
 _MOST_STAGES = 500
 
 
-@struct
-class Stage:
+class Stage(Struct, frozen=True, kw_only=True, eq=False):
     """One stage of the input pipeline on a host's threads.
 
     Attributes:
@@ -44,8 +43,7 @@ class Stage:
     self_time_s: float
 
 
-@struct
-class HostInput:
+class HostInput(Struct, frozen=True, kw_only=True, eq=False):
     """What a host's threads did for input.
 
     Attributes:

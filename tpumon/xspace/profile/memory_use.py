@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import XEvent
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import EventColumns, Floats, Ints, Mask
@@ -36,8 +36,7 @@ _MOST_MEMORIES = 128  # a host has 16 devices at most
 _LARGEST = 1 << 60
 
 
-@struct
-class Live:
+class Live(Struct, frozen=True, kw_only=True, eq=False):
     """Allocations of one size and op that were live at the peak.
 
     Attributes:
@@ -51,8 +50,7 @@ class Live:
     count: int
 
 
-@struct
-class MemoryUse:
+class MemoryUse(Struct, frozen=True, kw_only=True, eq=False):
     """One memory; `times_s`, `stack_bytes`, `heap_bytes` and `fragmentation` have one element per point of the graph.
 
     Attributes:
@@ -125,8 +123,7 @@ def _order(memory: str) -> tuple[int, int, str]:
     return (0, int(memory), "") if memory.isascii() and memory.isdigit() else (1, 0, memory)
 
 
-@struct
-class _Part:
+class _Part(Struct, frozen=True, kw_only=True, eq=False):
     """What one line says of one memory; arrays have one element per event."""
 
     time_ps: Ints

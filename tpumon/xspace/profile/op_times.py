@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from functools import cache, partial
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from msgspec import Struct, field
 
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import MemoryAccessBreakdown
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.catalogue.catalogue import CATALOGUE
@@ -33,8 +32,7 @@ _WRITE = 2  # operation of memory_access_breakdown
 _HBM, _CMEM, _VMEM = 1, 2, 3  # memory spaces there; XProf: MemorySpace, PerformanceInfo
 
 
-@struct
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True, eq=False):
     """Bytes moved, by memory; None where the trace does not say."""
 
     hbm: float | None = None
@@ -44,8 +42,7 @@ class Traffic:
     vmem_write: float | None = None
 
 
-@struct
-class Op:
+class Op(Struct, frozen=True, kw_only=True, eq=False):
     """One op of a program, on all cores of a host together.
 
     Attributes:
@@ -125,8 +122,7 @@ def read_ops(planes: Sequence[Plane], tables: Sequence[OpTable]) -> tuple[Op, ..
     return tuple(_op(found[key], table, row) for row in order if (key := int(table.key[row])) in found)
 
 
-@struct
-class _Words:
+class _Words(Struct, frozen=True, kw_only=True, eq=False):
     """What an op's metadata says; bytes are of one occurrence."""
 
     program_id: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from tpumon.xspace.trace import CoreTotals
@@ -16,8 +16,7 @@ NO_PROGRAM = "program"
 _PS_PER_S = 1e12  # that of `columns.timeline` comes with NumPy, which a report is built without
 
 
-@frozen
-class Whole:
+class Whole(Struct, frozen=True, kw_only=True):
     """What the work of ops is relative to.
 
     Attributes:
@@ -31,8 +30,7 @@ class Whole:
     hbm_rate: float | None
 
 
-@frozen
-class Work:
+class Work(Struct, frozen=True, kw_only=True):
     """What one op or several did on all cores.
 
     Attributes:

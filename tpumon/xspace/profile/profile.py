@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
 from typing import BinaryIO, Literal
 
-from tpumon.model.frozen import struct
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from tpumon.xspace.planes.plane import Plane, parsed_metadata
 from tpumon.xspace.planes.space import Space, read_space
 from tpumon.xspace.profile.hlo import ProgramMemory, read_contents, read_programs
@@ -25,8 +26,7 @@ Part = Literal["ops", "contents", "input", "memory", "buffers", "environment"]
 _MAYBE_PROGRAM = re.compile(rb"\(\d{1,20}\)")
 
 
-@struct
-class Peaks:
+class Peaks(Struct, frozen=True, kw_only=True, eq=False):
     """Peak rates of one core in bytes per second, by memory; None where the trace does not say."""
 
     cmem_read: float | None = None
@@ -35,8 +35,7 @@ class Peaks:
     vmem_write: float | None = None
 
 
-@struct
-class Profile:
+class Profile(Struct, frozen=True, kw_only=True, eq=False):
     """One host's trace.
 
     Attributes:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.op_kinds import Category
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.timeline import PS_PER_S
@@ -44,8 +43,7 @@ _PARTS_OF = {
 }
 
 
-@struct
-class CoreTimes:
+class CoreTimes(Struct, frozen=True, kw_only=True, eq=False):
     """The steps of one core; all tuples have one element per step.
 
     Attributes:
@@ -63,8 +61,7 @@ class CoreTimes:
     parts_s: Mapping[str, tuple[float, ...]]
 
 
-@struct
-class StepTable:
+class StepTable(Struct, frozen=True, kw_only=True, eq=False):
     """The steps of a capture; all tuples have one element per step.
 
     Attributes:
@@ -95,7 +92,7 @@ class StepTable:
     host_transfer_s: tuple[float, ...] = ()
     all_reduce_s: tuple[float, ...] = ()
     infeed_ratio: tuple[tuple[float, float, float], ...] = ()
-    cores: tuple[CoreTimes, ...] = field(default=(), repr=False)
+    cores: tuple[CoreTimes, ...] = ()
     left_out: int = 0
 
 

@@ -7,11 +7,11 @@ Names are read of the few ops only that are shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import BinaryIO
 
 import numpy as np
+from msgspec.structs import replace
 
 from tpumon.model import OpCategoryFigures, OpFigures
 from tpumon.proto.xplane_pb2 import XEventMetadata

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tpumon.model import FunctionFigures, Percentiles
-from tpumon.model.frozen import struct
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, covered_ps
@@ -47,8 +47,7 @@ _EAGER_FUNCTIONS = 5
 _MOST_MISSED_RATIO = 1 / 8
 
 
-@struct
-class Runs:
+class Runs(Struct, frozen=True, kw_only=True, eq=False):
     """The runs of one function on one core, or its calls on one thread.
 
     Attributes:
@@ -100,8 +99,7 @@ def _is_steady(times_ps: Ints, near_ps: float) -> bool:
     return bool((np.abs(times_ps - np.median(times_ps)) <= near_ps).mean() >= _MOST_RATIO)
 
 
-@struct
-class Function:
+class Function(Struct, frozen=True, kw_only=True, eq=False):
     """One function of a host.
 
     Attributes:
@@ -138,8 +136,7 @@ class Function:
         return max(pauses, key=lambda each: int(each.sum()))
 
 
-@struct
-class StepChoice:
+class StepChoice(Struct, frozen=True, kw_only=True, eq=False):
     """Which function is the step.
 
     Attributes:

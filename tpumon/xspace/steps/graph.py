@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from tpumon.errors import SourceError
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask, Words
 
 _MOST_LINKS = 64  # a context with more on both sides says nothing
@@ -65,8 +65,7 @@ def _brief(numbers: Words) -> Words:
     return numbers if numbers[-1] != numbers[0] or (numbers != numbers[0]).any() else numbers[:1].copy()
 
 
-@struct
-class Graph:
+class Graph(Struct, frozen=True, kw_only=True, eq=False):
     """Events of the host that may lead somewhere; a node is an index.
 
     Attributes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import among, by_id, covered_ps, extent, parents
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
@@ -33,8 +33,7 @@ _STEP_MARKER = "StepMarker"  # PyTorch/XLA writes one a step, at host tracer lev
 _PJIT = re.compile(r"PjitFunction\(.*\)", re.DOTALL)
 
 
-@struct
-class HostActivity:
+class HostActivity(Struct, frozen=True, kw_only=True, eq=False):
     """What the host's threads show.
 
     Attributes:
@@ -67,8 +66,7 @@ class HostActivity:
     window_ps: tuple[int, int] | None = None
 
 
-@struct(kw_only=False)
-class _Steps:
+class _Steps(Struct, frozen=True, eq=False):
     """Events that are steps.
 
     Attributes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.catalogue.op_kinds import Category
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import first_overlapping, is_ascending, self_times_of_some_ps
@@ -29,8 +29,7 @@ STEP_PARTS = (
 )
 
 
-@struct
-class CoreSteps:
+class CoreSteps(Struct, frozen=True, kw_only=True, eq=False):
     """The steps of one core, those that have both a marker and ops.
 
     Attributes:
@@ -48,8 +47,7 @@ class CoreSteps:
     all_reduces: Ints
 
 
-@struct
-class HostSteps:
+class HostSteps(Struct, frozen=True, kw_only=True, eq=False):
     """The steps that all cores of a host have; arrays have one element per step.
 
     Attributes:

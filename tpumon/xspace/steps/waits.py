@@ -6,7 +6,8 @@ first and the last; here all whole steps count.
 
 from __future__ import annotations
 
-from tpumon.model.frozen import struct
+from msgspec import Struct
+
 from tpumon.xspace.columns.intervals import first_overlapping
 from tpumon.xspace.columns.timeline import Events
 from tpumon.xspace.planes.core import STEP_STATS, CoreLines
@@ -15,8 +16,7 @@ from tpumon.xspace.planes.plane import TRACE_ME
 _BARRIER, _DEBUG_PRINT = "barrier-cores", "debug_print"
 
 
-@struct
-class StepWaits:
+class StepWaits(Struct, frozen=True, kw_only=True, eq=False):
     """Of one core, or of several together.
 
     Attributes:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints
 from tpumon.xspace.columns.intervals import by_id
 from tpumon.xspace.planes.plane import Plane
@@ -63,8 +63,7 @@ class Dispatches:
         return any((host.read([line]).begin_ps > at_ps).any() for line in lines if host is not None)
 
 
-@struct
-class Launched:
+class Launched(Struct, frozen=True, kw_only=True, eq=False):
     """One function, as the host called it and as it ran.
 
     Attributes:

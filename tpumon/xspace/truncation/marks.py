@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 from google.protobuf.message import DecodeError
+from msgspec import Struct
 
 from tpumon.model import SIMULATED_MARK
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import XStat
 from tpumon.xspace.columns.event_columns import parsed_event, read_events
 from tpumon.xspace.columns.intervals import among
@@ -33,8 +33,7 @@ _LINE_FIELDS = frozenset({1, 2, 3, 4, 9, 10, 11})  # of an XLine as published: n
 _MOST_EVENTS = 1000
 
 
-@struct(kw_only=False)
-class Mark:
+class Mark(Struct, frozen=True, eq=False):
     """One place where the trace says that events were dropped.
 
     Attributes:

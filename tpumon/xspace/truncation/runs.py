@@ -9,8 +9,8 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import by_id, distinct, indexed, is_ascending, parents, union
 from tpumon.xspace.columns.timeline import Events
@@ -199,8 +199,7 @@ def heaviest_function(cores: Sequence[CoreRuns]) -> str | None:
     return max(totals, key=lambda name: totals[name]) if totals else None
 
 
-@struct(kw_only=False)
-class Program:
+class Program(Struct, frozen=True, eq=False):
     """All runs of one program on all cores.
 
     Attributes:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 
-from tpumon.model.frozen import struct
 from tpumon.xspace.columns.columns import Ints, Mask
 from tpumon.xspace.columns.intervals import union
 from tpumon.xspace.columns.timeline import PS_PER_S, Events
@@ -47,8 +47,7 @@ _MOST_REASONS = 4
 _COLLECTIVE = re.compile(r"all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute|\bsend|\brecv")
 
 
-@struct(kw_only=False)
-class Truncation:
+class Truncation(Struct, frozen=True, eq=False):
     """What is missing from a trace.
 
     Attributes:
@@ -80,8 +79,7 @@ class Truncation:
         return f"{why}; the figures cover {length_s:.3g} s of {whole_s:.3g} s"
 
 
-@struct(kw_only=False)
-class _Loss:
+class _Loss(Struct, frozen=True, eq=False):
     """Something that is missing.
 
     Attributes:
@@ -97,8 +95,7 @@ ALWAYS = (-_NEVER, _NEVER)
 _ALL = (ALWAYS,)
 
 
-@struct(kw_only=False)
-class Evidence:
+class Evidence(Struct, frozen=True, eq=False):
     """What one core shows.
 
     Attributes:

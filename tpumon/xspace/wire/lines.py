@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from tpumon.errors import SourceError
-from tpumon.model.frozen import struct
 from tpumon.proto.xplane_pb2 import LineOutline
 from tpumon.xspace.wire.fields import fields
 from tpumon.xspace.wire.parsed import parsed
@@ -31,8 +31,7 @@ _AFTER_EVENTS = frozenset({9, 10, 11})  # fields of a line that tell nothing tha
 MOST_EVENTS = 10_000_000  # of a line; a trace of 64 MB has 2,000,000 ordinary ones
 
 
-@struct
-class Packed:
+class Packed(Struct, frozen=True, kw_only=True, eq=False):
     """Serialized events in one piece.
 
     Attributes:
@@ -46,8 +45,7 @@ class Packed:
     end: Ints
 
 
-@struct(kw_only=False)
-class Line:
+class Line(Struct, frozen=True, eq=False):
     """One line of a plane, its events not read yet.
 
     Attributes:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from statistics import median_low
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen, seconds_between
 from tpumon.analysis.findings.recent import Recent, alike_s
 from tpumon.analysis.history import Moment
 from tpumon.model import Evidence, Grade, KeptActivity, KeptWorker
-from tpumon.model.frozen import frozen
 
 _WARNING_S, _CRITICAL_S = 300.0, 600.0
 _PAUSES = 2.0  # a pause that is this much longer than all before it is none of them
@@ -65,8 +67,7 @@ class _Some:
         return self._beside[between]
 
 
-@frozen(kw_only=False)
-class _Slice:
+class _Slice(Struct, frozen=True):
     """Who has stopped, and who does not answer.
 
     Attributes:

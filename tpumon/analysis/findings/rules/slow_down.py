@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from tpumon.analysis.findings.base import Account, Member, Rule, Seen
 from tpumon.analysis.findings.recent import median_of_ascending, spread

@@ -8,8 +8,11 @@ holds of the slices of one job.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median, median_low
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.analysis.findings.base import Account, Member, Peer, Rule, Seen, TooFew
 from tpumon.analysis.findings.recent import (
@@ -23,7 +26,6 @@ from tpumon.analysis.findings.recent import (
 )
 from tpumon.model import Evidence
 from tpumon.model.figure_table import IDLE
-from tpumon.model.frozen import frozen
 
 _FEWEST_FOR_SPREAD = 5
 _CORE_LIMIT_RATIO = 0.03
@@ -70,8 +72,7 @@ _REMEDY_OF_SLICE = (
 )
 
 
-@frozen(kw_only=False)
-class _Beside:
+class _Beside(Struct, frozen=True):
     """A slice beside the others of its job: shares of the time waited, own work of a step.
 
     Attributes:
@@ -87,8 +88,7 @@ class _Beside:
     spread_ratio: float
 
 
-@frozen(kw_only=False)
-class _Slice:
+class _Slice(Struct, frozen=True):
     """Waiting, own work and step times of a slice's workers, ascending; how much work and steps vary, as fractions."""
 
     waited: list[float]

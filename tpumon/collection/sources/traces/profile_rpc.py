@@ -9,14 +9,15 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tpumon import proto as wire
 from tpumon.collection.sources.rpc import ANSWER_GRACE_S
 from tpumon.errors import SourceError
 from tpumon.model import JobSigns
-from tpumon.model.frozen import frozen
 from tpumon.proto.profiler_pb2 import GetSnapshotRequest, ProfileOptions, ProfileRequest, ProfileResponse
 from tpumon.system.logdir import TRACE_SUFFIX, trace_file_name
 from tpumon.xspace.outline import Outline, outline
@@ -41,8 +42,7 @@ _OPTIONS_VERSION = 1
 _MAX_EVENTS = 1_000_000  # as TensorFlow's client sends it; open servers ignore it
 
 
-@frozen
-class HostEvents:
+class HostEvents(Struct, frozen=True, kw_only=True):
     """Which host events to collect.
 
     Attributes:
@@ -56,8 +56,7 @@ class HostEvents:
     beside_devices: bool
 
 
-@frozen
-class Capture:
+class Capture(Struct, frozen=True, kw_only=True):
     """One trace to take.
 
     Attributes:
@@ -77,8 +76,7 @@ class Capture:
     start_in_s: float = 0.0
 
 
-@frozen
-class _Known:
+class _Known(Struct, frozen=True, kw_only=True):
     """What a probe learned about the server at the other end of one connection.
 
     Attributes:

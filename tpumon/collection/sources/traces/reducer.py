@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from tpumon.model import Caution
-from tpumon.model.frozen import frozen
 
 if TYPE_CHECKING:
     from tpumon.collection.sources.rpc import Client
@@ -15,8 +16,7 @@ _SPARSE_CORES = {"tpu_num_sparse_cores_to_trace": 1, "tpu_num_sparse_core_tiles_
 _ONE_CHIP = {"tpu_num_chips_to_profile_per_task": 1}
 
 
-@frozen(kw_only=False)
-class _Step:
+class _Step(Struct, frozen=True):
     """A way to make traces lighter.
 
     Attributes:

@@ -6,8 +6,10 @@ import asyncio
 import secrets
 import tempfile
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tpumon.collection.sources.base import ProfilerSource, SourceOptions
 from tpumon.collection.sources.examination import Answer, Examination
@@ -20,7 +22,6 @@ from tpumon.collection.sources.traces.window import BUSY_IDLE_RATIO, USUAL_LONGE
 from tpumon.errors import MEANING, SourceError, TpumonError
 from tpumon.model import LONGEST_WINDOW_S, Address, JobSigns, Query, Sample, Target
 from tpumon.model.figure_table import of_level
-from tpumon.model.frozen import frozen
 from tpumon.system.logdir import LocalLogDir, LogDir, trace_file_name
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.outline import outline
@@ -46,8 +47,7 @@ _CAPTURE_HOST_LEVEL = 2  # what level 0 requests
 _COST = "; the job is traced for 1 % of the time at most"
 
 
-@frozen(kw_only=False)
-class _Taken:
+class _Taken(Struct, frozen=True):
     """A trace, when its window began, and if it is lighter."""
 
     xspace: memoryview

@@ -6,8 +6,9 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
+from msgspec import Struct
+
 from tpumon.model.figure_table import Unit
-from tpumon.model.frozen import frozen
 from tpumon.outputs.text import milliseconds, three_digits
 
 NOT_KNOWN = "n/a"
@@ -55,8 +56,7 @@ def step_word(time_s: float | None) -> str:
     return milliseconds(time_s) if time_s < _LONG_STEP_S else short_time(time_s)
 
 
-@frozen
-class Format:
+class Format(Struct, frozen=True, kw_only=True):
     """How figures of one unit are written.
 
     Attributes:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from msgspec import Struct
 from rich.style import Style
 
 from tpumon.model import Mark
-from tpumon.model.frozen import frozen
 
 BOLD = Style(bold=True)
 DIM = Style(dim=True)
@@ -21,8 +21,7 @@ HEADER = Style(reverse=True)
 HEADER_WORD = Style(reverse=True, bold=True)
 
 
-@frozen
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """How a state or severity is shown.
 
     Attributes:
@@ -59,8 +58,7 @@ LOOKS: Mapping[Mark, Look] = {
 }
 
 
-@frozen
-class Glyphs:
+class Glyphs(Struct, frozen=True, kw_only=True):
     """The characters of graphs and ornaments.
 
     Attributes:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from itertools import chain, groupby, zip_longest
 
+from msgspec import Struct
 from rich.segment import Segment
 
 from tpumon.analysis.history import RollupSeries, State
 from tpumon.model.figure_table import COMPARED, MXU, STEP, Figure
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.cells import FORMATS, clock, short_time
 from tpumon.outputs.live.drawing.graphs import RATIO, chart, soft_axis
 from tpumon.outputs.live.drawing.line import Line, Lines, cut
@@ -26,8 +26,7 @@ LEAST_CHART = 4
 """Lines of the smallest chart, including its title."""
 
 
-@frozen
-class Graphed:
+class Graphed(Struct, frozen=True, kw_only=True):
     """What charts are drawn from.
 
     Attributes:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import NamedTuple
 
+from msgspec import Struct, field
+
 from tpumon.analysis.findings import Thresholds
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.notes import Message
 from tpumon.outputs.live.parts.op_lines import BY_TIME
@@ -35,8 +35,7 @@ class KeySection(NamedTuple):
     keys: Sequence[KeyWords]
 
 
-@frozen
-class Frame:
+class Frame(Struct, frozen=True, kw_only=True):
     """Everything that a screen is drawn from.
 
     Attributes:

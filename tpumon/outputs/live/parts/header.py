@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import NamedTuple
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
@@ -13,7 +13,6 @@ from rich.style import Style
 from tpumon.analysis.history import State
 from tpumon.model import Severity
 from tpumon.model.chips import spoken_name
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.cells import NOT_KNOWN, age, clock, short_time
 from tpumon.outputs.live.drawing.line import Line, Lines, cut, tame
 from tpumon.outputs.live.drawing.style import HEADER, HEADER_WORD, LOOKS, Glyphs
@@ -52,8 +51,7 @@ class Piece(NamedTuple):
     brief: str = ""
 
 
-@frozen
-class Heading:
+class Heading(Struct, frozen=True, kw_only=True):
     """What the header shows besides the scene.
 
     Attributes:
@@ -72,7 +70,7 @@ class Heading:
     now: Scene | None = None
     from_url: str | None = None
     recorded: str = ""
-    extra: Sequence[Piece] = field(default=())
+    extra: Sequence[Piece] = ()
 
 
 def header(frame: Frame, heading: Heading) -> Lines:

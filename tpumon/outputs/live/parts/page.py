@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from typing import NamedTuple
 
+from msgspec.structs import fields
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style

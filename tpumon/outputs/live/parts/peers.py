@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from statistics import median
+
+from msgspec import Struct, field
 
 from tpumon.analysis.findings import group_of
 from tpumon.model.figure_table import COMPARED
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.parts.scene import Row, Scene
 
 
-@frozen(kw_only=False)
-class Peers:
+class Peers(Struct, frozen=True):
     """Medians over a slice's workers with present figures, the worker itself included.
 
     Attributes:

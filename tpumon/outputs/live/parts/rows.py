@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from msgspec import Struct
 from rich.cells import cell_len
 from rich.segment import Segment
 
 from tpumon.model import Sample
 from tpumon.model.figure_table import COMPARED, HBM, MXU, NAME, STEP, WORST, Figure
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.cells import FORMATS, NOT_KNOWN, age, gib
 from tpumon.outputs.live.drawing.graphs import Axis, soft_axis, soft_ratio_axis, spark
 from tpumon.outputs.live.drawing.line import Line, cut, tame
@@ -31,8 +31,7 @@ _LEAST_LABEL = 20
 _TRUNCATED = "truncated trace"
 
 
-@frozen
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """One column of the list of workers.
 
     Attributes:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct, field
 
 from tpumon.analysis import Across, Analysis, FleetStatus, Verdict
 from tpumon.analysis.history import WorkerHistory
 from tpumon.model import Cause, Change, Finding, Mark, NotJudged, Sample
 from tpumon.model.figure_table import MXU, STEP
-from tpumon.model.frozen import frozen
 from tpumon.outputs.live.drawing.names import Labels
 from tpumon.outputs.live.drawing.style import Glyphs
 from tpumon.outputs.live.parts.trends import Trend
@@ -62,8 +62,7 @@ class Row(NamedTuple):
         return [cause for cause in self.verdict.causes if cause.severity != "info"]
 
 
-@frozen
-class Scene:
+class Scene(Struct, frozen=True, kw_only=True):
     """A fleet at one moment.
 
     Attributes:

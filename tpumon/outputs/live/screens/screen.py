@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Protocol
 
-from tpumon.model.frozen import frozen
+from msgspec import Struct
+
 from tpumon.outputs.live.drawing.line import Lines
 from tpumon.outputs.live.parts.frame import Frame
 from tpumon.outputs.live.parts.scene import Row
@@ -38,8 +39,7 @@ _WRITTEN = {
 }
 
 
-@frozen
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """One action and the keys that start it. The dispatch, the footer and the help screen all read this.
 
     Attributes:
@@ -66,8 +66,7 @@ class Key:
         return hint and f"{first} {hint}"
 
 
-@frozen(kw_only=False)
-class Hit:
+class Hit(Struct, frozen=True):
     """A place that can be clicked.
 
     Attributes:
@@ -82,8 +81,7 @@ class Hit:
     press: Callable[[Controls], object] | str
 
 
-@frozen
-class Drawn:
+class Drawn(Struct, frozen=True, kw_only=True):
     """What a screen drew.
 
     Attributes:
