@@ -6,11 +6,11 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tpumon.analysis import FleetStatus, Update, WorkerStatus
 from tpumon.analysis.history import WELL

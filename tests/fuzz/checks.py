@@ -10,9 +10,9 @@ import time
 import traceback
 import unicodedata
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import fields
 
 SLOW_S, SLOW_S_PER_MB = 1.0, 1.0  # of processor time; code that is being fuzzed runs three times slower
@@ -98,7 +98,7 @@ def check_figures(value: object, name: str = "") -> None:
     elif isinstance(value, (list, tuple)):
         for item in value:
             check_figures(item, name)
-    elif is_dataclass(value):
+    elif isinstance(value, Struct):
         check_figures({item.name: getattr(value, item.name) for item in fields(value)}, name)
 
 

@@ -67,7 +67,7 @@ class Scene:
         if trace.empty:
             return self._failed(worker, at_s, "empty-trace", self._devices(worker, start_ns))
         found = figures([read_trace(trace.xspace)])
-        values = {name: getattr(found.figures, name) for name in Figures.__dataclass_fields__}
+        values = {name: getattr(found.figures, name) for name in Figures.__struct_fields__}
         values |= {"devices": self._devices(worker, start_ns), "runtime": self._runtime(worker, start_ns)}
         return self._sample(
             worker, at_s, window_s=found.window_s, source="trace", device_type=found.device_type, cores=found.cores,

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from msgspec.structs import replace
 
 from tpumon.discovery.base import Discovery
 from tpumon.model import Workers
@@ -50,7 +51,7 @@ class Watch:
         async with contextlib.aclosing(finder.watch(lambda: self.gone)) as changes:
             async for found in changes:
                 self.finders.append(dict(found.finders))
-                if not self.found or found != self.found[-1]:
+                if not self.found or found != replace(self.found[-1], finders=found.finders):
                     self.found.append(found)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from dataclasses import astuple
 
 import pytest
+from msgspec.structs import astuple
 
 from fakes.runtime_node import (
     BANDWIDTH,

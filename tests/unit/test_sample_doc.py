@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import is_dataclass
 from typing import Any, get_args, get_type_hints
 
+from msgspec import Struct
 from msgspec.structs import fields
 
 from support import REPOSITORY
 from tpumon.errors import REASONS
 from tpumon.model import CautionCode, Sample
+from tpumon.model.codec import marks
 from tpumon.model.figure_table import STEP_PARTS
 
 
 def _names(kind: Any) -> Iterator[str]:
     hints = get_type_hints(kind)
     for item in fields(kind):
-        if item.metadata.get("json", True):
-            if "flat" not in item.metadata:
+        if marks(item).get("json", True):
+            if "flat" not in marks(item):
                 yield item.name
             for inner in _within(hints[item.name]):
-                if is_dataclass(inner):
+                if isinstance(inner, type) and issubclass(inner, Struct):
                     yield from _names(inner)
 
 

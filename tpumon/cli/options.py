@@ -2,13 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
 from functools import partial, wraps
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
-from msgspec import Struct
-from msgspec.structs import fields
+from msgspec import Struct, StructMeta
 
 from tpumon.cli import completion as completing
 from tpumon.discovery.addresses import PROFILER_PORT
@@ -387,18 +385,16 @@ class VerdictOptions(Struct, frozen=True, kw_only=True):
 
 
 def with_groups(command: Callable[..., Returned]) -> Callable[..., Returned]:
-    """Shows Typer the options of each group that a command takes: of parameters whose type is a dataclass."""
+    """Shows Typer the options of each group that a command takes: of parameters whose type is a Struct."""
     own = inspect.signature(command).parameters.values()
-    groups = {
-        one.name: one.annotation for one in own if isinstance(one.annotation, type) and is_dataclass(one.annotation)
-    }
+    groups = {one.name: one.annotation for one in own if isinstance(one.annotation, StructMeta)}
     parts = [inspect.signature(groups[one.name]).parameters.values() if one.name in groups else [one] for one in own]
     options = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts for one in part]
 
     @wraps(command)
     def with_options(**given: Any) -> Returned:
         for name, group in groups.items():
-            given[name] = group(**{option.name: given.pop(option.name) for option in fields(group)})
+            given[name] = group(**{option: given.pop(option) for option in group.__struct_fields__})
         return command(**given)
 
     with_options.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]

@@ -124,7 +124,7 @@ class DnsNames:
             finally:
                 asking.cancel()
             workers = self._workers()
-            if workers.says_else_than(sent):
+            if workers != sent:
                 sent = workers
                 yield workers
             # `all_gone` is a question, not an event to wait for.

@@ -88,7 +88,7 @@ class TargetFile:
                 workers = workers or self._sent
                 if workers is not None:
                     workers = replace(workers, finders={"targets-file": self._trouble is None})
-                if workers is not None and workers.says_else_than(self._sent):
+                if workers is not None and workers != self._sent:
                     self._sent = workers
                     yield workers
                 await asyncio.sleep(self._poll_s)

@@ -190,7 +190,7 @@ class NamedTpus:
             workers = self._now()
             if self._sent is not None and not workers.targets and self._any_answers(all_gone):
                 workers = replace(self._sent, finders=workers.finders)
-            if workers.says_else_than(self._sent):
+            if workers != self._sent:
                 self._sent = workers
                 yield workers
             self._say_lines()

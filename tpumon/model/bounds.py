@@ -7,11 +7,11 @@ server's fault or malice. Left in, they would overflow sums, divide by zero, or 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, is_dataclass
 from functools import cache
 from operator import is_
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from tpumon.model.figures import Figures, Spread, StepTimes
@@ -76,9 +76,8 @@ def _left(name: str, value: Any) -> Any:
 
 @cache
 def _fields(kind: type) -> Mapping[str, bool]:
-    """The fields of a dataclass, and whether each is required; of another type, none."""
-    found = fields(kind) if is_dataclass(kind) else ()
-    return {item.name: item.default is MISSING and item.default_factory is MISSING for item in found}
+    """The fields of a value, and whether each is required; of another type, none."""
+    return {item.name: item.required for item in fields(kind)} if issubclass(kind, Struct) else {}
 
 
 def _is_disordered(value: Spread | StepTimes) -> bool:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import FieldInfo, fields
 
 from tpumon.untrusted_text import one_line
 
@@ -72,16 +74,16 @@ def from_plain(kind: type[_Value], raw: object) -> _Value | None:
 
 @cache
 def _layout(kind: type) -> tuple[tuple[str, bool], ...]:
-    return tuple((item.name, "flat" in item.metadata) for item in fields(kind) if item.metadata.get("json", True))
+    return tuple((item.name, "flat" in marks(item)) for item in fields(kind) if marks(item).get("json", True))
 
 
 @cache
 def _of_dataclass(kind: type[Any]) -> Decode:
     hints = get_type_hints(kind)
     layout = [
-        (item.name, "flat" in item.metadata, _decoder(hints[item.name], item.metadata.get("most")), item)
+        (item.name, "flat" in marks(item), _decoder(hints[item.name], marks(item).get("most")), item)
         for item in fields(kind)
-        if item.metadata.get("json", True)
+        if marks(item).get("json", True)
     ]
     optional = {name for name, hint in hints.items() if NoneType in get_args(hint)}
 
@@ -94,7 +96,7 @@ def _of_dataclass(kind: type[Any]) -> Decode:
             if value is None and name not in optional:
                 if _has_default(item):
                     continue
-                value = item.metadata.get("fallback")
+                value = marks(item).get("fallback")
                 if value is None:
                     return None
             given[name] = value
@@ -103,8 +105,14 @@ def _of_dataclass(kind: type[Any]) -> Decode:
     return decode
 
 
-def _has_default(item: Field[Any]) -> bool:
-    return item.default is not MISSING or item.default_factory is not MISSING
+def marks(item: FieldInfo) -> Mapping[str, Any]:
+    """What the functions above say of a field."""
+    kind = item.type
+    return {**kind.__metadata__[0]} if get_origin(kind) is Annotated else {}
+
+
+def _has_default(item: FieldInfo) -> bool:
+    return item.default is not NODEFAULT or item.default_factory is not NODEFAULT
 
 
 def _decoder(hint: Any, most: int | None = None) -> Decode:
@@ -119,8 +127,8 @@ def _decoder(hint: Any, most: int | None = None) -> Decode:
         return _of_list(_decoder(arguments[0]), most_items)
     if origin is Mapping:
         return _of_mapping(_decoder(arguments[1]), most_items)
-    if is_dataclass(hint):
-        return _of_dataclass(hint)  # type: ignore[arg-type]  # a dataclass is a type here, not an instance
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return _of_dataclass(hint)
     if hint is str and most is not None:
         return lambda raw: one_line(raw, limit=most) if isinstance(raw, str) else None
     return _SCALARS[hint]

@@ -90,10 +90,6 @@ class Workers(Struct, frozen=True, kw_only=True):
     finders: Mapping[str, bool] = field(default_factory=dict)
     via: tuple[str, ...] = ()
 
-    def says_else_than(self, other: Workers | None) -> bool:
-        """Whether the workers differ, or whether they can be found."""
-        return other is None or self != other or self.finders != other.finders
-
 
 class Query(Struct, frozen=True, kw_only=True):
     """One query of a worker.

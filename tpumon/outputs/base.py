@@ -16,7 +16,6 @@ from types import UnionType
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Struct, field
-from msgspec.structs import fields
 
 from tpumon.analysis import Analysis, Update
 from tpumon.analysis.findings import Thresholds
@@ -120,7 +119,7 @@ class Exporter(Struct, Generic[Own], frozen=True):
     """An `OutputFactory` with options of its own; made by `takes`.
 
     Attributes:
-        options: the dataclass of its options.
+        options: the class of its options.
         open: opens the output.
         stdout: whether it can write to stdout.
     """
@@ -142,8 +141,8 @@ def takes(
     Users set them by name in `--export 'NAME[key=value,...]=WHERE'`.
 
     Args:
-        options: frozen dataclass. Each field is a bool, int, float, str, Literal of strings, or one of these or None,
-            and has a default. `__post_init__` may raise ValueError to reject values.
+        options: a frozen Struct or dataclass. Each field is a bool, int, float, str, Literal of strings, or one of
+            these or None, and has a default. `__post_init__` may raise ValueError to reject values.
         stdout: whether it can write to stdout, where `-` is; `--output` offers only those that can.
     """
     return partial(Exporter, options, stdout=stdout)
@@ -269,8 +268,7 @@ def _load(name: str) -> OutputFactory | Exporter[Any]:
 
 def _parsed(given: str, options: type[Own], texts: Mapping[str, str]) -> Own:
     """An exporter's options from their texts."""
-    types = get_type_hints(options)
-    known = {each.name: types[each.name] for each in fields(cast("Any", options))}
+    known = get_type_hints(options)
     values: dict[str, Any] = {}
     for key, text in texts.items():
         if key not in known:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -11,10 +11,8 @@ from tpumon.model.codec import flat
 from tpumon.report.blocks import Block, Cell, Column, Graph, Lines, Series, Table
 from tpumon.report.capture import Capture, Choice
 from tpumon.report.words import count_cell, percent_cell, size_cell, size_word, time_cell
-
-if TYPE_CHECKING:
-    from tpumon.xspace.profile.hlo import ProgramMemory
-    from tpumon.xspace.profile.memory_use import MemoryUse
+from tpumon.xspace.profile.hlo import ProgramMemory
+from tpumon.xspace.profile.memory_use import MemoryUse
 
 _MOST_MEMORIES = 16  # with a graph and a table of their own
 _MOST_BUFFERS = 5  # of a program

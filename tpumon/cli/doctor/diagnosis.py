@@ -8,12 +8,11 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from tpumon import __version__
@@ -128,9 +127,9 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """What `--output json` prints: every field; each kind of companion is a list of its own name."""
-        plain = asdict(replace(self, companions=()))
+        plain: dict[str, Any] = to_builtins(replace(self, companions=()))
         del plain["companions"]
-        lists = {row.kind.about.key: [asdict(report) for report in row.reports] for row in self.companions}
+        lists = {row.kind.about.key: to_builtins(row.reports) for row in self.companions}
         return plain | lists
 
 

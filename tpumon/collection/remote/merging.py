@@ -163,7 +163,7 @@ class Merging:
             via=tuple(sorted(runs)[:MOST_VIA]),
         )
         self.is_due = False
-        if workers.says_else_than(self._published):
+        if workers != self._published:
             self._published = workers
             self._send(workers)
         for key, owner in self._owners.items():

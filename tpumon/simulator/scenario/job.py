@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -26,7 +27,7 @@ _FLAKY_UNAVAILABLE = 0.15
 _FLAKY_HANG = 0.04
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class Job(Struct, frozen=True, kw_only=True, dict=True):
     """A job on a TPU that follows a scenario.
 
     Devices are numbered from 0 on each worker. Times are nanoseconds since the job's start. All workers start a step
@@ -46,13 +47,15 @@ class Job(Struct, frozen=True, kw_only=True):
     scenario: str = "steady"
     seed: int = 0
     faults: tuple[Fault, ...] = ()
-    _clock: Clock
 
     def __post_init__(self) -> None:
+        _ = self._clock  # raises
+
+    @cached_property
+    def _clock(self) -> Clock:
         faults = (*parse_faults(self.scenario), *self.faults)
         check_together(faults)
-        bound = tuple(fault.bound(self.topology, self.seed) for fault in faults)
-        object.__setattr__(self, "_clock", clock_of(bound, self.seed))
+        return clock_of(tuple(fault.bound(self.topology, self.seed) for fault in faults), self.seed)
 
     @property
     def title(self) -> str:

@@ -261,4 +261,4 @@ class Draft:
 
     def compile(self, **changes: str | float | bool) -> None:
         """Replaces the program by one that differs in some attributes."""
-        self.program = replace(self.program, **changes)  # type: ignore[arg-type] # the attributes' own types
+        self.program = replace(self.program, **changes)
