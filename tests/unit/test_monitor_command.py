@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from support.given_feed import GivenFeed
 from support.samples import sample
-from tpumon import outputs
 from tpumon.cli.commands import monitor
 from tpumon.errors import UsageError
 from tpumon.model import Workers
 from tpumon.outputs import Export, Output
+from tpumon.outputs import base as outputs
 from tpumon.outputs.live.view_settings import DisplaySettings
 from tpumon.pipeline import FeedSettings, Remote
 

@@ -11,9 +11,9 @@ from typing import Literal
 import pytest
 
 from fakes.run import tpumon
-from tpumon import outputs
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, OutputOptions, open_output, output_names, parse_export, takes
+from tpumon.outputs import base as outputs
 
 pytestmark = pytest.mark.slow
 

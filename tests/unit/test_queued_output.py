@@ -8,10 +8,10 @@ import time
 import pytest
 
 from support import samples, wait_until
-from tpumon import outputs
 from tpumon.analysis import Update
 from tpumon.model import Target, Workers
 from tpumon.outputs import GuardedOutput, Output, QueuedOutput
+from tpumon.outputs import base as outputs
 
 WORKERS = Workers(targets=(Target(worker="w", address="w:1"),))
 

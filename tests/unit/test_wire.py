@@ -6,7 +6,7 @@ from pathlib import Path
 
 from support import REPOSITORY
 
-WIRE = Path("tpumon", "wire")
+WIRE = Path("tpumon", "proto")
 GENERATED = ("*_pb2.py", "*_pb2.pyi")
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from tpumon.system.console import flush, say
 
-_HOOK = str(Path(__file__).parents[1] / "attach" / "pythonpath")
+_HOOK = str(Path(__file__).parents[2] / "attach" / "pythonpath")
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
 _MESSAGES_S = 2.0
 _BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
