@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 
-from tpumon.cli.process import _command
+from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
 
@@ -25,8 +26,8 @@ def config(tmp_path, monkeypatch):
 
 
 def settings(*arguments):
-    (value,) = _command(list(arguments)).args
-    return value
+    command = command_of(list(arguments))
+    return command.args[0] if command.args else SimpleNamespace(**command.keywords)
 
 
 def pace(*arguments):
@@ -98,7 +99,7 @@ def test_a_file_that_cannot_be_read_is_an_error_if_it_was_asked_for(config, tmp_
         monkeypatch.setenv("TPUMON_CONFIG", str(path))
         with pytest.raises(UsageError, match=str(path)):
             settings()
-        assert callable(_command(["--version"]))
+        assert callable(command_of(["--version"]))
     monkeypatch.setenv("TPUMON_CONFIG", "")
     assert settings("--service-addr", "h:1").feed.origin.pace.interval_s is None
 
@@ -131,7 +132,7 @@ def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monk
     """Passwords are left out; the output is TOML again."""
     path = config('interval = 30\nexport = ["csv=a b", "jsonl=c"]\n[serve]\ninterval = 60\n')
     monkeypatch.setenv("TPUMON_FROM", "http://me:secret@h:1")
-    assert _command(["config"])() == 0
+    assert command_of(["config"])() == 0
     printed = capsys.readouterr().out
     lines = [line.split("  # ") for line in printed.splitlines()]
     origin = {first.partition(" =")[0].strip(): rest[0] for first, *rest in lines if rest}

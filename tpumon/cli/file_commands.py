@@ -91,7 +91,7 @@ def analyze_command(
     """
     from tpumon.cli.commands import analyze
 
-    return partial(analyze.run, analyze.AnalyzeSettings(paths=paths, output=report_format(context, output, FORMATS)))
+    return partial(analyze.run, paths=paths, output=report_format(context, output, FORMATS))
 
 
 @command("report")
@@ -139,7 +139,7 @@ def export_command(
     """
     from tpumon.cli.commands import export
 
-    return partial(export.run, export.ExportSettings(recording=recording, to=to))
+    return partial(export.run, recording=recording, to=to)
 
 
 @command("doctor")
@@ -156,12 +156,12 @@ def doctor_command(context: typer.Context, targets: TargetOptions, output: Forma
     """
     from tpumon.cli.doctor import command as doctor
 
-    settings = doctor.DoctorSettings(
+    return partial(
+        doctor.run,
         where=selection_of(context, targets, level=2),
         output=report_format(context, output, FORMATS),
         use_proxy=targets.use_proxy,
     )
-    return partial(doctor.run, settings)
 
 
 @command("pause")
@@ -209,8 +209,7 @@ def run_command(
     """
     from tpumon.cli.commands import run
 
-    settings = run.RunSettings(program=program, port=port, monitor=monitor, monitor_file=monitor_file)
-    return partial(run.run, settings)
+    return partial(run.run, program=program, port=port, monitor=monitor, monitor_file=monitor_file)
 
 
 @command("config")
