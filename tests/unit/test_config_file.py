@@ -6,8 +6,12 @@ import os
 import tomllib
 from types import SimpleNamespace
 
+import msgspec
 import pytest
+import typer.main
 
+from tpumon.cli.app import app
+from tpumon.cli.config_file import configuration_type
 from tpumon.cli.process import command_of
 from tpumon.errors import UsageError
 
@@ -74,11 +78,11 @@ def test_an_option_may_have_the_name_of_a_command(config):
         ("[doctor]\nlisten = 3", r"\[doctor\] there is no option listen"),
         ("[nothing]\na = 1", "there is no option nothing"),
         ("interval = ", "not TOML: "),
-        ("interval = 1979-05-27", "interval: give a text, a number, true or false"),
+        ("interval = 1979-05-27", r"Expected `float`, got `date` - at `\$.interval`"),
         ("level = 1\nlevel = 2", "not TOML: "),
-        ('interval = "soon"', "interval in .*config.toml: Input should be a valid number"),
+        ('interval = "soon"', r"config.toml: Expected `float`, got `str` - at `\$.interval`"),
         ('sort = "cpu"', "sort in .*config.toml: cpu: choose one of worst"),
-        ("max-duty = 7", "max-duty in .*config.toml: Input should be less than or equal to 1"),
+        ("max-duty = 7", r"config.toml: Expected `float` <= 1.0 - at `\$.max-duty`"),
     ],
 )
 def test_a_wrong_file_is_named_with_what_is_wrong(config, text, message):
@@ -146,3 +150,10 @@ def test_config_prints_a_file_that_says_where_each_value_comes_from(config, monk
         "export": ["csv=a b", "jsonl=c"],
         "serve": {"interval": "60"},
     }
+
+
+def test_the_files_type_describes_every_option():
+    """For editors that check a file against a JSON Schema."""
+    described = msgspec.json.schema(configuration_type(typer.main.get_command(app)))["$defs"]
+    assert described["configuration"]["properties"]["interval"]["type"] == "number"
+    assert described["serve"]["additionalProperties"] is False

@@ -5,11 +5,10 @@ from functools import partial
 from typing import Annotated, Literal, cast
 
 import typer
+from typer.core import TyperGroup
 
 from tpumon.cli import completion as completing
-from tpumon.cli.config_file import config_path
 from tpumon.cli.group import ENVIRONMENT
-from tpumon.cli.in_force import settings_in_force
 from tpumon.cli.options import FORMATS, Command, FormatOption, TargetOptions, option, with_groups, written
 from tpumon.cli.report_options import ReportOptions, report_settings
 from tpumon.cli.settings import report_format, selection_of
@@ -225,7 +224,7 @@ def config_command(context: typer.Context) -> Command:
     """
     from tpumon.cli.commands import config
 
-    return partial(config.run, config.ConfigSettings(path=config_path(), settings=settings_in_force(context)))
+    return partial(config.run, context=context, group=cast("TyperGroup", context.find_root().command))
 
 
 @command("completion")
