@@ -203,6 +203,15 @@ def test_one_that_hangs_is_given_up_soon(accepts):
             taken[0].close()
 
 
+def test_files_without_end_delay_nothing(monkeypatch):
+    """Then the usual port counts."""
+    monkeypatch.setattr(nearby, "announced", lambda: time.sleep(8))
+    with exporter(port=10466) as output:
+        began_s = time.monotonic()
+        assert nearby_url() == f"http://{output.address}"
+        assert time.monotonic() - began_s < 4
+
+
 def test_a_file_says_nothing_about_sockets_of_others():
     """A file counts for its owner's sockets alone, and only of this host."""
     folder = Path(os.environ["TPUMON_PAUSE_DIR"])

@@ -15,6 +15,7 @@ from tpumon.remote.exporter import SamplesPage, workers_on
 from tpumon.remote.places import EXPORTER_PORT
 from tpumon.remote.server import TroubleError
 from tpumon.system.exporter_ports import announced, host_key
+from tpumon.system.threads import in_thread
 from tpumon.targets.announced import attached_processes
 from tpumon.targets.listening import Listener, read_listeners, user_at
 from tpumon.targets.ports import owners_of, parent_of, why_not_approached
@@ -112,7 +113,10 @@ async def find_nearby(least_level: int, proc: Path = PROC) -> Nearby | None:
         listeners = await asyncio.to_thread(read_listeners, proc)
     except OSError:
         return None
-    said = await asyncio.to_thread(announced)
+    try:
+        said = await in_thread(announced, timeout_s=_ANSWER_S)
+    except TimeoutError:  # any user may fill /tmp
+        said = set()
     open_ = [one for one in listeners if one.port == EXPORTER_PORT or (one.uid, one.port) in said]
     if not open_ or host_key() is None:
         return None
