@@ -24,6 +24,7 @@ from support import wait_until
 from support.exporter import found
 from support.terminal import Terminal
 from support.wired import Wired
+from tpumon.errors import SourceError
 from tpumon.model import Address
 from tpumon.outputs import OutputOptions
 from tpumon.remote import nearby
@@ -167,15 +168,43 @@ def test_it_is_believed_no_more_once_others_have_jobs(monkeypatch):
             asyncio.run(page.fetch(0))
 
 
+async def is_profiler(_address, **_):
+    return None
+
+
+async def is_none(_address, **_):
+    return SourceError("not-a-profiler", "it is none")
+
+
+def a_job_beside(monkeypatch, answer):
+    """A process that could have a profiler server, which the exporter does not sample."""
+    monkeypatch.setattr(nearby, "owners_of", lambda *_: {7777: Owner(pid=1, program="python", runs_xla=True)})
+    monkeypatch.setattr(nearby, "knock", answer)
+
+
+def test_one_that_misses_a_job_is_not_read(monkeypatch):
+    with exporter() as output:
+        seen = [*read_listeners(), listening(7777)]
+        monkeypatch.setattr(nearby, "read_listeners", lambda _proc: seen)
+        a_job_beside(monkeypatch, is_profiler)
+        assert nearby_url() is None
+        a_job_beside(monkeypatch, is_none)  # a notebook, which listens at ports of its own
+        assert nearby_url() == f"http://{output.address}"
+
+
 def test_it_is_read_no_more_once_it_has_missed_a_job_for_a_while(monkeypatch):
     with exporter() as output:
         page = page_of(output)
         monkeypatch.setattr(nearby, "_AGAIN_S", 0)
         monkeypatch.setattr(nearby, "read_listeners", lambda _proc: [listening(7777)])
-        monkeypatch.setattr(nearby, "owners_of", lambda *_: {7777: Owner(pid=1, program="python", runs_xla=True)})
+        a_job_beside(monkeypatch, is_profiler)
         assert asyncio.run(page.fetch(0))["targets"]  # it may find the job yet
         with pytest.raises(TroubleError, match="all jobs"):
             asyncio.run(page.fetch(0))
+        a_job_beside(monkeypatch, is_none)
+        assert asyncio.run(page.fetch(0))["targets"]
+        a_job_beside(monkeypatch, lambda *_, **__: pytest.fail("it was called again"))
+        assert asyncio.run(page.fetch(0))["targets"]
 
 
 def test_a_connection_counts_once_it_is_accepted():

@@ -17,6 +17,7 @@ from tpumon.remote.server import TroubleError
 from tpumon.system.exporter_ports import announced, host_key
 from tpumon.system.threads import in_thread
 from tpumon.targets.announced import attached_processes
+from tpumon.targets.knock import knock
 from tpumon.targets.listening import Listener, read_listeners, user_at
 from tpumon.targets.ports import owners_of, parent_of, why_not_approached
 from tpumon.targets.processes import PROC
@@ -49,7 +50,8 @@ class Nearby(SamplesPage):
         self._least_level = least_level
         self._proc = proc
         self._looked_s = time.monotonic()
-        self._misses_jobs = False
+        self._missed_job = False
+        self._no_profilers: set[frozenset[int]] = set()  # sockets
 
     async def fetch(
         self, after: int | None, changed: int | None = None, history_bytes: int | None = None
@@ -64,10 +66,22 @@ class Nearby(SamplesPage):
         jobs = await asyncio.to_thread(lambda: _Jobs(read_listeners(self._proc), self._proc))
         if jobs.users and not jobs.may_believe(self.uid):
             raise self.trouble("refused", "there are jobs of other users now")
-        missed, self._misses_jobs = self._misses_jobs, not jobs.are_all_at(ports)
-        if missed and self._misses_jobs:
+        missed, self._missed_job = self._missed_job, await self.misses_job(jobs.beside(ports))
+        if missed and self._missed_job:
             raise self.trouble("refused", "it does not sample all jobs of this host")
         self._looked_s = time.monotonic()
+
+    async def misses_job(self, beside: Sequence[Listener]) -> bool:
+        """Tells that one of these, which it does not sample, is a profiler server. Who is none is called once."""
+        asked = [one for one in beside if one.inodes not in self._no_profilers]
+        answers = await asyncio.gather(*(knock(one.address, timeout_s=_ANSWER_S) for one in asked))
+        none = {
+            one.inodes
+            for one, answer in zip(asked, answers, strict=True)
+            if answer is not None and answer.reason != "deadline"
+        }
+        self._no_profilers |= none
+        return len(none) < len(asked)
 
     async def check(self, connection: asyncio.StreamWriter) -> None:
         """Refuses another user's process, and one that accepts nothing."""
@@ -125,7 +139,10 @@ async def find_nearby(least_level: int, proc: Path = PROC) -> Nearby | None:
     asked = [one for one in open_ if jobs.may_believe(one.uid) and not jobs.may_be_at(one.port)][:_MOST_ASKED]
     pages = [Nearby(one, least_level, proc) for one in asked]
     answers = await asyncio.gather(*(page.ports() for page in pages))
-    return next((page for page, ports in zip(pages, answers, strict=True) if ports and jobs.are_all_at(ports)), None)
+    for page, ports in zip(pages, answers, strict=True):
+        if ports and not await page.misses_job(jobs.beside(ports)):
+            return page
+    return None
 
 
 def _ports_on(page: Mapping[str, Any]) -> set[int]:
@@ -148,7 +165,7 @@ class _Jobs:
             if why_not_approached(one.port, self._owners.get(one.port), attached=attached) is None
         ]
         self.users = {one.uid for one in own}
-        self._certain = [one.port for one in own if one.port in attached or self._runs_xla(one.port)]
+        self._certain = [one for one in own if one.port in attached or self._runs_xla(one.port)]
 
     def may_believe(self, uid: int) -> bool:
         """Tells that a user decides about the jobs anyway: this one, a system account, or the owner of all of them."""
@@ -161,10 +178,10 @@ class _Jobs:
         owner = self._owners.get(port)
         return owner is not None and not owner.is_tpumon and (owner.runs_xla or owner.runs_nccl)
 
-    def are_all_at(self, ports: Collection[int]) -> bool:
-        """Tells that these are the ports of all jobs: another user's tpumon may see fewer processes than this one."""
+    def beside(self, ports: Collection[int]) -> list[Listener]:
+        """Where processes of jobs that have none of these ports listen: another user's tpumon may not see them."""
         pids = {self._owners[port].pid for port in ports if port in self._owners}
-        return all(port in ports or self._is_of(port, pids) for port in self._certain)
+        return [one for one in self._certain if one.port not in ports and not self._is_of(one.port, pids)]
 
     def _is_of(self, port: int, pids: Collection[int]) -> bool:
         owner = self._owners.get(port)
