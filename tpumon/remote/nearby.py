@@ -33,8 +33,8 @@ _NOBODY = 65_534  # stands for all users whom a container does not know
 class Nearby(SamplesPage):
     """The samples of a tpumon of this host.
 
-    Whoever has its port later is not asked: each connection, and each answer, is checked. It is given up when jobs
-    begin of which its user does not decide, or which it still does not sample half a minute later.
+    Whoever has its port later is not asked: each connection, and each answer, is checked. It is given up once another
+    user has a job that its user does not decide about, or once it has missed a job for half a minute.
 
     Args:
         listener: where it listens.
@@ -72,7 +72,7 @@ class Nearby(SamplesPage):
         self._looked_s = time.monotonic()
 
     async def misses_job(self, beside: Sequence[Listener]) -> bool:
-        """Tells that one of these, which it does not sample, is a profiler server. Who is none is called once."""
+        """Tells that one of these, which it does not sample, is a profiler server. One that is none is called once."""
         asked = [one for one in beside if one.inodes not in self._no_profilers]
         answers = await asyncio.gather(*(knock(one.address, timeout_s=_ANSWER_S) for one in asked))
         none = {
