@@ -46,7 +46,7 @@ from tpumon.model.figure_table import SORT_KEYS
 from tpumon.system.console import say
 
 if TYPE_CHECKING:
-    from tpumon.cli.collecting import Needs
+    from tpumon.cli.session import Needs
     from tpumon.pipeline import FeedSettings
 
 _USUAL_PROFILE_S = 1.0
@@ -274,7 +274,7 @@ def _judged(
     context: typer.Context, options: FollowOptions, thresholds: ThresholdOptions, verdict: VerdictOptions
 ) -> "tuple[FeedSettings, Needs]":
     """The source of samples of one judgement, and the samples that it needs."""
-    from tpumon.cli.collecting import Needs
+    from tpumon.cli.session import Needs
 
     # What a service's environment or a file says of these is meant for a monitor.
     queries = options.num_queries if is_typed(context, "num_queries") else None

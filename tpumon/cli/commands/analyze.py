@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tpumon.model import Caution, Failure, Sample, bounded
+from tpumon.analysis import Analysis, FleetStatus
+from tpumon.analysis.findings import Thresholds
+from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
 from tpumon.outputs.text import render_block
 from tpumon.system.console import say, show
 from tpumon.xspace import figures, read_trace
@@ -121,6 +124,21 @@ def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures
         warnings=trace.warnings,
     )
     return bounded(sample)
+
+
+def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetStatus:
+    """The status of the hosts of one profile when it began, from one sample of each."""
+    begin_unix_s = max(sample.time_unix_s for sample in samples)
+    names: dict[str, None] = {}
+    for number, sample in enumerate(samples):
+        names[f"{sample.worker}#{number}" if sample.worker in names else sample.worker] = None
+    named = [
+        replace(sample, worker=name, time_unix_s=begin_unix_s) for name, sample in zip(names, samples, strict=True)
+    ]
+    fleet = Analysis(replace(thresholds, sustained=1))
+    fleet.take(Workers(targets=tuple(Target(worker=sample.worker, address=sample.address) for sample in named)))
+    fleet.take_together(named)
+    return fleet.status(begin_unix_s)
 
 
 def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:

@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Literal
 
-from tpumon.cli.one_sampler import with_one_sampler
+from tpumon.cli.session import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
 from tpumon.model import SCHEMA_VERSION
 from tpumon.model.codec import to_plain

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tpumon.cli.commands import replay
-from tpumon.cli.one_sampler import with_one_sampler
+from tpumon.cli.session import with_one_sampler
 from tpumon.errors import UsageError
 from tpumon.outputs import Context, Export, GuardedOutput, Output, open_output
 from tpumon.outputs.live.explained import ExplainedText

@@ -11,7 +11,7 @@ from msgspec import Struct
 from tpumon.analysis import Verdict, WorkerStatus
 from tpumon.analysis.answer import Answer, FailOn, answer_of
 from tpumon.analysis.sufficiency import unjudged
-from tpumon.cli.collecting import Needs, collect
+from tpumon.cli.session import Needs, collect
 from tpumon.model import SCHEMA_VERSION, Mark, Sample
 from tpumon.model.codec import to_plain
 from tpumon.model.figure_table import COMPARED
