@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from msgspec import Struct
-
-from tpumon.analysis import Verdict, WorkerStatus
+from tpumon.analysis import WorkerStatus
 from tpumon.analysis.answer import Answer, FailOn, answer_of
 from tpumon.analysis.sufficiency import unjudged
 from tpumon.cli.session import Needs, collect
@@ -43,7 +41,10 @@ def run(
     answer = answer_of(status)
     needed = feed.output_options.thresholds.sustained
     unsure = unjudged(status, needed)
-    rows = [_Row.of(worker, unsure, status.time_unix_s) for worker in status.worst_first()]
+    rows = [
+        _TableRow(worker, "unknown" if worker.name in unsure else worker.verdict.mark)
+        for worker in status.worst_first()
+    ]
     if output == "json":
         show(json.dumps(_object(rows, answer, bool(unsure)), allow_nan=False))
     else:
@@ -55,64 +56,45 @@ def run(
     return answer.exit_status(fail_on)
 
 
-class _Row(Struct, frozen=True, kw_only=True):
+class _TableRow(NamedTuple):
     """One worker, as it is printed.
 
     Attributes:
-        kind: its severity while it is live, otherwise its state.
-        sample: the current one; None: there is no current figure.
+        worker: its status.
+        kind: its severity while it is live, otherwise its state; unknown if it has too few samples.
     """
 
-    worker: str
-    verdict: Verdict
+    worker: WorkerStatus
     kind: Mark
-    sample: Sample | None
-    empty: Sample
 
-    @classmethod
-    def of(cls, worker: WorkerStatus, unsure: frozenset[str], now_unix_s: float) -> _Row:
-        """The row of a worker that is followed."""
-        target = worker.target
-        return cls(
-            worker=worker.name,
-            verdict=worker.verdict,
-            kind="unknown" if worker.name in unsure else worker.verdict.mark,
-            sample=worker.sample,
-            empty=Sample(
-                worker=worker.name,
-                address=target.address,
-                job=target.job,
-                slice=target.slice,
-                process=target.process,
-                time_unix_s=now_unix_s,
-                window_s=None,
-                took_s=0,
-            ),
-        )
-
-    @property
-    def severity(self) -> str:
-        """That of its verdict; unknown if it has too few samples."""
-        return self.kind if self.kind == "unknown" else self.verdict.severity
-
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self, now_unix_s: float) -> dict[str, Any]:
         """The worker in `--output json`: figures as in a Sample object, null where there is no current one."""
-        found = [cause for cause in self.verdict.causes if cause.finding is not None]
-        figures = (self.sample or self.empty).to_json()
-        if self.sample is None:
+        verdict, target, sample = self.worker.verdict, self.worker.target, self.worker.sample
+        without = Sample(
+            worker=self.worker.name,
+            address=target.address,
+            job=target.job,
+            slice=target.slice,
+            process=target.process,
+            time_unix_s=now_unix_s,
+            window_s=None,
+            took_s=0,
+        )
+        figures = (sample or without).to_json()
+        if sample is None:
             figures["time_unix_s"] = None
         return {
-            "worker": self.worker,
-            "state": self.verdict.state,
-            "severity": self.severity,
-            "since_unix_s": self.verdict.since_unix_s,
-            "causes": [cause.words for cause in self.verdict.causes],
+            "worker": self.worker.name,
+            "state": verdict.state,
+            "severity": self.kind if self.kind == "unknown" else verdict.severity,
+            "since_unix_s": verdict.since_unix_s,
+            "causes": [cause.words for cause in verdict.causes],
             **{name: value for name, value in figures.items() if name not in {"schema", "worker", "findings"}},
-            "findings": [to_plain(cause) for cause in found],
+            "findings": [to_plain(cause) for cause in verdict.causes if cause.finding is not None],
         }
 
 
-def _object(rows: Sequence[_Row], answer: Answer, too_few: bool) -> Mapping[str, Any]:
+def _object(rows: Sequence[_TableRow], answer: Answer, too_few: bool) -> Mapping[str, Any]:
     counts: dict[str, int] = {}
     for row in rows:
         counts[row.kind] = counts.get(row.kind, 0) + 1
@@ -121,31 +103,31 @@ def _object(rows: Sequence[_Row], answer: Answer, too_few: bool) -> Mapping[str,
         "time_unix_s": answer.time_unix_s,
         "verdict": answer.verdict,
         "sentence": answer.sentence,
-        "workers": [row.to_json() for row in rows],
+        "workers": [row.to_json(answer.time_unix_s) for row in rows],
         "fleet": counts,
         "too_few_samples": too_few,
     }
 
 
-def _table(rows: Sequence[_Row], now_unix_s: float) -> list[str]:
+def _table(rows: Sequence[_TableRow], now_unix_s: float) -> list[str]:
     """One line per worker below a line of titles; a column that no worker has is left out."""
     shown = [
         figure
         for figure in COMPARED.values()
         if figure.always_shown
-        or any(row.sample is not None and figure.value(row.sample.figures) is not None for row in rows)
+        or any(row.worker.sample is not None and figure.value(row.worker.sample.figures) is not None for row in rows)
     ]
     lines = [[" ", "WORKER", "STATE", "SINCE", *(figure.title for figure in shown), "WHY"]]
     for row in rows:
         look = LOOKS[row.kind]
-        since = row.verdict.since_unix_s
+        sample, verdict = row.worker.sample, row.worker.verdict
         cells = [
-            FORMATS[figure.unit].cell(None if row.sample is None else figure.value(row.sample.figures))
-            for figure in shown
+            FORMATS[figure.unit].cell(None if sample is None else figure.value(sample.figures)) for figure in shown
         ]
-        why = one_line("; ".join(cause.words for cause in row.verdict.causes), limit=200)
-        told = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
-        lines.append([look.mark, one_line(row.worker, limit=60), look.word, told, *cells, why])
+        why = one_line("; ".join(cause.words for cause in verdict.causes), limit=200)
+        since = verdict.since_unix_s
+        shown_since = "-" if since is None else f"{clock(since, now_unix_s)} ({age(now_unix_s - since)})"
+        lines.append([look.mark, one_line(row.worker.name, limit=60), look.word, shown_since, *cells, why])
     widths = [max(len(line[place]) for line in lines) for place in range(len(lines[0]))]
     left = {0, 1, 2, 3, len(widths) - 1}
     return [
