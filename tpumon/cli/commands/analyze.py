@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,12 +12,14 @@ from msgspec import Struct
 
 from tpumon.model import Caution, Failure, Sample, bounded
 from tpumon.outputs.text import render_block
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
+
+_log = logging.getLogger(__name__)
 
 
 class AnalyzeSettings(Struct, frozen=True, kw_only=True):
@@ -63,7 +66,7 @@ def run(settings: AnalyzeSettings) -> int:
         _print_text(hosts, combined)
     for name, warnings in _warnings(hosts, combined):
         for warning in warnings:
-            say(f"{name}: {warning.message}")
+            _log.warning("%s: %s", name, warning.message)
     return 0 if len(traces) == len(hosts) else 1
 
 
@@ -72,7 +75,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
     try:
         return figures(traces) if len(traces) > 1 else None
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
-        say(f"all hosts: {bug(error)}")
+        _log.warning("all hosts: %s", bug(error))
         return None
 
 
@@ -83,7 +86,7 @@ def read_host(file: Path) -> Host:
         return _host(file, name)
     except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
         reason, message = why_unread(error)
-        say(f"{file}: {message}")
+        _log.warning("%s: %s", file, message)
         failed = Sample(
             worker=name,
             address=str(file),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import shutil
 import signal
@@ -12,7 +13,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from tpumon.system.console import flush, say
+from tpumon.system.console import flush
+
+_log = logging.getLogger(__name__)
 
 _HOOK = str(Path(__file__).parents[2] / "attach" / "pythonpath")
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as shells say it
@@ -47,7 +50,7 @@ def run(settings: RunSettings) -> int:
     name = settings.program[0]
     path = name if "/" in name else shutil.which(name)
     if path is None or not os.path.lexists(path):
-        say(f"cannot run {name}: no such program")
+        _log.warning("cannot run %s: no such program", name)
         return _NOT_FOUND
     if settings.monitor or settings.monitor_file is not None:
         from tpumon.cli.commands.run_monitor import monitor_beside
@@ -57,7 +60,7 @@ def run(settings: RunSettings) -> int:
     try:
         _become(path, settings.program, environment)
     except OSError as error:
-        say(f"cannot run {name}: {error.strerror}")
+        _log.warning("cannot run %s: %s", name, error.strerror)
         return _NOT_EXECUTABLE
 
 
