@@ -22,6 +22,7 @@ from tpumon.cli.options import (
     FormatOption,
     FromOptions,
     MeasureOptions,
+    MessageOptions,
     StdoutOptions,
     TargetOptions,
     ThresholdOptions,
@@ -103,6 +104,7 @@ def monitor(
     exports: ExportOptions,
     appearance: AppearanceOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
     version: _Version = False,  # noqa: ARG001 - its callback acts on it
 ) -> Command | None:
     """Monitor TPU jobs: matrix unit utilization, idle time, step time, infeed, HBM. Or save one profile.
@@ -163,6 +165,7 @@ def serve_command(
     measure: MeasureOptions,
     exports: ExportOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
     listen: Annotated[
         str, written(metavar="HOST:PORT", help="Where Prometheus scrapes; :PORT listens on all addresses of this host.")
     ] = _LISTEN,
@@ -219,6 +222,7 @@ def once_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
+    _messages: MessageOptions,
     output: FormatOption = "text",
 ) -> Command:
     """Show all workers in one table, the worst first, and exit.
@@ -250,6 +254,7 @@ def why_command(
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
     verdict: VerdictOptions,
+    _messages: MessageOptions,
     output: FormatOption = "text",
     brief: Annotated[bool, written("--brief", help="Leave out what cannot be judged.")] = False,
 ) -> Command:
@@ -282,6 +287,7 @@ def mcp_command(
     origin: FromOptions,
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
 ) -> Command:
     r"""Answer an agent's questions over stdio (Model Context Protocol).
 
@@ -343,6 +349,7 @@ def events_command(
     origin: FromOptions,
     measure: MeasureOptions,
     thresholds: ThresholdOptions,
+    _messages: MessageOptions,
     output: Annotated[str, written(metavar="text|jsonl", help="What to write to stdout.")] = "text",
     follow: Annotated[
         bool, written("--follow", help="Where a running exporter is read: go on with new changes until stopped.")

@@ -35,6 +35,7 @@ def show(text: str) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    _stderr.keep_order()
     sys.stdout.write(f"{safe(text)}\n")
     sys.stdout.flush()
 
@@ -195,9 +196,13 @@ class StderrHandler(logging.Handler):
     def handle(self, record: logging.LogRecord) -> bool:
         """Passes it on, and waits for it in the main thread."""
         passed = bool(super().handle(record))
-        if passed and threading.current_thread() is threading.main_thread() and not self._stalled:
-            self._stalled = not self.wait(_ORDER_S)
+        if passed and threading.current_thread() is threading.main_thread():
+            self.keep_order()
         return passed
+
+    def keep_order(self) -> None:
+        """Waits until all lines are written, for at most 0.5 s; not again while stderr takes nothing."""
+        self._stalled = self._stalled or not self.wait(_ORDER_S)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Queues a line."""
