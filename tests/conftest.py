@@ -98,13 +98,19 @@ def _lines_of_its_own() -> Iterator[None]:
     """Has no test read what a program's thread still had to print in the one before."""
     yield
     console.flush(5)
+    console.set_up()  # it may have become verbose
 
 
 @pytest.fixture
 def said() -> Iterator[list[str]]:
-    """The messages of tpumon from now on."""
+    """The messages of tpumon from now on, but for where it listens."""
     lines: list[str] = []
-    with console.shown_by(lines.append, alone=False):
+
+    def take(line: str) -> None:
+        if not line.startswith("listening on "):
+            lines.append(line)
+
+    with console.shown_by(take, alone=False):
         yield lines
 
 
