@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 _ENCODER = json.JSONEncoder(allow_nan=False)  # NaN and infinity are not JSON; a source that lets one through has a bug
 
 
-def open_jsonl(where: str, context: Context) -> SampleLines:
+def open_jsonl(where: str, _context: Context) -> SampleLines:
     """Opens the output.
 
     Args:
         where: a file to append to, or `-` for stdout.
-        context: the run.
+        _context: the run.
 
     Raises:
         UsageError: the file cannot be written.
     """
-    return SampleLines(Appended(where), _line, context.log)
+    return SampleLines(Appended(where), _line)
 
 
 def _line(sample: Sample) -> str:

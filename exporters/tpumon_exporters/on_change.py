@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -19,6 +20,8 @@ from tpumon.outputs import Context, Output, not_to_stdout
 if TYPE_CHECKING:
     from tpumon.analysis import Update
     from tpumon.model import Change
+
+_log = logging.getLogger(__name__)
 
 _MOST_NAMED = 20
 _LIMIT_S = 10.0
@@ -99,7 +102,7 @@ class OnChange(Output):
         self._left_out = 0
         trouble = _run(self._command, f"{json.dumps(told)}\n".encode(), self._limit_s)
         if trouble is not None and not self._failing:
-            self._context.log(f"--on-change: {trouble}")
+            _log.warning("--on-change: %s", trouble)
         self._failing = trouble is not None
 
 

@@ -20,6 +20,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -34,6 +35,8 @@ from msgspec import Struct, field
 
 from tpumon.errors import UsageError
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 _TLS_VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
@@ -101,19 +104,15 @@ class WebConfig:
 
     Args:
         path: the file; None: there is none, so that all have access, without encryption.
-        say: takes one line when a changed file is invalid, and when the reason changes.
         clock_s: returns monotonic seconds.
 
     Raises:
         UsageError: the file is invalid.
     """
 
-    def __init__(
-        self, path: str | None, say: Callable[[str], None], *, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, path: str | None, *, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._clock_s = clock_s
         self._path = Path(path or "")
-        self._say = say
         try:
             self._config = _Config() if path is None else _read(self._path)
         except _InvalidError as error:
@@ -152,7 +151,11 @@ class WebConfig:
             why = str(error) if isinstance(error, _InvalidError) else unexpected(error)
             if why != self._reported:
                 self._reported = why
-                self._say(f"{self._path} has changed and is invalid: {why}; the previous settings remain in use")
+                _log.warning(
+                    "prometheus: %s has changed and is invalid: %s; the previous settings remain in use",
+                    self._path,
+                    why,
+                )
         else:
             self._seen, self._retry_s, self._reported = self._config.stamps, None, ""
 

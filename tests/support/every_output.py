@@ -118,8 +118,8 @@ class Exporter:
         self.clock = clock
         self.fleet = Analysis(monotonic_s=clock.monotonic_s)
         self.fleet.remember()
-        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"), log=_no)
-        self.pages = Pages(self.context, _no)
+        self.context = Context(fleet=self.fleet, clock=clock, run=OutputOptions(run=run, expose="all"))
+        self.pages = Pages(self.context)
 
     def take(self, event: Any) -> Any:
         update = self.fleet.take(event)
@@ -150,7 +150,7 @@ class Reader(Exporter):
 
     def __init__(self, exporters: Sequence[Exporter], run: str = "reader", clock: Clock | None = None) -> None:
         super().__init__(clock or exporters[0].clock, run)
-        self._merging = Merging(self.take, _no, clock=self.clock, monotonic_s=self.clock.monotonic_s)
+        self._merging = Merging(self.take, clock=self.clock, monotonic_s=self.clock.monotonic_s)
         self._exporters = []
         for number, exporter in enumerate(exporters):
             remote = RemoteExporter(
@@ -183,10 +183,6 @@ class Reader(Exporter):
             self._merging.publish()
         self._merging.look()
         self.tick()
-
-
-def _no(line: str) -> None:
-    raise AssertionError(line)
 
 
 class EveryOutput:

@@ -16,6 +16,8 @@ from tpumon_exporters.appending import Appended
 from tpumon_exporters.exposition import END, Exposition
 from tpumon_exporters.fleet_summary import FleetSummary
 
+pytestmark = pytest.mark.usefixtures("quiet")
+
 ALL = tuple(KINDS.values())
 
 
@@ -70,7 +72,7 @@ def test_the_page_of_metrics(golden, monkeypatch, openmetrics, ending):
     fleet = Analysis()
     for event in (workers_of(*ALL), *ALL):
         fleet.take(event)
-    page = Exposition(pytest.fail).render(fleet.status(NOW), openmetrics=openmetrics)
+    page = Exposition("prometheus").render(fleet.status(NOW), openmetrics=openmetrics)
     golden.check(f"outputs/metrics.{ending}", page + (END if openmetrics else ""))
 
 

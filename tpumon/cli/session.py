@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 import time
@@ -20,7 +21,8 @@ from tpumon.discovery.host.processes import user_named
 from tpumon.errors import NoTargetError, TpumonError
 from tpumon.outputs.live.progress import Bar
 from tpumon.pipeline import FeedSettings, OneSampler, Sampling, open_feed
-from tpumon.system.console import say
+
+_log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
 """Seconds after which the status is looked at again, if nothing has come."""
@@ -55,9 +57,11 @@ def with_one_sampler(settings: FeedSettings) -> FeedSettings:
     page = asyncio.run(find_nearby(settings.nearby_level))
     if page is None:
         return settings
-    say(
-        f"showing what {page.name}, a tpumon of user {user_named(page.uid)} on this host, samples; to sample here "
-        "instead, give an option of sampling, such as --max-duty 0.01"
+    _log.warning(
+        "showing what %s, a tpumon of user %s on this host, samples; to sample here instead, give an option of "
+        "sampling, such as --max-duty 0.01",
+        page.name,
+        user_named(page.uid),
     )
     return replace(settings, origin=OneSampler(page, settings.origin))
 
@@ -152,14 +156,15 @@ class _Waiting:
             self._shows = True
             left_s = min(self._left_s, self._needs.timeout_s)
             if bar.refresh_s is None:
-                say(f"taking {self._needs.samples} samples of each worker: {left_s:.0f} s at most")
+                _log.info("taking %s samples of each worker: %.0f s at most", self._needs.samples, left_s)
             bar.start(left_s, "sampling")
         bar.refresh()
 
     def _say_late(self, missing: int) -> None:
-        say(
-            f"the time is over ({self._needs.timeout_s:g} s, --timeout): {missing} workers have too few samples; "
-            "this is what is known"
+        _log.warning(
+            "the time is over (%g s, --timeout): %s workers have too few samples; this is what is known",
+            self._needs.timeout_s,
+            missing,
         )
 
     def _is_settled(self, worker: WorkerStatus) -> bool:

@@ -8,6 +8,7 @@ anywhere: of each, what comes before the damage is read, and a line says so.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 import zlib
@@ -24,6 +25,8 @@ from tpumon.model import SCHEMA_VERSION, Sample, Target, Workers, bounded
 from tpumon.model.codec import number, text, whole_number
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
+
+_log = logging.getLogger(__name__)
 
 PLAIN, PACKED, PACKED_BY_OTHERS = ".jsonl", ".jsonl.gz", ".jsonl.zst"
 
@@ -87,15 +90,13 @@ class Recording:
 
     Args:
         where: a directory, or one file of lines, also as `--output jsonl` writes them.
-        say: takes a line about what cannot be read; each file gets one at most for each kind of trouble.
 
     Raises:
         UsageError: there is no such file, or nothing recorded in the directory.
     """
 
-    def __init__(self, where: str, say: Callable[[str], None] = lambda _line: None) -> None:
+    def __init__(self, where: str) -> None:
         self.name = one_line(where)
-        self._say = say
         self._said: set[str] = set()
         self._files = _files_of(where)
 
@@ -192,7 +193,7 @@ class Recording:
         line = f"{one_line(str(file))}: {what}"
         if line not in self._said:
             self._said.add(line)
-            self._say(line)
+            _log.warning("%s", line)
 
 
 def _files_of(where: str) -> Sequence[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,12 +15,14 @@ from tpumon.analysis import Analysis, FleetStatus
 from tpumon.analysis.findings import Thresholds
 from tpumon.model import Caution, Failure, Sample, Target, Workers, bounded
 from tpumon.outputs.text import render_block
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.xspace import figures, read_trace
 from tpumon.xspace.files import bug, file_title, modified, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.xspace import Trace, TraceFigures
+
+_log = logging.getLogger(__name__)
 
 
 class Host(Struct, frozen=True, kw_only=True):
@@ -58,7 +61,7 @@ def run(*, paths: Sequence[str], output: Literal["text", "json"] = "text") -> in
         _print_text(hosts, combined)
     for name, warnings in _warnings(hosts, combined):
         for warning in warnings:
-            say(f"{name}: {warning.message}")
+            _log.warning("%s: %s", name, warning.message)
     return 0 if len(traces) == len(hosts) else 1
 
 
@@ -67,7 +70,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
     try:
         return figures(traces) if len(traces) > 1 else None
     except Exception as error:  # noqa: BLE001 - each host's own figures are printed all the same
-        say(f"all hosts: {bug(error)}")
+        _log.warning("all hosts: %s", bug(error))
         return None
 
 
@@ -78,7 +81,7 @@ def read_host(file: Path) -> Host:
         return _host(file, name)
     except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
         reason, message = why_unread(error)
-        say(f"{file}: {message}")
+        _log.warning("%s: %s", file, message)
         failed = Sample(
             worker=name,
             address=str(file),

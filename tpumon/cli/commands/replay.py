@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from tpumon.analysis import Analysis
 from tpumon.collection.recording import Recording
+from tpumon.system.console import shown_by
 
 if TYPE_CHECKING:
     from tpumon.outputs.live.display import Display as Shown
@@ -25,18 +26,19 @@ def show(feed: FeedSettings, display: DisplaySettings, *, color: str, ascii_only
     from tpumon.outputs.live.replay import Player
 
     shown = Display(display, Analysis())
-    player = Player(shown, Recording(feed.origin.shown_name or "", shown.notice))
+    player = Player(shown, Recording(feed.origin.shown_name or ""))
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     try:
-        live.run(
-            cast("Shown", player),
-            lambda: ((), False),
-            read_end,
-            deliver=lambda _update: None,
-            color=color,
-            ascii_only=ascii_only,
-        )
+        with shown_by(shown.notice, alone=os.isatty(2)):
+            live.run(
+                cast("Shown", player),
+                lambda: ((), False),
+                read_end,
+                deliver=lambda _update: None,
+                color=color,
+                ascii_only=ascii_only,
+            )
     finally:
         os.close(read_end)
         os.close(write_end)

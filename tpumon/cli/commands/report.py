@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 import tempfile
@@ -18,13 +19,15 @@ from tpumon.report.blocks import Page
 from tpumon.report.capture import Capture, Choice, Host
 from tpumon.report.compare import compare, page, verdict
 from tpumon.report.section_table import needs, report
-from tpumon.system.console import say, show
+from tpumon.system.console import show
 from tpumon.untrusted_text import one_line
 from tpumon.xspace.files import file_title, opened, trace_files, why_unread
 
 if TYPE_CHECKING:
     from tpumon.cli.commands.capture import CaptureSettings
     from tpumon.xspace.profile.profile import Part, Profile
+
+_log = logging.getLogger(__name__)
 
 Format = Literal["text", "markdown", "json", "html"]
 
@@ -85,7 +88,7 @@ def _compare(settings: ReportSettings, hosts: tuple[Host, ...]) -> int:
     _print(settings, comparison.to_json, (page(comparison),), title)
     if settings.fail_above is None:
         return 0 if whole else 1
-    say(verdict(comparison, settings.fail_above))
+    _log.warning("%s", verdict(comparison, settings.fail_above))
     # A check that cannot tell has not passed.
     return 0 if whole and comparison.exceeds(settings.fail_above) is False else 1
 
@@ -109,7 +112,7 @@ def _read_all(files: Sequence[tuple[str | None, Path]], wanted: frozenset[Part])
         try:
             profile = _profile(file, wanted)
         except Exception as error:  # noqa: BLE001 - files come from anywhere, and the others are still to be read
-            say(f"{worker or file}: {why_unread(error)[1]}")
+            _log.warning("%s: %s", worker or file, why_unread(error)[1])
             continue
         hosts.append(Host(name=worker or _name(profile, file, {host.name for host in hosts}), profile=profile))
     return tuple(hosts), len(hosts) == len(files)
