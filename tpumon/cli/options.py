@@ -239,7 +239,7 @@ class FollowOptions(TargetOptions, frozen=True, kw_only=True):
     ] = False
     verbose: Annotated[
         bool,
-        written(
+        option(
             "--verbose",
             "-v",
             callback=_be_verbose,
