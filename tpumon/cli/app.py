@@ -30,7 +30,7 @@ from tpumon.cli.options import (
     with_groups,
     written,
 )
-from tpumon.cli.settings import (
+from tpumon.cli.resolve import (
     check_queries,
     feed_of,
     given,

@@ -1,4 +1,4 @@
-"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.settings` combines them."""
+"""Options that several commands share: groups of them, as frozen values. `tpumon.cli.resolve` combines them."""
 
 import inspect
 from collections.abc import Callable, Sequence

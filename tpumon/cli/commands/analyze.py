@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Host(Struct, frozen=True, kw_only=True):
+class AnalyzedHost(Struct, frozen=True, kw_only=True):
     """One file.
 
     Attributes:
@@ -74,7 +74,7 @@ def _combined(traces: Sequence[Trace]) -> TraceFigures | None:
         return None
 
 
-def read_host(file: Path) -> Host:
+def read_host(file: Path) -> AnalyzedHost:
     """Reads a file. Whatever is wrong with it concerns this file alone."""
     name = file_title(file)
     try:
@@ -90,17 +90,17 @@ def read_host(file: Path) -> Host:
             took_s=0.0,
             errors=(Failure(source="file", reason=reason, message=message),),
         )
-        return Host(name=name, trace=None, sample=failed)
+        return AnalyzedHost(name=name, trace=None, sample=failed)
 
 
-def _host(file: Path, name: str) -> Host:
+def _host(file: Path, name: str) -> AnalyzedHost:
     with opened(file) as trace_file:
         trace = read_trace(trace_file)
     host = figures([trace])
     name = next(iter(host.hostnames), "") or name
     time_unix_s = trace.start_unix_s if trace.start_unix_s is not None else modified(file)
     sample = file_sample(name, str(file), time_unix_s, host)
-    return Host(name=name, trace=trace, sample=sample)
+    return AnalyzedHost(name=name, trace=trace, sample=sample)
 
 
 def file_sample(name: str, address: str, time_unix_s: float, trace: TraceFigures) -> Sample:
@@ -144,12 +144,12 @@ def judge_capture(samples: Sequence[Sample], thresholds: Thresholds) -> FleetSta
     return fleet.status(begin_unix_s)
 
 
-def _combined_sample(hosts: Sequence[Host], combined: TraceFigures) -> Sample:
+def _combined_sample(hosts: Sequence[AnalyzedHost], combined: TraceFigures) -> Sample:
     read = [host for host in hosts if host.trace is not None]
     return file_sample(f"all {len(read)} hosts", "", min(host.sample.time_unix_s for host in read), combined)
 
 
-def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
+def _warnings(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> Iterable[tuple[str, Sequence[Caution]]]:
     seen: set[Caution] = set()
     for host in hosts:
         seen.update(host.sample.warnings)
@@ -158,7 +158,7 @@ def _warnings(hosts: Sequence[Host], combined: TraceFigures | None) -> Iterable[
         yield "all hosts", [warning for warning in combined.warnings if warning not in seen]
 
 
-def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+def _print_text(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     blocks = [(host.name, host.sample) for host in hosts if host.trace is not None]
     if combined is not None:
         sample = _combined_sample(hosts, combined)
@@ -168,7 +168,7 @@ def _print_text(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
         show(f"{title}{render_block(sample, level=2)}\n")
 
 
-def _print_json(hosts: Sequence[Host], combined: TraceFigures | None) -> None:
+def _print_json(hosts: Sequence[AnalyzedHost], combined: TraceFigures | None) -> None:
     """Prints one object: "hosts", each a Sample; "combined", the same fields for all readable hosts, or null."""
     together: Mapping[str, Any] | None = None
     if combined is not None:
