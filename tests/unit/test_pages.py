@@ -186,7 +186,7 @@ def test_samples_as_json():
         for each in (sample("a", idle_ratio=0.1), sample("a", idle_ratio=0.2), sample("b", reason="busy")):
             output.take(each)
         first = json.loads(get(output, "/samples").body)
-        assert [Sample.from_json(each).figures.idle_ratio for each in first["samples"]] == [0.2, None]
+        assert [Sample.from_json(json.dumps(each)).figures.idle_ratio for each in first["samples"]] == [0.2, None]
         assert (first["schema"], first["level"], first["sequence"], first["waiting"]) == (1, 2, 3, None)
         unknown = dict.fromkeys(("job", "slice", "name", "slice_workers", "job_slices"))
         assert first["targets"][1] == {"worker": "b", "address": "b:9999", "independent": False, **unknown}

@@ -6,9 +6,8 @@ import asyncio
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
-from tpumon.collection.remote.exporter import SamplesPage, workers_on
+from tpumon.collection.remote.exporter import SamplesPage
 from tpumon.collection.remote.places import EXPORTER_PORT
 from tpumon.collection.remote.server import TroubleError
 from tpumon.discovery.host.announced import attached_processes
@@ -16,7 +15,7 @@ from tpumon.discovery.host.listening import Listener, read_listeners, user_at
 from tpumon.discovery.host.ports import owners_of, parent_of, why_not_approached
 from tpumon.discovery.host.processes import PROC
 from tpumon.model import Address
-from tpumon.model.codec import text, whole_number
+from tpumon.model.page import Page
 from tpumon.system.exporter_ports import announced, host_key
 
 _MOST_ASKED = 4
@@ -60,15 +59,15 @@ class Nearby(SamplesPage):
         try:
             async with asyncio.timeout(_ANSWER_S):
                 page = await self.ask(f"/samples?after={10**15}", self._checked)
-            return {Address.parse(target.address).port for target in workers_on(page).targets}
+            return {Address.parse(target.address).port for target in page.targets}
         except (TroubleError, TimeoutError, ValueError):
             return ()
 
-    def _checked(self, status: int, body: bytes) -> dict[str, Any]:
+    def _checked(self, status: int, body: bytes) -> Page:
         page = super()._checked(status, body)
-        if text(page.get("host")) != host_key():
+        if page.host != host_key():
             raise self.trouble("refused", "it does not sample the jobs of this host")
-        if (whole_number(page.get("level")) or 0) < self._least_level:
+        if (page.level or 0) < self._least_level:
             raise self.trouble("refused", f"its level is lower than {self._least_level}")
         return page
 
