@@ -7,12 +7,13 @@ cut to a limit: that of the field (`at_most`), or the usual one.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping
+from functools import cache, partial
 from itertools import islice
-from typing import Annotated, Any, TypeVar, cast
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin
 
-from msgspec import NODEFAULT, Meta, Raw, Struct, field
+from msgspec import NODEFAULT, Meta, Raw, Struct, StructMeta, field
 from msgspec.json import Decoder, encode
 from msgspec.structs import fields, replace
 
@@ -33,6 +34,7 @@ Count = Annotated[int, Meta(ge=0, lt=_LARGEST)]
 """A whole number, not negative."""
 
 _Value = TypeVar("_Value")
+_Bound = Callable[[Any], Any]
 
 
 def at_most(limit: int) -> Meta:
@@ -52,10 +54,11 @@ def decoded(kind: type[_Value], document: bytes | str | Raw) -> _Value:
         ValueError: it has another shape, or is no JSON; one line says where.
     """
     try:
-        decoder: Decoder[_Value] = _decoder(cast("Hashable", kind))
-        return cast("_Value", _bounded(decoder.decode(document), None))
+        value: _Value = _decoder(cast("Hashable", kind)).decode(document)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    bound = _bounding_of(cast("Hashable", kind))
+    return value if bound is None else cast("_Value", bound(value))
 
 
 def fields_of(kind: type[Struct], leave_out: Container[str] = ()) -> Iterator[tuple[str, Any, Any]]:
@@ -71,26 +74,39 @@ def _decoder(kind: Any) -> Decoder[Any]:
     return Decoder(kind)
 
 
-def _bounded(value: Any, limit: int | None) -> Any:
-    if isinstance(value, str):
-        return one_line(value, limit=limit or _MOST_CHARACTERS)
-    if isinstance(value, tuple):
-        return tuple(_bounded(item, None) for item in value[: limit or _MOST_ITEMS])
-    if isinstance(value, Mapping):
-        items = islice(value.items(), limit or _MOST_ITEMS)
-        return {one_line(name): _bounded(item, None) for name, item in items}
-    if isinstance(value, Struct):
-        limits = _limits(type(value))
-        return replace(value, **{name: _bounded(getattr(value, name), limit) for name, limit in limits.items()})
-    return value
-
-
 @cache
-def _limits(kind: type[Struct]) -> Mapping[str, int | None]:
-    """The fields of a value, and the limit of each; None: the usual one."""
-    return {item.name: _limit_of(item.type) for item in fields(kind)}
+def _bounding_of(kind: Any) -> _Bound | None:
+    """The same for all values of a type of values."""
+    bounds = [(item.name, bound) for item in fields(kind) if (bound := _bounding(item.type)) is not None]
+
+    def bound_fields(value: Any) -> Any:
+        return replace(value, **{name: bound(item) for name, bound in bounds if (item := getattr(value, name))})
+
+    return bound_fields if bounds else None
 
 
-def _limit_of(hint: Any) -> int | None:
-    metas = (item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Meta))
-    return next((meta.extra["limit"] for meta in metas if meta.extra), None)
+def _bounding(hint: Any, limit: int | None = None) -> _Bound | None:
+    """Makes what is in a field safe; None: there is nothing to do for its type."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        extras = [item.extra for item in hint.__metadata__ if isinstance(item, Meta) and item.extra]
+        return _bounding(arguments[0], extras[0]["limit"] if extras else None)
+    if origin in {Union, UnionType}:
+        found = (_bounding(argument, limit) for argument in arguments)
+        return next((bound for bound in found if bound is not None), None)
+    if hint is str:
+        return partial(one_line, limit=limit or _MOST_CHARACTERS)
+    if origin is tuple:
+        return partial(_bound_tuple, _bounding(arguments[0]), limit or _MOST_ITEMS)
+    if origin is Mapping:
+        return partial(_bound_mapping, _bounding(arguments[1]), limit or _MOST_ITEMS)
+    return _bounding_of(hint) if isinstance(hint, StructMeta) else None
+
+
+def _bound_tuple(bound: _Bound | None, limit: int, items: tuple[Any, ...]) -> tuple[Any, ...]:
+    return items[:limit] if bound is None else tuple(map(bound, items[:limit]))
+
+
+def _bound_mapping(bound: _Bound | None, limit: int, items: Mapping[str, Any]) -> Mapping[str, Any]:
+    kept = islice(items.items(), limit)
+    return {one_line(name): item if bound is None else bound(item) for name, item in kept}
