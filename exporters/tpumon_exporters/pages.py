@@ -10,8 +10,6 @@ from html import escape
 from http import HTTPStatus
 from urllib.parse import quote
 
-from msgspec import Raw
-from msgspec.json import encode
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -20,7 +18,7 @@ from tpumon import __version__
 from tpumon.analysis import MOST_HISTORY_BYTES, FleetStatus, Update
 from tpumon.analysis.handover import page_of
 from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample
-from tpumon.model.documents import encoded
+from tpumon.model.documents import encoded, encoded_part
 from tpumon.model.page import Page
 from tpumon.outputs import Context
 from tpumon.untrusted_text import one_line
@@ -168,7 +166,7 @@ class Pages:
             host=self._context.run.host,
             waiting=status.waiting,
             targets=tuple(ListedTarget.of(each.target) for each in status.all()),
-            samples=tuple(Raw(encode(_as_judged_now(sample, status).document())) for sample in samples),
+            samples=tuple(encoded_part(_as_judged_now(sample, status).document()) for sample in samples),
             **({} if handover is None else page_of(handover)),
         )
         body = f"{encoded(page)}\n"

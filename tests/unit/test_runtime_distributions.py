@@ -58,7 +58,9 @@ def test_they_are_histograms_on_the_page():
     """With the bounds of the server."""
     fleet = Analysis()
     fleet.take(found("w"))
-    fleet.take(sample(time_unix_s=0, runtime=reading_of(between_slices()).figures.runtime))
+    read = reading_of(between_slices()).figures
+    known = {"runtime_latencies": read.runtime_latencies, "runtime_counts": read.runtime_counts}
+    fleet.take(sample(time_unix_s=0, **known))
     lines = Exposition(pytest.fail).render(fleet.status(1.0)).splitlines()
 
     assert 'tpu_runtime_megascale_dcn_transfer_seconds_bucket{worker="w",le="2e-06"} 1.0' in lines

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from msgspec import Raw
-from msgspec.json import decode, encode
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from tpumon.model import Cause, Finding, Handover, Standing
+from tpumon.model.documents import encoded_part
 from tpumon.model.page import Page
 
 _LATEST_UNIX_S = 1e11  # the year 5138
@@ -27,7 +27,7 @@ def page_of(handover: Handover) -> dict[str, Any]:
         "changes": handover.changes,
         "findings": None if findings is None else tuple(one.naming(_MOST_NAMED) for one in findings),
         "not_judged": handover.not_judged,
-        "history": {name: Raw(encode(each)) for name, each in history.items()} if handover.complete else None,
+        "history": {name: encoded_part(each) for name, each in history.items()} if handover.complete else None,
     }
 
 

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from tpumon.errors import UsageError
 from tpumon.model import SCHEMA_VERSION, ListedTarget, Sample, Target, Workers, bounded
-from tpumon.model.documents import Amount, UnixTime, at_most, decoded, encoded
+from tpumon.model.documents import UnixTime, at_most, decoded, encoded
 from tpumon.system.logdir import TRACE_SUFFIX
 from tpumon.untrusted_text import one_line, unexpected
 
@@ -40,7 +40,7 @@ class _Times(Struct, frozen=True):
     """The times of a line."""
 
     time_unix_s: UnixTime
-    took_s: Amount = 0.0
+    took_s: UnixTime = 0.0
 
 
 class Moment(Struct, frozen=True):

@@ -42,9 +42,18 @@ def at_most(limit: int) -> Meta:
     return Meta(extra={"limit": limit})
 
 
-def encoded(value: object) -> str:
+def encoded(value: Any) -> str:
     """A value as one line of JSON; numbers that are not finite are null."""
-    return encode(value).decode()
+    return bytes(encoded_part(value)).decode()
+
+
+def encoded_part(value: Any) -> Raw:
+    """The same as a part of another document."""
+    try:
+        return Raw(encode(value))
+    except UnicodeEncodeError:  # a lone surrogate, as from a command line that was not UTF-8
+        bound = _bounding_of(type(value))
+        return Raw(encode(value if bound is None else bound(value)))
 
 
 def decoded(kind: type[_Value], document: bytes | str | Raw) -> _Value:

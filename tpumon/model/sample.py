@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, get_args
 
-from msgspec import UNSET, Raw, Struct, UnsetType, defstruct, field, to_builtins
+from msgspec import UNSET, Raw, Struct, UnsetType, defstruct, field
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from tpumon.errors import CONNECTION_REFUSED, MEANING, Reason
 from tpumon.model.caution import Caution, CautionCode
-from tpumon.model.documents import Count, UnixTime, at_most, decoded, fields_of
+from tpumon.model.documents import Count, UnixTime, at_most, decoded, encoded, fields_of
 from tpumon.model.figures import Figures
 from tpumon.model.finding import Cause, FindingId
 from tpumon.model.target import Process
@@ -172,7 +173,7 @@ class Sample(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """The same with dictionaries and lists."""
-        plain: dict[str, Any] = to_builtins(self.document())
+        plain: dict[str, Any] = decode(encoded(self.document()))
         return plain
 
     @classmethod
