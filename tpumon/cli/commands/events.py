@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from tpumon.cli.one_sampler import with_one_sampler
 from tpumon.errors import NoTargetError, UsageError
-from tpumon.model import SCHEMA_VERSION
-from tpumon.model.codec import to_plain
+from tpumon.model.documents import encoded
+from tpumon.model.state import Event
 from tpumon.pipeline import AnyFeed, FeedSettings, RecordedFeed, open_feed
 from tpumon.system.console import say, show
 
@@ -114,4 +114,4 @@ def _date(time_unix_s: float) -> str:
 
 
 def _as_json(change: Change) -> str:
-    return json.dumps({"schema": SCHEMA_VERSION, **to_plain(change)}, allow_nan=False)
+    return encoded(Event(**asdict(change)))
