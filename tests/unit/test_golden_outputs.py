@@ -27,7 +27,7 @@ def test_a_sample_as_json(golden, kind):
     written = KINDS[kind].to_json()
     assert written.keys() - {"companions_only"} == WHOLE.keys()
     if kind != "trace":
-        written = {name: value for name, value in written.items() if value is not None and value != [] and value != {}}
+        written = {name: value for name, value in written.items() if value is not None and value not in ([], {})}
     golden.check(f"samples/{kind}.json", json.dumps(written, indent=1, ensure_ascii=False))
 
 
